@@ -8,7 +8,7 @@ SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Compiled modules are kept even where that is switched off: it halves the time to collect the tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-week fast test test-all stranger soak lint types docs wheel-test bench clean venv
+.PHONY: demo demo-week fast test test-all stranger soak lint types docs wheel-test bench bench-check claims clean venv
 
 # A day of jobs, in under a minute; then a week, in some minutes.
 demo: $(VENV)/.core
@@ -82,6 +82,14 @@ wheel-test: $(VENV)/.dev
 	build/wheel-venv/bin/python -m pip install -q -c constraints.txt "$$(ls build/wheel/*.whl)[test]"
 	cd build && PYTHONPATH= wheel-venv/bin/python -m pytest -q -n $(WORKERS) \
 		-m "not (slow or long or browser)" --rootdir .. -c ../pyproject.toml $(addprefix ../tests/,$(WHEEL_TESTS))
+
+# Scores of `commonwatt bench` beside the recorded ones: ratios, no times. Fails with a table of what got worse.
+bench-check: $(VENV)/.dev
+	$(BIN)/commonwatt bench --check docs/data/bench.json
+
+# Pages of what was reproduced and of the leaderboard, from docs/data.
+claims: $(VENV)/.dev
+	$(BIN)/python docs/hooks/measured_pages.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.solve_time

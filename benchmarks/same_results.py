@@ -19,6 +19,11 @@ from commonwatt.simulation.runner import run_seeds
 from commonwatt.simulation.workload import prepare
 
 LIMITS = {"reserve_after_s": 1800, "max_starts": 4, "min_run_s": 300, "max_deliberate_wait_s": 1200}
+PEERS: dict[str, dict[str, Any]] = {
+    "las": {"solver": "las"}, "gavel": {"solver": "gavel"}, "themis": {"solver": "themis"}, "qssf": {"solver": "qssf"},
+    "completion": {"solver": "completion"},
+}  # fmt: skip
+ROUNDS: dict[str, object] = {"rounds": {"length_s": 360}, "preemption": {"restart_s": 60, "lose_work": False}}
 SOLVERS = ("lookahead", "local-search", "random-greedy", "easy", "fair-share", "srtf", "fifo", "edf")
 
 
@@ -65,6 +70,13 @@ def cases() -> dict[str, Scenario]:
             for knowledge in ("predicted", "user-limit", "none")
         },
         "errors": scenario(30, 0.3, 25, {"solver": "easy"}, runtime_error=0.3, unused_nodes=asleep),
+        "steady": scenario(12, 0.4, 25, {"solver": "lookahead", "slowdown_price": 0.05}),
+        "fairness": scenario(6, 0.4, 25, {"solver": "lookahead", "fairness": {"phi": 0.5}}),
+        "waits": scenario(
+            10, 0.4, 15, {"solver": "lookahead", "wait_for_price": {"may_wait_s": 7200}}, electricity=prices
+        ),
+        "capped": scenario(10, 0.3, 15, {"solver": "lookahead"}, electricity={"power_cap_w": 16000}),
+        **{peer: scenario(6, 0.3, 20, policy, **ROUNDS) for peer, policy in PEERS.items()},
     }
 
 

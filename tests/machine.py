@@ -1,7 +1,7 @@
 """Servers and programs that tests need and a machine may lack.
 
-``COMMONWATT_TEST_WITHOUT="slurm kubernetes database browser prometheus"`` hides those that are named, so that a machine
-that has them tests as one that does not. Where the variable ``CI`` is set, a missing one is a failure, not a skip.
+``COMMONWATT_TEST_WITHOUT="slurm kubernetes database browser prometheus nginx"`` hides those that are named, so that a
+machine that has them tests as one that does not. Where the variable ``CI`` is set, a missing one fails its test.
 """
 
 from __future__ import annotations

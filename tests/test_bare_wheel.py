@@ -55,6 +55,7 @@ WORKS = {
     "schema": ("schema --dictionary", "schema scenario"),
     "data": ("data list --json", "data check log.csv --json"),
     "reproduce": ("reproduce", "reproduce etf-figure-3 --quick --json"),
+    "bench": ("bench --quick --suite slices --suite market --json", "bench --list"),
 }  # fmt: skip
 
 # What asks for an extra, and which.

@@ -41,7 +41,8 @@ ALLOWED = {
     "controlplane": BELOW_THE_CONTROL_PLANE,
     "client": {"model", "data"},
     "service": {"model", "store", "controlplane", "data"},
-    "planning": {"model", "forecasting", "capacity", "control", "data"},
+    "planning": {"model", "forecasting", "capacity", "control", "data", "plugins"},
+    "plugins.py": {"model"},
     "report": {"model", "placement", "planning", "simulation", "data"},
     "studies": {"model", "simulation", "data", "engines"},
     "simulation": {"model", "forecasting", "placement", "control", "planning", "engines", "data"},
@@ -51,6 +52,7 @@ ANYTHING = {
     "_api.py",
     "_results.py",
     "_stopwatch.py",
+    "bench",
     "cli",
     "reproduce",
 }  # the top layer: may import every package
@@ -65,7 +67,7 @@ PRINTS = {"print", "sys.stdout.write", "click.echo"}
 
 FILE_P90_LINES, FILE_MOST_LINES = 350, 600
 FUNCTION_P90_LINES, FUNCTION_MOST_LINES = 35, 100
-MOST_MODULES = 489
+MOST_MODULES = 501
 FROZEN = "store/migrations/versions/"  # a released migration is never rewritten
 
 

@@ -10,10 +10,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from commonwatt._stopwatch import without_compiling
 from commonwatt.model.fields import FileModel
+from commonwatt.model.policies import SolverName
+from commonwatt.plugins import chosen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from commonwatt.model.scenario import Scenario
     from commonwatt.model.study_file import StudyFile
     from commonwatt.model.timeslice_file import PlanFile
-    from commonwatt.planning.series import LoadedSeries
     from commonwatt.simulation.runner import Backend, Listener
     from commonwatt.studies.run import Following
 
@@ -47,6 +48,7 @@ __all__ = ["forecast", "map_layers", "partition", "partition_mig", "place", "sim
 
 M = TypeVar("M", bound=FileModel)
 S = TypeVar("S", bound="Shown")
+_SOLVERS, _POLICIES = ("best", *get_args(SolverName)), ("etf", "tf", "ef", "etf-energy")
 
 
 def _read(given: str | Path | Mapping[str, object] | M, model: type[M]) -> tuple[M, Path | None]:
@@ -282,8 +284,8 @@ def place(
     file, path = _read(problem, PlaceFile)
     with _blamed_on(path), without_compiling() as watch:
         result = answer(
-            file, clock=lambda: watch.elapsed_s, solver=solver, iterations=iterations, time_limit_s=time_limit_s,
-            seed=seed,
+            file, clock=lambda: watch.elapsed_s, solver=chosen("solvers", solver, _SOLVERS),
+            iterations=iterations, time_limit_s=time_limit_s, seed=seed,
         )  # fmt: skip
 
     def draw(to: Path) -> None:
@@ -326,8 +328,9 @@ def timeslice(
     from commonwatt.timeslicing import answer
 
     file, path = _read(problem, PlanFile)
+    by = chosen("schedulers", policy, _POLICIES, file.phi if phi is None else phi)
     with _blamed_on(path):
-        result = answer(file, policy=policy, phi=phi, seed=seed)
+        result = answer(file, policy=by, phi=phi, seed=seed)
 
     def draw(to: Path) -> None:
         from commonwatt.report.decision_plots import save_plan
@@ -373,7 +376,7 @@ def partition(
     from commonwatt._results import Partition
     from commonwatt.data.partition import load_partition
     from commonwatt.model.partition_file import PartitionFile
-    from commonwatt.partitioning import answer
+    from commonwatt.partitioning import MECHANISMS, answer
 
     if isinstance(problem, str | Path):
         path: Path | None = Path(problem)
@@ -382,8 +385,9 @@ def partition(
         file, path = _read(problem, PartitionFile)
     with _blamed_on(path):
         result = answer(
-            file, mechanism=mechanism, welfare=welfare, tolerance=tolerance, iterations=iterations, seed=seed
-        )
+            file, mechanism=chosen("partitioners", mechanism, MECHANISMS), welfare=welfare, tolerance=tolerance,
+            iterations=iterations, seed=seed,
+        )  # fmt: skip
 
     def draw(to: Path) -> None:
         from commonwatt.report.decision_plots import save_partition
@@ -485,10 +489,11 @@ def forecast(
     from commonwatt.model.capacity import parse_target
     from commonwatt.planning.predictors import load_predictor
     from commonwatt.planning.replay import plan_series
+    from commonwatt.planning.series import given_series
 
     path = Path(series) if isinstance(series, str | Path) else None
     with _blamed_on(path):
-        loaded = _series(series, column)
+        loaded = given_series(series, column)
         file, promised = loaded.file, parse_target(target)
         begin = None if test_from is None else read_moment(test_from, file, "test_from")
         replayed = plan_series(
@@ -501,35 +506,6 @@ def forecast(
         save_plan(replayed, file, to)
 
     return _shown(ForecastPlan, replayed.result, draw)
-
-
-def _series(given: object, column: str) -> LoadedSeries:
-    """Return a series, however it is given, as read from a file."""
-    import numpy as np
-
-    from commonwatt.data.nixtla import from_long
-    from commonwatt.data.series_files import FIRST_DATE_S, SeriesFile
-    from commonwatt.model.demand import DemandSeries
-    from commonwatt.model.errors import InputError
-    from commonwatt.planning.series import LoadedSeries, load_series
-
-    if isinstance(given, str | Path):
-        return load_series(Path(given), column)
-    if isinstance(given, Mapping):
-        if wrong := sorted({"gpus", "step_s"} - given.keys()) or sorted(given.keys() - {"gpus", "step_s", "start_s"}):
-            raise InputError("gpus, step_s and, if known, start_s", field=wrong[0], value=given.get(wrong[0]))
-        try:
-            values = np.asarray(given["gpus"], dtype=float)
-            start_s, step_s = float(str(given.get("start_s", 0.0))), float(str(given["step_s"]))
-        except (TypeError, ValueError):
-            raise InputError("numbers in gpus, step_s and start_s", field="series") from None
-        given = DemandSeries(start_s, step_s, values)
-    elif not isinstance(given, DemandSeries):
-        named = from_long(given)
-        if len(named) != 1:
-            raise InputError("a frame with one series", field="unique_id", value=", ".join(sorted(named)))
-        (given,) = named.values()
-    return LoadedSeries(SeriesFile(given, given.start_s > FIRST_DATE_S, int((~given.known).sum())))
 
 
 def map_layers(
@@ -571,7 +547,7 @@ def map_layers(
     """
     from commonwatt._results import LayerMapping
     from commonwatt.data.map_problem import complete
-    from commonwatt.mapping import answer
+    from commonwatt.mapping import ALGORITHMS, answer
     from commonwatt.model.map_file import MapFile
 
     file, path = _read(problem, MapFile)
@@ -579,8 +555,9 @@ def map_layers(
     with _blamed_on(path), without_compiling() as watch:
         result = answer(
             complete(file, base).file,
-            clock=lambda: watch.elapsed_s, algorithm=algorithm, budget=budget, time_limit_s=time_limit_s,
-            objective=objective, seed=seed,
+            clock=lambda: watch.elapsed_s, budget=budget,
+            algorithm=chosen("mappers", algorithm, ALGORITHMS, budget or (10**9 if time_limit_s else 10_000)),
+            time_limit_s=time_limit_s, objective=objective, seed=seed,
         )  # fmt: skip
 
     def draw(to: Path) -> None:

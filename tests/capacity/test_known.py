@@ -11,11 +11,10 @@ from commonwatt.capacity._waiting import WaitingCalibrator
 from commonwatt.control.capacity import Capacity
 from commonwatt.control.controller import Controller
 from commonwatt.control.job_registry import Rules
-from commonwatt.control.loop import run
 from commonwatt.control.policy import Policy
 from commonwatt.data.demand import demand_of
 from commonwatt.data.readers.plain import read
-from commonwatt.engines.clocks import VirtualClock
+from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.forecasting import make_predictor
 from commonwatt.model.capacity import CapacitySpec, WaitingTarget

@@ -1,6 +1,8 @@
 import pytest
 
 from commonwatt.model.results import ReproduceListResult, ReproduceResult
+from commonwatt.model.suite_results import ReproduceAllResult
+from commonwatt.reproduce import registry
 from commonwatt.reproduce.papers import andreas_sweep as sweep
 
 HEAVY = {"numba", "polars", "matplotlib", "plotly", "joblib", "pydantic", "numpy"}
@@ -23,7 +25,7 @@ def test_a_table(installed, tmp_path):
     assert done.lines[-1] == f"written: {plot}"  # a slow run shows its progress before
     result = ReproduceResult.model_validate(done.document)
     assert (result.name, result.seed, result.extent) == ("andreas-armida", 1, "default")
-    assert {"quantity", "paper", "ours", "unit", "comparable", "note"} == set(done.document["rows"][0])
+    assert {"quantity", "paper", "ours", "unit", "comparable", "note", "held_pct"} == set(done.document["rows"][0])
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
@@ -35,6 +37,28 @@ def test_a_figure_in_words(run, monkeypatch):
     assert done.code == 0, done.err
     for part in ("not printed", "total cost, EUR", "random-greedy", "Note: ", "quick extent, 2 seeds", "30"):
         assert part in done.out
+
+
+def test_all(run, tmp_path, monkeypatch):
+    few = tuple(topic for topic in registry.topics() if topic.name in ("etf-figure-3", "gsharp-figure-6"))
+    monkeypatch.setattr(registry, "of_papers", lambda: few)
+    out = tmp_path / "new" / "folder"
+    done = run("reproduce", "all", "--quick", "--seeds", 1, "--jobs", 1, "--out", out, "--json")
+    assert done.code == 0, done.err
+    result = ReproduceAllResult.model_validate(done.document)
+    assert result == ReproduceAllResult.model_validate_json((out / "result.json").read_text())
+    assert [topic.state for topic in result.topics] == ["done", "done"]
+    page = (out / "report.html").read_text()
+    assert "The example of section 4.3" in page
+    assert page.count("data:image/svg+xml") == 4
+    again = run("reproduce", "all", "--quick", "--seeds", 1, "--jobs", 1, "--out", out)
+    assert "kept: 2 runs of an earlier call" in again.err
+    assert "etf-figure-3" in again.out
+    monkeypatch.setattr(registry, "find", lambda name: None)  # every topic that is run fails
+    failed = run("reproduce", "all", "--quick", "--seeds", 2, "--jobs", 1, "--skip", "gsharp-figure-6", "--out", out)
+    assert failed.code == 1
+    assert "failed" in failed.out
+    assert "Traceback" not in failed.err
 
 
 @pytest.mark.slow
@@ -51,6 +75,12 @@ def test_the_same_seed_gives_the_same_answer(run):
         (["andreas-armida", "--plot", "x.jpg"], "expected a file ending in .png, .svg, .pdf"),
         (["andreas-armida", "--plot", "/no/such/folder/x.png"], "expected a file in an existing folder"),
         (["andreas-armida", "--quick", "--full"], "expected --quick or --full, not both"),
+        (["andreas-armida", "--out", "x"], "expected all, which alone takes --out and --skip"),
+        (["all", "--skip", "cufff"], "(did you mean cuff?)"),
+        (["all", "--out", __file__], "expected a folder"),
+        (["all", "--out", "/proc/no/folder"], "expected a folder that can be written"),
+        (["alll"], "(did you mean all?)"),
+        (["all", "--plot", "x.svg"], "expected no file, as report.html has all figures"),
     ],
 )
 def test_errors_are_one_line(run, arguments, part):

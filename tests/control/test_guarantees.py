@@ -130,6 +130,23 @@ def test_limits_bind_where_a_job_is_stopped_again_and_again():
     assert min(ran_s) >= 2500.0
 
 
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        (PolicyLimits(max_starts=1), "were started as often as they may be (max_starts), and are not stopped"),
+        (PolicyLimits(min_run_s=2500.0), "have not run for long enough (min_run_s), and are not stopped"),
+        (PolicyLimits(min_run_s=1.0), ""),
+    ],
+)
+def test_who_waits_for_jobs_that_are_not_stopped_is_told_which_limit_that_is(limits, says):
+    jobs = [job("long", 0.0, 20_000.0, 8, epochs=1000), job("short", 500.0, 300.0, 8)]
+    controller = controlled(JobArrays.of(jobs), "srtf", limits, cluster=cluster_of(1, 8))
+    told = [
+        e.why.sentence for e in controller.log.since(0) if e.why is not None and e.why.waits and e.why.job == "short"
+    ]
+    assert any(says in sentence for sentence in told) if says else told == []
+
+
 # -- the reservation
 
 

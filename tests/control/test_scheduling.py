@@ -105,7 +105,7 @@ def test_a_job_aside_that_is_cancelled_or_ends_leaves_nothing_behind():
 
 def test_a_job_cannot_be_put_where_it_may_not_run():
     made = controller_of(JobArrays.of([job("a", 0, 100, gpus=2)]))
-    with pytest.raises(EngineError, match="a cannot run with 1 GPUs on n-2"):
+    with pytest.raises(EngineError, match="a cannot run with 1 GPU on n-2"):
         made.start_probe(0, 1, 1, 0.0, ("", ""))
     assert (made.scheduling.of_job(0), made.registry.nodes) == (JobCondition(0), {})
 

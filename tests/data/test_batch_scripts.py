@@ -64,8 +64,32 @@ def test_a_script_as_it_is():
     assert (made.batch.tasks_per_node, made.batch.cpus_per_task) == (4, 8)
     assert made.batch.options == ("--mem=64G", "--qos=high")
     assert [warning.partition(": ")[2] for warning in script.warnings] == [
-        "line 10, --mail-type: no mail is sent: look with `commonwatt jobs`, or wait with `commonwatt submit --wait`"
+        "line 10, --mail-type: no mail is sent without an address (--mail-user=NAME@DOMAIN)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "to", "on", "warned"),
+    [
+        (("--mail-type=END,FAIL", "--mail-user=ada@example.org"), "ada@example.org", ("end", "fail"), ""),
+        (("--mail-user=ada@example.org", "--mail-type=ALL"), "ada@example.org",
+         ("begin", "end", "fail", "requeue"), ""),
+        (("--mail-user=ada@example.org",), None, ("end",), ""),  # Slurm sends none without a type
+        (("--mail-type=NONE", "--mail-user=ada@example.org"), None, ("end",), ""),
+        (("--mail-type=BEGIN", "--mail-user=ada"), None, ("end",), "without an address"),
+        (("--mail-type=BEGIN,TIME_LIMIT_80", "--mail-user=a@b.org"), "a@b.org", ("begin",), "TIME_LIMIT_80"),
+    ],
+)  # fmt: skip
+def test_mail(options, to, on, warned):
+    script = read(lines("--gpus=1", *options))
+    assert (job(script).mail_to, job(script).mail_on) == (to, on)
+    assert bool(script.warnings) == bool(warned)
+    assert all(warned in warning for warning in script.warnings)
+
+
+def test_a_mail_type_that_is_none():
+    with pytest.raises(InputError, match=r"BEGIN, END, FAIL.*"):
+        read(lines("--gpus=1", "--mail-type=SOMETIMES"))
 
 
 def test_what_sbatch_does_by_default():

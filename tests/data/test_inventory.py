@@ -106,6 +106,17 @@ def test_scontrol_as_json():
     assert rows(json.dumps({"nodes": nodes})) == [("n1", "H100", 8)]
 
 
+def test_cpus_and_memory_of_nodes_with_one_gpu_type():
+    text = SCONTROL.replace("State=MIXED", "RealMemory=786432 State=MIXED")
+    (first, *parts) = read(text).nodes
+    assert (first.cpus, first.memory_gib) == (96, 768.0)
+    assert {(part.cpus, part.memory_gib) for part in parts} == {(None, None)}  # its two types share what the node has
+    node = {"name": "n1", "gres": "gpu:h100:8", "cpus": 64, "effective_cpus": 60, "real_memory": 2048}
+    (found,) = read(json.dumps({"nodes": [node]})).nodes
+    assert (found.cpus, found.memory_gib) == (60, 2.0)
+    assert drafted_nodes([found])[0].cpus == 60
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from commonwatt.data.files import kind_of, load_yaml
+from commonwatt.data.files import load_yaml
+from commonwatt.data.kinds import kind_of
 from commonwatt.data.layer_files import read_layers
 from commonwatt.data.map_problem import read_job_table
 from commonwatt.model.errors import InputError

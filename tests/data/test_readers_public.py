@@ -147,6 +147,7 @@ def test_helios(write):
     assert log.start_s.tolist() == [0, 70]
     assert log.duration_s.tolist() == [9, 3600]
     assert log.gpus.tolist() == [1, 4]
+    assert log.cpus.tolist() == [4, 16]
     assert log.origin == datetime(2020, 4, 1, tzinfo=UTC)
     assert log.dropped == {"without a GPU": 1, "never started": 2, "without run time": 1}
 

@@ -56,6 +56,33 @@ def test_parsable2(write):
     }
 
 
+@pytest.mark.parametrize(
+    ("cell", "cpus", "memory_gib"),
+    [
+        ("billing=9,cpu=8,gres/gpu=1,mem=64G,node=1", 8, 64), ("cpu=12,mem=512M,gres/gpu=1", 12, 0.5),
+        ("mem=2T,gres/gpu=1", None, 2048), ("gres/gpu=1,cpu=3", 3, None), ("gres/gpu=1,mem=1.50G", None, 1.5),
+        ("gres/gpu=1,xcpu=3,mem=7X", None, None),
+    ],
+)  # fmt: skip
+def test_cpus_and_memory_of_rows(write, cell, cpus, memory_gib):
+    start = "2024-05-01T08:00:00"
+    log = read_log(
+        "slurm",
+        write("s.txt", f"JobID|Submit|Start|Elapsed|State|AllocTRES\n1|{start}|{start}|01:00|COMPLETED|{cell}\n"),
+    )
+    assert log.cpus.tolist() == ([] if cpus is None else [cpus])
+    assert log.memory_gib.tolist() == ([] if memory_gib is None else [memory_gib])
+
+
+def test_cpus_and_memory_of_json(write):
+    memory = {"type": "mem", "name": "", "id": 2, "count": 65536}  # MiB
+    log = read_jobs(write, job(1), job(2, tres__allocated=[gpu(1), memory]))
+    assert log.cpus[0] == 8
+    assert log.memory_gib[1] == 64
+    assert math.isnan(log.cpus[1])
+    assert math.isnan(log.memory_gib[0])
+
+
 def test_raw_columns_and_no_account(write):
     text = (
         "JobID|User|Submit|Start|ElapsedRaw|TimelimitRaw|State|ReqTRES\n"

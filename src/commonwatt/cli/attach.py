@@ -172,7 +172,7 @@ def _nodes(text: str, source: str, out: Path) -> tuple[Inventory, tuple[InitNode
     nodes = drafted_nodes(inventory.nodes)
     notes = list(inventory.notes)
     if inventory.without_gpus:
-        notes.append(f"{inventory.without_gpus} nodes without GPUs are left out")
+        notes.append(f"left out: nodes without GPUs ({inventory.without_gpus})")
     if unknown := _unknown(nodes):
         notes.append(f"the speed of {', '.join(unknown)} is a placeholder: set gpu_types in {out / _CONFIG}")
     notes.append("the power of nodes is assumed, from data sheets where they are known: set idle_w and gpu_w")

@@ -132,7 +132,7 @@ def _tell_check(result: DataCheckResult, *, named: bool) -> None:
     log = result.log
     if log is None:
         types = ", ".join(result.gpu_types)
-        click.echo(f"{result.file}: {result.format} profiles, {fmt.count(result.rows)} models at a batch size")
+        click.echo(f"{result.file}: {result.format} profiles, {fmt.plural(result.rows, 'model')} at a batch size")
         click.echo(f"GPU types: {types}")
         return
     click.echo(f"{result.file}: {result.format} job log{' (found by name)' if named else ''}\n")

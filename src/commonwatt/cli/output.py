@@ -21,7 +21,10 @@ from commonwatt._stopwatch import Stopwatch, without_compiling
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from commonwatt.plugins import Group
+
 __all__ = [
+    "PluginChoice",
     "RunProgress",
     "blamed_on",
     "compiling",
@@ -63,6 +66,26 @@ class FiniteRange(click.FloatRange):
         if not isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
+
+
+class PluginChoice(click.Choice):  # type: ignore[type-arg,unused-ignore]
+    """Names of ours, and of plugins of a group, which are looked up when they are needed."""
+
+    def __init__(self, ours: Iterable[str], group: Group) -> None:
+        self._group = group
+        super().__init__(tuple(ours))
+        self.ours = tuple(ours)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """All names, ours first."""
+        from commonwatt.plugins import names_of
+
+        return (*self.ours, *names_of(self._group, self.ours))
+
+    @choices.setter
+    def choices(self, names: Iterable[str]) -> None:
+        """Take what ``click.Choice`` was made with, which is ours."""
 
 
 def json_option(command: F) -> F:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import blamed_on, compiling, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import (
+    PluginChoice,
+    blamed_on,
+    compiling,
+    json_option,
+    plot_option,
+    print_json,
+    say,
+    seed_option,
+)
 
 if TYPE_CHECKING:
     from commonwatt.model.results import PlaceResult
@@ -24,7 +33,7 @@ SOLVERS = (
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
     "--solver",
-    type=click.Choice(SOLVERS),
+    type=PluginChoice(SOLVERS, "solvers"),
     default="best",
     show_default=True,
     help="Solver or policy to place by; best: local search, with a bound on the optimum.",
@@ -69,11 +78,12 @@ def _solve(
     from commonwatt.data.files import load_yaml
     from commonwatt.model.place_file import PlaceFile
     from commonwatt.placement import PlacementProblem, Schedule, answer
+    from commonwatt.plugins import chosen, valid
 
-    file = load_yaml(path, PlaceFile)
-    with blamed_on(path), compiling(f"solver {solver}") as watch:
+    file, by = load_yaml(path, PlaceFile), chosen("solvers", solver, SOLVERS)
+    with blamed_on(path), compiling(f"solver {solver}") as watch, valid("solvers", solver, SOLVERS):
         result = answer(
-            file, clock=lambda: watch.elapsed_s, solver=solver, iterations=iterations, time_limit_s=time_limit,
+            file, clock=lambda: watch.elapsed_s, solver=by, iterations=iterations, time_limit_s=time_limit,
             seed=seed,
         )  # fmt: skip
     if plot is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from commonwatt.cli.output import completed_by, json_option, plot_option, print_
 
 if TYPE_CHECKING:
     from commonwatt.model.results import ReproducePoint, ReproduceResult
+    from commonwatt.model.suite_results import ReproduceAllResult
     from commonwatt.reproduce.topic import Extent
 
 __all__ = ["command"]
@@ -23,7 +25,7 @@ _MOST_COLUMNS = 10
 def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
     from commonwatt.reproduce.registry import topics
 
-    return [topic.name for topic in topics()]
+    return ["all", *(topic.name for topic in topics())]
 
 
 @click.command()
@@ -32,18 +34,27 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 @click.option("--full", is_flag=True, help="Run every case of the paper with 10 seeds: an hour or more.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Run N seeds, from --seed on.  [default: by extent]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Parallel processes.  [default: one per CPU]")
+@click.option("--skip", multiple=True, metavar="NAME", help="With all: leave this figure or table out; repeatable.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="DIR",
+    help="With all: folder of the report and of what ends; a later call goes on from there.  [default: out/reproduce]",
+)  # fmt: skip
 @plot_option("the figure")
 @seed_option
 @json_option
 def command(
-    name: str | None, *, quick: bool, full: bool, seeds: int | None, jobs: int | None, plot: Path | None, seed: int,
-    as_json: bool,
+    name: str | None, *, quick: bool, full: bool, seeds: int | None, jobs: int | None, skip: tuple[str, ...],
+    out: Path | None,
+    plot: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Reproduce the figure or table NAME of a paper beside the paper's values. Without NAME, list them.
+
+    NAME all reproduces every one, over several seeds, and writes report.html and result.json.
 
     \b
     Examples:
       commonwatt reproduce
+      commonwatt reproduce all --quick --out out/reproduce
       commonwatt reproduce andreas-scenario-1 --quick --plot scenario-1.png
       commonwatt reproduce andreas-table-3 --json
     """
@@ -56,10 +67,17 @@ def command(
     if name is None:
         _list(as_json=as_json)
         return
+    extent: Extent = "quick" if quick else "full" if full else "default"
+    if name == "all":
+        if plot is not None:
+            raise InputError("no file, as report.html has all figures", field="--plot", value=str(plot))
+        _all(out or Path("out/reproduce"), extent, seed, seeds, jobs or os.cpu_count() or 1, skip, as_json=as_json)
+        return
+    if out is not None or skip:
+        raise InputError("all, which alone takes --out and --skip", field="NAME", value=name)
     topic = find(name)
     if plot is not None and not topic.draws:
         raise InputError("a topic that has a picture", field="--plot", value=name)
-    extent: Extent = "quick" if quick else "full" if full else "default"
     request = TopicRequest(
         extent=extent, seed=seed, seeds=seeds, jobs=jobs or os.cpu_count() or 1, progress=partial(progress_bar, name)
     )
@@ -73,6 +91,80 @@ def command(
         _tell(result)
 
 
+def _all(
+    out: Path, extent: Extent, seed: int, seeds: int | None, jobs: int, skip: tuple[str, ...], *,
+    as_json: bool,
+) -> None:  # fmt: skip
+    from commonwatt.data.files import write_atomic
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.names import one_of
+    from commonwatt.model.units import plural
+    from commonwatt.reproduce.collection import SEEDS, Reproduction
+    from commonwatt.reproduce.registry import of_papers
+
+    if out.exists() and not out.is_dir():
+        raise InputError("a folder", field="--out", value=str(out))
+    known = {topic.name: topic for topic in of_papers()}
+    for name in skip:
+        if name not in known:
+            raise InputError(one_of(known, name), field="--skip", value=name)
+    topics = tuple(topic for topic in known.values() if topic.name not in skip)
+    collection = Reproduction(out, extent, seed, seeds or SEEDS[extent], topics, jobs)
+    try:
+        for folder in (out / "runs", out / "figures"):
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"a folder that can be written ({error.strerror})", field="--out", value=str(out)) from None
+    with progress_bar("reproduce all", len(collection.topics) * collection.seeds, 1.0) as bar:
+        result, kept = collection.run(bar.done)
+    write_atomic(out / "result.json", result.model_dump_json(indent=1) + "\n")
+    write_atomic(out / "report.html", _report(result, out))
+    if kept:
+        say(f"kept: {plural(kept, 'run')} of an earlier call in {out}")
+    say(f"written: {out / 'report.html'}")
+    if as_json:
+        print_json(result)
+    else:
+        _tell_all(result)
+    if any(topic.state == "failed" for topic in result.topics):
+        sys.exit(1)
+
+
+def _report(result: ReproduceAllResult, out: Path) -> str:
+    from commonwatt.report.claims_page import draw_printed, has_printed, render_claims
+
+    figures: dict[str, tuple[bytes | None, bytes | None]] = {}
+    for topic in result.topics:
+        ours, printed = out / "figures" / f"{topic.name}.svg", out / "figures" / f"{topic.name}-printed.svg"
+        if topic.state == "done" and has_printed(topic):
+            draw_printed(topic, printed)
+        else:
+            printed.unlink(missing_ok=True)
+        figures[topic.name] = (
+            ours.read_bytes() if ours.is_file() else None,
+            printed.read_bytes() if printed.is_file() else None,
+        )
+    return render_claims(result, figures)
+
+
+def _tell_all(result: ReproduceAllResult) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("topic", overflow="fold")
+    for heading in (*result.verdicts, ""):
+        table.add_column(heading, justify="right" if heading else "left", overflow="fold")
+    for topic in result.topics:
+        counts = [sum(claim.verdict == verdict for claim in topic.claims) for verdict in result.verdicts]
+        remark = topic.reason if topic.state != "done" else f"missing: {topic.stand_in}" if topic.stand_in else ""
+        said = f"{topic.state}: {remark}" if topic.state != "done" else remark
+        table.add_row(topic.name, *(str(count) if topic.state == "done" else "-" for count in counts), said)
+    table.add_row("all", *map(str, result.verdicts.values()), "", style="bold")
+    Console().print(table)
+
+
 def _list(*, as_json: bool) -> None:
     from commonwatt.reproduce.registry import listed
 
@@ -82,7 +174,9 @@ def _list(*, as_json: bool) -> None:
         return
     for topic in document.topics:
         click.echo(f"{topic.name}\n  {topic.title}\n  paper     {topic.paper}\n  compares  {topic.compares}")
-    click.echo("\nRun one with: commonwatt reproduce NAME --quick")
+    click.echo(
+        "\nRun one with: commonwatt reproduce NAME --quick; every one of the papers: commonwatt reproduce all --quick"
+    )
 
 
 def _tell(result: ReproduceResult) -> None:

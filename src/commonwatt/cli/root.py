@@ -38,6 +38,7 @@ VERBS = {
     "tenants": "Show tenants, their entitlements and their use.",
     "token": "Create, list and revoke tokens of the control plane.",
     "undrain": "Return drained nodes of the control plane to service.",
+    "bench": "Score solvers on fixed problems: ours, baselines, peers and plugins.",
     "attach": "Attach to a running Slurm read-only; show what commonwatt would have saved.",
     "check": "Check a configuration of the control plane before it runs.",
     "completion": "Print the script that completes commands in bash, zsh or fish.",
@@ -137,7 +138,7 @@ def main() -> None:
 
 
 def _run(interrupts: list[int]) -> None:
-    from commonwatt.model.errors import CommonwattError, InputError, MissingExtraError
+    from commonwatt.model.errors import CommonwattError, InputError, MissingExtraError, PluginError
 
     try:
         root(standalone_mode=False)
@@ -151,7 +152,7 @@ def _run(interrupts: list[int]) -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _interrupted()
-    except (InputError, MissingExtraError) as error:
+    except (InputError, MissingExtraError, PluginError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
     except CommonwattError as error:

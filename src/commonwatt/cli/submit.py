@@ -140,6 +140,8 @@ class WithCommand(click.Command):
 @click.option("--kind", metavar="LABEL", help="Kind of job: jobs of one kind are assumed to scale alike.")
 @click.option("--profile", "profiles", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
               help="Take run times and kind from a profile (`commonwatt profile`); repeatable.")  # fmt: skip
+@click.option("--mail-user", metavar="ADDRESS", help="Whom to tell, if the site sends mail.")
+@click.option("--mail-type", metavar="TYPE,...", help="What to tell: BEGIN, END, FAIL, REQUEUE, ALL.  [default: END]")
 @click.option("--wrap", metavar="TEXT", help="Run TEXT in a shell (sh -c).")
 @click.option("-A", "--account", "--tenant", "tenant", metavar="NAME", help="Tenant to submit for (operators).")
 @click.option("--key", metavar="TEXT", help="Idempotency key: submissions with the same key are one job.")
@@ -192,7 +194,8 @@ def _awaited(client: Client, job: int) -> JobDetail:
     return client.wait(job, on_away=lambda why: say(f"{why}; still waiting"))
 
 
-_OVERRIDE = {"name": "job-name", "gpus": "gpus", "gres": "gres", "time_limit": "time", "chdir": "chdir"}
+_OVERRIDE = {"name": "job-name", "gpus": "gpus", "gres": "gres", "time_limit": "time", "chdir": "chdir",
+             "mail_user": "mail-user", "mail_type": "mail-type"}  # fmt: skip
 _NOT_OF_SCRIPTS = {"gpu_counts": "--gpu-counts", "wrap": "--wrap"}
 
 
@@ -316,7 +319,7 @@ def _told(flags: Mapping[str, Any], program: list[str] | None) -> dict[str, Any]
 
     same = ("name", "epochs", "image", "snapshots", "kind")
     told = {name: flags[name] for name in same if flags.get(name) is not None}
-    others = {"deadline": "due", "weight": "tardiness_weight", "chdir": "folder"}
+    others = {"deadline": "due", "weight": "tardiness_weight", "chdir": "folder", "mail_user": "mail_to"}
     told |= {field: flags[flag] for flag, field in others.items() if flags.get(flag) is not None}
     told |= asked_gpus(flags.get("gpus"), flags.get("gres"), flags.get("gpu_type"))
     if flags.get("time_limit") is not None:
@@ -326,6 +329,13 @@ def _told(flags: Mapping[str, Any], program: list[str] | None) -> dict[str, Any]
             told["gpu_counts"] = tuple(int(count) for count in flags["gpu_counts"].split(","))
         except ValueError:
             raise InputError("numbers with commas between", field="--gpu-counts", value=flags["gpu_counts"]) from None
+    if flags.get("mail_type") is not None:
+        from commonwatt.data.batch_scripts import mail_kinds
+
+        try:
+            told["mail_on"], _ = mail_kinds(flags["mail_type"])
+        except ValueError as error:
+            raise InputError(str(error), field="--mail-type", value=flags["mail_type"]) from None
     if flags.get("export") is not None:
         told["environment"] = environment(flags["export"], os.environ)
     if flags.get("wrap") is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import stat
 import time
 from collections.abc import Callable, Mapping
@@ -62,6 +63,7 @@ class Link:
         self._http = httpx.Client(
             headers=headers, timeout=timeout_s, transport=transport, follow_redirects=False,
             trust_env=not all(is_loopback(urlsplit(url).hostname) for url in self._urls),
+            verify=True if settings.ca_file is None else _trusting(settings.ca_file),
         )  # fmt: skip
 
     @property
@@ -137,6 +139,16 @@ class Link:
         raise ServiceError(problem.detail, problem.status)
 
 
+def _trusting(path: Path) -> ssl.SSLContext:
+    """Return a context that trusts the authorities in the PEM file *path* alone."""
+    try:
+        return ssl.create_default_context(cafile=str(path))
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(
+            f"a PEM file of certificates ({error.strerror or error})", field="ca_file", value=path
+        ) from None
+
+
 def _retry_after_s(response: httpx.Response) -> float:
     text = response.headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0.0
@@ -151,15 +163,22 @@ class ClientFile(FileModel):
 
     url: str | None = quantity("URL of the server; several, with commas between, where it has standbys", "-", None)
     token: str | None = quantity("token", "-", None)
+    ca_file: str | None = quantity(
+        "PEM file of the authority that signed the server's certificate; absent: the usual authorities", "-", None
+    )
 
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """URL and token of the server, and the URLs of others that may answer in its place, such as standbys."""
+    """URL and token of the server, and the URLs of others that may answer in its place, such as standbys.
+
+    ``ca_file`` names the authorities to trust in place of the usual ones.
+    """
 
     url: str
     token: str | None
     others: tuple[str, ...] = ()
+    ca_file: Path | None = None
 
     def __repr__(self) -> str:
         return f"ClientSettings(url={self.url!r}, token={'***' if self.token else None})"
@@ -170,18 +189,21 @@ def find_settings(
 ) -> ClientSettings:
     """Return URL and token: the arguments, else ``COMMONWATT_URL`` and ``COMMONWATT_TOKEN``, else those in the file.
 
+    ``COMMONWATT_CA_FILE``, else the file, names the authorities to trust.
+
     Several URLs, with commas between, are of one control plane and its standbys. Raises ``InputError`` on an invalid
     URL or token, and on a file that others can read.
     """
     env = os.environ if environment is None else environment
     url = url or env.get("COMMONWATT_URL") or None
     token = token or env.get("COMMONWATT_TOKEN") or None
+    ca_file = env.get("COMMONWATT_CA_FILE") or None
     if url is None or token is None:
         file = _read(Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME") or "~").expanduser() / ".config"))
         if url is None or url == file.url:  # a token is sent only to the server it is listed with
-            url, token = url or file.url, token or file.token
+            url, token, ca_file = url or file.url, token or file.token, ca_file or file.ca_file
     first, *others = (_checked(part.strip()) for part in (url or DEFAULT_URL).split(","))
-    return ClientSettings(first, _checked_token(token), tuple(others))
+    return ClientSettings(first, _checked_token(token), tuple(others), None if ca_file is None else Path(ca_file))
 
 
 def _read(folder: Path) -> ClientFile:

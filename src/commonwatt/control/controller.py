@@ -38,6 +38,7 @@ from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import plural
 from commonwatt.optimize import KeepGoing, always
 from commonwatt.placement import POSTPONED, Background, Explainer, PlacementProblem, Schedule
 from commonwatt.placement.start_times import under_cap
@@ -100,7 +101,7 @@ class Controller:
             kept = self.registry, self.scheduling, self.log, self.rules
             self._prices = PriceKeeper(policy.wait_for_price, policy.limits, seen_tariff, *kept)
         self._usage = DecayedUsage(self.rules.half_life_s, now_s)
-        self.service = ServiceTimes(self.registry, now_s)
+        self.service = ServiceTimes(self.registry, now_s, wanted=policy.by_service)
         self._rounds = RoundClock(rules.round_s)
         self._decided_s: float | None = None
         # usable GPUs, and those placement saw, when the last decision left every job running as it was
@@ -221,7 +222,7 @@ class Controller:
         """
         row = self.registry.row_of(handle, (node,), gpus)
         if row is None:
-            msg = f"{self.registry.names[handle]} cannot run with {gpus} GPUs on {self.cluster.names[node]}"
+            msg = f"{self.registry.names[handle]} cannot run with {plural(gpus, 'GPU')} on {self.cluster.names[node]}"
             raise EngineError(msg)
         kind = EventKind.RESUMED if self.registry.job("starts")[handle] else EventKind.STARTED
         self.log.append(Event(now_s, kind, handle, (node,), gpus, *why))

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from commonwatt.control.beliefs import Remaining
 from commonwatt.control.engine import JobProgress, NodeView
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.jobs import JobArrays, Received
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.units import plural
 from commonwatt.placement import Background, PlacementProblem
 
 __all__ = ["JobRegistry", "Rules", "Status"]
@@ -93,7 +94,7 @@ _JOB_COLUMNS = {
     "submit_s": "f8", "due_s": "f8", "weight": "f8", "epochs": "i8", "tenant": "i8", "limit_s": "f8",
     "asked_gpus": "i8", "first": "i8", "count": "i8", "status": "i8", "row": "i8", "starts": "i8",
     "began_s": "f8", "ended_s": "f8", "placed_s": "f8", "restart_s": "f8", "iterations": "f8",
-    "priority": "f8",
+    "priority": "f8", "cpus_per_gpu": "f8", "memory_gib_per_gpu": "f8",
 }  # fmt: skip
 _ROW_COLUMNS = {
     "klass": "i8",
@@ -123,6 +124,10 @@ class JobRegistry:
         self._tenant_at: dict[str, int] = {}
         self.node_gpus: Ints = self.cluster.gpus  # as declared, [N]
         self.allocated_gpus: Ints = np.zeros(len(self.cluster), dtype=np.int64)  # of each node, [N]
+        sizes = [(kind.cpus or np.inf, kind.memory_gib or np.inf) for kind in self.cluster.classes]
+        self._class_cpus_memory: Floats = np.array(sizes, dtype=np.float64)  # [K, 2]
+        self._left_cpus_memory: Floats = self._class_cpus_memory[self.cluster.klass]  # by running jobs, [N, 2]
+        self._any_asks = False  # for CPUs or memory, where some node has a limit
         self._shapes: dict[tuple[str, int, str, int], list[tuple[int, int, int]]] = {}
 
     def __len__(self) -> int:
@@ -150,7 +155,7 @@ class JobRegistry:
             smallest = int(table.config_gpus[table.configs(j)].min(initial=1 << 30))
             raise JobNeverFitsError(
                 "a job that some node, or several nodes of one class, could run", field=f"jobs.{table.names[j]}",
-                value=f"at least {smallest} GPUs of {' or '.join(types)}",
+                value=f"at least {plural(smallest, 'GPU')} of {' or '.join(types)}",
             )  # fmt: skip
         columns = list(zip(*entries, strict=True))
         first = len(self.row("klass"))
@@ -165,9 +170,13 @@ class JobRegistry:
             "restart_s": table.restart_s[j] if len(table.restart_s) else np.nan,
             "iterations": table.iterations[j] if len(table.iterations) else np.nan,
             "priority": table.priority[j] if len(table.priority) else 0.0,
+            "cpus_per_gpu": np.nan_to_num(table.cpus_per_gpu[j]) if len(table.cpus_per_gpu) else 0.0,
+            "memory_gib_per_gpu": np.nan_to_num(table.memory_gib_per_gpu[j]) if len(table.memory_gib_per_gpu) else 0.0,
         }  # fmt: skip
         for name, value in values.items():
             self._jobs[name].extend((value,))
+        asks = values["cpus_per_gpu"] > 0 or values["memory_gib_per_gpu"] > 0
+        self._any_asks |= asks and bool(np.isfinite(self._class_cpus_memory).any())
         self.names.append(table.names[j])
         handle = len(self.names) - 1
         self.active.add(handle)
@@ -211,11 +220,31 @@ class JobRegistry:
         self.nodes[handle] = tuple(nodes)
         self.waiting.discard(handle)
         self.allocated_gpus[list(nodes)] += self.row("per_node")[row]
+        if self._any_asks:
+            self._left_cpus_memory[list(nodes)] -= self._cpus_memory(np.array([handle]), np.array([row]))
 
     def _leave(self, handle: int) -> None:
         """Free the GPUs of a job, if it has any."""
         if nodes := self.nodes.pop(handle, ()):
-            self.allocated_gpus[list(nodes)] -= self.row("per_node")[self.job("row")[handle]]
+            row = self.job("row")[handle]
+            self.allocated_gpus[list(nodes)] -= self.row("per_node")[row]
+            if self._any_asks:
+                self._left_cpus_memory[list(nodes)] += self._cpus_memory(np.array([handle]), np.array([row]))
+
+    def _cpus_memory(self, handles: Ints, rows: Ints) -> Floats:
+        """CPUs and memory (GiB) that *handles* need on each node of *rows*, [R, 2]; at most all that the node has."""
+        per_gpu = np.stack((self.job("cpus_per_gpu")[handles], self.job("memory_gib_per_gpu")[handles]), axis=1)
+        need = per_gpu * self.row("per_node")[rows][:, None]
+        return np.minimum(need, self._class_cpus_memory[self.row("klass")[rows]])
+
+    def _free_cpus_memory(self, handles: Ints, rows: Ints, stays: Bools) -> tuple[Floats, Floats] | tuple[None, None]:
+        """Return what the nodes have for *handles*, [N, 2], and what their *rows* need; ``None``: no job asks."""
+        if not self._any_asks:
+            return None, None
+        need, left = self._cpus_memory(handles, rows), self._left_cpus_memory.copy()
+        for handle, own in zip(handles[stays].tolist(), need[stays], strict=True):
+            left[list(self.nodes[handle])] += own
+        return left, need
 
     def row_of(self, handle: int, nodes: Sequence[int], gpus_per_node: int) -> int | None:
         """Return the configuration of a job with *gpus_per_node* GPUs on each of *nodes*; ``None`` if it has none."""
@@ -297,6 +326,7 @@ class JobRegistry:
         time_s = np.maximum(time_s, 1e-6)
         stay = np.full(len(handles), -1, dtype=np.int64)
         stay[running] = np.flatnonzero(stays)
+        limits, need = self._free_cpus_memory(handles[job], rows, stays)
         stay_nodes = [n for handle in handles[running] for n in self.nodes[int(handle)]]
         return PlacementProblem(
             now_s=now_s,
@@ -339,6 +369,8 @@ class JobRegistry:
             starts=self.job("starts")[handles],
             iterations=self.job("iterations")[handles],
             priority=self.job("priority")[handles],
+            node_cpus_memory=limits,
+            cpus_memory=need,
         ), rows
 
 

@@ -223,7 +223,7 @@ class LimitKeeper:
         nodes[sorted(closed)] = True
         promised = self._among(handles, self._promised) & running
         pinned, overdue = self.pinned(handles, running, now_s), self._overdue(handles, now_s)
-        return Guarantees(pinned, promised, overdue, oldest, before, nodes)
+        return Guarantees(pinned, promised, overdue, oldest, before, nodes, pinned & self._spent(handles))
 
     def decided(self, problem: PlacementProblem, schedule: Schedule, handles: Ints, now_s: float) -> int | None:
         """Take note of a decision; returns the job for which GPUs are newly reserved, if any."""
@@ -291,9 +291,13 @@ class LimitKeeper:
         pinned = np.zeros(len(handles), dtype=bool)
         if self.limits.min_run_s is not None:
             pinned |= now_s - self.registry.job("placed_s")[handles] < self.limits.min_run_s
-        if self.limits.max_starts is not None:
-            pinned |= self.registry.job("starts")[handles] >= self.limits.max_starts
-        return pinned & running
+        return (pinned | self._spent(handles)) & running
+
+    def _spent(self, handles: Ints) -> Bools:
+        """Jobs that were started as often as they may be, [J]."""
+        most = self.limits.max_starts
+        starts: Ints = self.registry.job("starts")[handles]
+        return np.zeros(len(handles), dtype=bool) if most is None else starts >= most
 
     def lasting(self, handles: Ints, running: Bools, now_s: float) -> Bools:
         """Running jobs that may not be stopped, [J]."""

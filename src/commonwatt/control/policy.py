@@ -9,7 +9,7 @@ import numpy as np
 
 from commonwatt.model.scenario import PeerName, PolicyLimits, PolicySpec, PriceWait
 from commonwatt.optimize import KeepGoing, always
-from commonwatt.placement import PlacementProblem, Schedule, TenantFairness, make_solver
+from commonwatt.placement import PlacementProblem, Schedule, TenantFairness, make_solver, within_cpus_memory
 from commonwatt.placement.guarantees import decided
 
 if TYPE_CHECKING:
@@ -53,4 +53,4 @@ class Policy:
         """Return the schedule to carry out."""
         if self.sunk_idle_power:
             problem = problem.with_sunk_idle_power()
-        return decided(problem, self.solver, rng, keep_going, self.fairness)
+        return within_cpus_memory(problem, decided(problem, self.solver, rng, keep_going, self.fairness))

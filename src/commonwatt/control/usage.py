@@ -90,18 +90,21 @@ class DecayedUsage:
 class ServiceTimes:
     """Seconds and GPU-seconds of every job, by handle, from one decision to the next.
 
-    A job has its GPUs until the next decision: in rounds nobody else gets them earlier, even if it has ended.
+    A job has its GPUs until the next decision: in rounds nobody else gets them earlier, even if it has ended. Unless it
+    is *wanted* nothing is noted, as that takes time in proportion to what runs.
     """
 
-    def __init__(self, registry: JobRegistry, now_s: float) -> None:
-        self._registry, self._at_s = registry, now_s
+    def __init__(self, registry: JobRegistry, now_s: float, *, wanted: bool = True) -> None:
+        self._registry, self._at_s, self._wanted = registry, now_s, wanted
         classes = len(registry.cluster.classes)
         self._job_s, self._gpu_s = np.zeros((0, classes)), np.zeros(0)
         self._class_s, self._before = np.zeros(classes), 0
         self._running: tuple[Ints, Ints, Ints] | None = None  # handle, class and GPUs of what the last decision runs
 
-    def received(self, handles: Ints, now_s: float) -> Received:
-        """Return what *handles* have received up to *now_s*, when a decision is due."""
+    def received(self, handles: Ints, now_s: float) -> Received | None:
+        """Return what *handles* have received up to *now_s*, when a decision is due; ``None`` if it is not wanted."""
+        if not self._wanted:
+            return None
         self._age(now_s)
         return Received(
             self._job_s[handles], self._gpu_s[handles], self._class_s.copy(), self._before + len(self._registry)
@@ -109,6 +112,8 @@ class ServiceTimes:
 
     def decided(self, now_s: float) -> None:
         """Take note of what runs after a decision."""
+        if not self._wanted:
+            return
         self._age(now_s)
         registry = self._registry
         handles = np.fromiter(registry.nodes, dtype=np.int64, count=len(registry.nodes))

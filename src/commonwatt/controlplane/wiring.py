@@ -21,6 +21,7 @@ from commonwatt.controlplane.capacity import check_plan, live_capacity, since_s
 from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import JobMaker
+from commonwatt.controlplane.notifications import Notifier
 from commonwatt.controlplane.observer import SETTING, Observer
 from commonwatt.controlplane.preflight_engines import broken_promises, shared_user
 from commonwatt.controlplane.reconciler import Reconciler
@@ -70,6 +71,7 @@ class Live:
     maker: JobMaker
     supervisor: Supervisor
     estimator: Estimator
+    notifier: Notifier
     misfit: Callable[[], EngineError | None]
 
     def start(self) -> None:
@@ -83,6 +85,7 @@ class Live:
         if not self.supervisor.active and (error := self.misfit()) is not None:
             raise error
         self.estimator.start()
+        self.notifier.start()
         lines = [*broken_promises(self.config, self.store.tenants()), shared_user(self.config)]
         for line in {line.found: line for line in lines if line is not None}.values():
             log.warning(line.found, extra={"advice": line.advice})
@@ -93,6 +96,7 @@ class Live:
             last_first.callback(self.database.close)
             last_first.callback(self.supervisor.stop)
             last_first.callback(self.estimator.stop)
+            last_first.callback(self.notifier.stop)
 
 
 def read_config(path: Path) -> Scenario:
@@ -318,9 +322,13 @@ def open_live(
         engine_name=config.engine, mode=mode or config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
         keep_s=config.live.keep_days * DAY_S, settled=settled, hold=held, claimed=claimed, standby=view,
     )  # fmt: skip
-    return Live(
-        config, folder, cluster, database, store, maker, supervisor, estimator, lambda: elsewhere(config, path, ticks)
+    notifier = Notifier(
+        config.live.notify, store, clock, lambda: supervisor.active, public_url=config.live.server.public_url
     )
+    return Live(
+        config, folder, cluster, database, store, maker, supervisor, estimator, notifier,
+        lambda: elsewhere(config, path, ticks),
+    )  # fmt: skip
 
 
 def _observer(

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from commonwatt.model.errors import InputError
-from commonwatt.model.job_file import LONGEST_SCRIPT, PASSED_ON, JobFile, check_passed_on
+from commonwatt.model.job_file import ADDRESS, LONGEST_SCRIPT, PASSED_ON, JobFile, check_passed_on
 from commonwatt.model.units import slurm_time_s
 
-__all__ = ["BatchScript", "is_batch_script", "read_batch_script"]
+__all__ = ["BatchScript", "is_batch_script", "mail_kinds", "read_batch_script"]
 
 _SHORT = {
     "A": "account", "a": "array", "b": "begin", "c": "cpus-per-task", "C": "constraint", "d": "dependency",
@@ -32,10 +32,11 @@ _OPTIONAL = frozenset({"exclusive", "no-kill", "oversubscribe"})  # long options
 _WITHOUT_EFFECT = frozenset({"comment", "ignore-pbs", "parsable", "quiet", "requeue", "verbose"})
 """Options that change nothing here: jobs are always started again after an interruption."""
 _PASSED_ON = frozenset(option.removeprefix("--") for option in PASSED_ON)
-_SAID = {
-    "mail-type": "no mail is sent: look with `commonwatt jobs`, or wait with `commonwatt submit --wait`",
-    "mail-user": "no mail is sent",
-}
+_MAIL = {"BEGIN": ("begin",), "END": ("end",), "FAIL": ("fail",), "REQUEUE": ("requeue",), "NONE": (),
+         "ALL": ("begin", "end", "fail", "requeue")}  # fmt: skip
+_NO_MAIL = frozenset({
+    "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT", "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS",
+})  # fmt: skip
 _GPUS = ("gpus-per-node", "gres", "gpus")
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _ARRAY = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::([1-9]\d{0,6}))?)?")
@@ -82,6 +83,21 @@ class BatchScript:
                 return job.model_copy(update={"batch": batch.model_copy(update={"array": (first, index, *ends)})})
 
             yield task
+
+
+def mail_kinds(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what ``--mail-type`` asks for as ``mail_on`` of a job has it, and what of it is never sent.
+
+    Raises ``ValueError``, saying what is expected, for a type that is none.
+    """
+    asked: dict[str, None] = {}
+    words = [word.strip() for word in text.upper().split(",") if word.strip()]
+    for word in words:
+        if word not in _MAIL and word not in _NO_MAIL:
+            msg = f"{', '.join(_MAIL)}, with commas between"
+            raise ValueError(msg)
+        asked |= dict.fromkeys(_MAIL.get(word, ()))
+    return tuple(asked), tuple(word for word in words if word in _NO_MAIL)
 
 
 def is_batch_script(path: Path) -> bool:
@@ -167,9 +183,7 @@ class _Reader:
             self.set(name, value)
 
     def set(self, name: str, value: str) -> None:
-        if name in _SAID:
-            self.warnings.append(f"{self.path}: {self.at}: {_SAID[name]}")
-        elif name not in _WITHOUT_EFFECT:
+        if name not in _WITHOUT_EFFECT:
             if name not in _KNOWN and name not in _PASSED_ON:
                 raise self.wrong("an option that commonwatt supports", value)
             self.values[name] = value, self.at
@@ -220,7 +234,22 @@ class _Reader:
         for option, own, moment in (("begin", "begin", self.moment), ("deadline", "due", self.moment)):
             if (value := self.get(option)) is not None:
                 fields[own] = moment(value)
+        fields |= self._mail()
         return BatchScript(fields, self.get("account"), self.get("export"), tasks, tuple(self.warnings))
+
+    def _mail(self) -> dict[str, Any]:
+        """Return whom to mail, and when; Slurm mails the submitting user where no address is given, which we cannot."""
+        text, address = self.get("mail-type"), self.get("mail-user")
+        where = self.at
+        try:
+            asked, unsent = mail_kinds(text or "")
+        except ValueError as error:
+            raise self.wrong(str(error), text or "", where) from None
+        self.warnings += [f"{self.path}: {where}: no mail is sent for {word}" for word in unsent]
+        if asked and (address is None or not re.fullmatch(ADDRESS, address)):
+            self.warnings.append(f"{self.path}: {where}: no mail is sent without an address (--mail-user=NAME@DOMAIN)")
+            return {}
+        return {"mail_to": address, "mail_on": asked} if asked else {}
 
     def _limit_s(self, text: str) -> float:
         found = slurm_time_s(text)
@@ -336,6 +365,6 @@ class _Reader:
 
 _KNOWN = frozenset({
     "account", "array", "begin", "chdir", "cpus-per-task", "deadline", "dependency", "error", "export", "gpus",
-    "gpus-per-node", "gres", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output",
-    "partition", "time",
+    "gpus-per-node", "gres", "job-name", "mail-type", "mail-user", "nodes", "ntasks", "ntasks-per-node", "open-mode",
+    "output", "partition", "time",
 })  # fmt: skip

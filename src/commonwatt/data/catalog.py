@@ -149,7 +149,7 @@ def _names_slurm(head: str) -> bool:
 
 def _refuse_known(path: Path, text: str) -> None:
     """Raise ``InputError`` if *text* is a document of commonwatt, which is no log."""
-    from commonwatt.data.files import no_log
+    from commonwatt.data.kinds import no_log
 
     error = no_log(path, text)
     if error is not None:

@@ -15,7 +15,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import FractionalJobs, FractionalLaw, FractionalModel, FractionalWorkload, Qos
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
-from commonwatt.model.units import DAY_S, HOUR_S
+from commonwatt.model.units import DAY_S, HOUR_S, plural
 
 __all__ = [
     "TOO_LARGE",
@@ -76,8 +76,8 @@ def without_unfit(
     counts = {TOO_LARGE: int(large.sum()), UNFIT: int((unfit & ~large).sum())}
     rows = np.flatnonzero(~unfit)
     if not len(rows):
-        expected = f"a job that the cluster, of {cluster.total_gpus} GPUs, can run"
-        least = f"{len(log)} jobs of at least {log.gpus.min()} GPUs"
+        expected = f"a job that the cluster, of {plural(cluster.total_gpus, 'GPU')}, can run"
+        least = f"{plural(len(log), 'job')} of at least {plural(int(log.gpus.min()), 'GPU')}"
         raise InputError(expected, file=log.path, field="gpus", value=least)
     return (only_rows(log, rows.tolist()) if unfit.any() else log), {
         how: count for how, count in counts.items() if count
@@ -95,8 +95,9 @@ def only_rows(log: JobLog, rows: list[int]) -> JobLog:
         for name in ("job", "tenant", "gpu_type", "nodes", "series", "partition", "user", "qos")
     }
     columns |= {name: tuple(column[i] for i in rows) if column else () for name, column in texts.items()}
-    if len(log.gpu_milli):
-        columns["gpu_milli"] = log.gpu_milli[rows]
+    for name in ("gpu_milli", "cpus", "memory_gib"):  # empty: said of no job
+        if len(getattr(log, name)):
+            columns[name] = getattr(log, name)[rows]
     columns["treated"] = {how: mask[rows] for how, mask in log.treated.items()}
     return replace(log, **columns)
 

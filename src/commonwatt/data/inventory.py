@@ -20,6 +20,7 @@ from typing import Any, Literal
 from commonwatt.data.profiles.base import MIG_SLICES, mig_slice, type_in
 from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
+from commonwatt.model.units import plural
 
 __all__ = ["UNNAMED", "BoardPower", "Inventory", "InventoryNode", "Source", "board_power", "read_inventory", "type_of"]
 
@@ -35,6 +36,7 @@ _PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google
              "node.kubernetes.io/accelerator", "accelerator")  # fmt: skip
 _RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 _MIG = "nvidia.com/mig-"
+_COUNT = re.compile(r"[1-9]\d{0,11}")
 _BOARD = re.compile(r"^\|\s+\d+\s+(\S.*?\S)\s+(?:On|Off|N/A)\s+\|", re.MULTILINE)
 _BOARD_POWER = re.compile(r"^\|[^|]*?(?:\d+W|N/A)\s*/\s*(\d+|N/A)W?\s*\|", re.MULTILINE)
 _LISTED = re.compile(r"^GPU \d+: (.+?) \(UUID", re.MULTILINE)
@@ -51,6 +53,8 @@ class InventoryNode:
     limit_w: float | None = None  # power limit of a GPU, if it is known
     host: str | None = None  # of a node that has several types
     partitions: tuple[str, ...] = ()
+    cpus: int | None = None  # None: the text does not say, or the node has several types
+    memory_gib: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,9 @@ def read_inventory(text: str, expand: Expand, file: object = None, host: str = "
     """
     found = _read(text.strip(), expand, file, host)
     if not found.nodes:
-        raise InputError("at least one node with GPUs", file=file, value=f"{found.without_gpus} nodes without")
+        raise InputError(
+            "at least one node with GPUs", file=file, value=f"{plural(found.without_gpus, 'node')} without"
+        )
     return found
 
 
@@ -91,17 +97,31 @@ def _read(text: str, expand: Expand, file: object, host: str) -> Inventory:
 
 
 def _scontrol(text: str) -> Inventory:
-    rows: list[tuple[str, str, str]] = []
+    rows: list[_Row] = []
     away = []
     for block in re.split(r"(?=\bNodeName=)", text):
         fields = dict(re.findall(r"(\w+)=(\S+)", block))
         if "NodeName" in fields:
-            rows.append((fields["NodeName"], fields.get("Gres", ""), fields.get("Partitions", "")))
+            rows.append(
+                (
+                    fields["NodeName"],
+                    fields.get("Gres", ""),
+                    fields.get("Partitions", ""),
+                    *_size(fields, ("CPUEfctv", "CPUTot"), "RealMemory"),
+                )
+            )
             if _AWAY.search(fields.get("State", "")) and _GRES.search(fields.get("Gres", "")):
                 away.append(f"{fields['NodeName']} ({fields['State']})")
     found = _of_gres("scontrol", rows)
     note = f"counted as if they were up: {', '.join(away)}"
     return replace(found, notes=(*found.notes, note)) if away else found
+
+
+def _size(fields: Mapping[str, Any], cpus: Sequence[str], memory_mib: str) -> _Size:
+    """CPUs (what is left of them for jobs, if that is said) and memory (GiB) of a node; ``None``: not said."""
+    many = next((int(found[0]) for name in cpus if (found := _COUNT.fullmatch(str(fields.get(name))))), None)
+    found = _COUNT.fullmatch(str(fields.get(memory_mib)))
+    return many, int(found[0]) / 1024.0 if found else None
 
 
 def _sinfo(text: str, expand: Expand, file: object) -> Inventory:
@@ -119,24 +139,30 @@ def _sinfo(text: str, expand: Expand, file: object) -> Inventory:
         if len(cells) <= max(names, gres):
             raise InputError(f"a node and its gres, as in: {SINFO}", file=file, value=line)
         try:
-            rows += [(name, cells[gres], "") for name in expand(cells[names])]
+            rows += [(name, cells[gres], "", None, None) for name in expand(cells[names])]
         except ValueError:
             raise InputError("a list of node names", file=file, value=cells[names]) from None
     return _of_gres("sinfo", list(dict.fromkeys(rows)))
 
 
-def _of_gres(source: Source, rows: Sequence[tuple[str, str, str]]) -> Inventory:
+_Size = tuple[int | None, float | None]
+_Row = tuple[str, str, str, int | None, float | None]  # name, gres, partitions, CPUs, memory in GiB
+
+
+def _of_gres(source: Source, rows: Sequence[_Row]) -> Inventory:
     nodes: list[InventoryNode] = []
     notes: list[str] = []
     with_gpus = 0
-    for name, gres, partitions in rows:
+    for name, gres, partitions, *size in rows:
         kinds: dict[str, int] = {}
         for kind, count in _GRES.findall(gres):
             kinds[kind] = kinds.get(kind, 0) + int(count)
         if not any(kinds.values()):
             continue
         found = _parts(name, [(_own_name(kind), count, kind, None) for kind, count in kinds.items() if count], notes)
-        nodes += [replace(node, partitions=tuple(filter(None, partitions.split(",")))) for node in found]
+        cpus, memory_gib = size if len(found) == 1 else (None, None)
+        there = tuple(filter(None, partitions.split(",")))
+        nodes += [replace(node, partitions=there, cpus=cpus, memory_gib=memory_gib) for node in found]
         with_gpus += 1
     return Inventory(source, tuple(nodes), len(rows) - with_gpus, tuple(notes))
 
@@ -162,7 +188,12 @@ def _json(text: str, file: object) -> Inventory:
         raise InputError("the JSON of kubectl get nodes or scontrol show node", file=file, value="a list")
     if isinstance(document.get("nodes"), list):
         rows = [
-            (str(node.get("name")), str(node.get("gres") or ""), ",".join(map(str, node.get("partitions") or ())))
+            (
+                str(node.get("name")),
+                str(node.get("gres") or ""),
+                ",".join(map(str, node.get("partitions") or ())),
+                *_size(node, ("effective_cpus", "cpus"), "real_memory"),
+            )
             for node in document["nodes"]
         ]
         return _of_gres("scontrol", rows)

@@ -54,6 +54,8 @@ class JobLog:
     user: tuple[str, ...] = ()  # [J] who submitted it; empty: not said
     qos: tuple[str, ...] = ()  # [J] its quality of service; empty: not said
     gpu_milli: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [J] of one GPU; empty: whole ones
+    cpus: Floats = field(default_factory=lambda: np.zeros(0))  # [J] of the whole job, NaN: not said; empty: no job does
+    memory_gib: Floats = field(default_factory=lambda: np.zeros(0))  # [J] likewise
     known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known; empty: at submit_s
 
     @classmethod
@@ -66,7 +68,8 @@ class JobLog:
         treated: Mapping[str, ArrayLike] | None = None, series: Sequence[str] | None = None,
         energy_j: ArrayLike | None = None, partition: Sequence[str] | None = None,
         user: Sequence[str] | None = None, qos: Sequence[str] | None = None,
-        gpu_milli: ArrayLike | None = None, known_s: ArrayLike | None = None,
+        gpu_milli: ArrayLike | None = None, cpus: ArrayLike | None = None, memory_gib: ArrayLike | None = None,
+        known_s: ArrayLike | None = None,
     ) -> JobLog:  # fmt: skip
         """Sort by submission, leave out the records marked in *reasons* (a mask each; the first that applies counts).
 
@@ -109,6 +112,8 @@ class JobLog:
             user=() if user is None else tuple(user[i] for i in rows),
             qos=() if qos is None else tuple(qos[i] for i in rows),
             gpu_milli=np.zeros(0, dtype=np.int64) if gpu_milli is None else np.asarray(gpu_milli, dtype=np.int64)[kept],
+            cpus=_said(cpus, kept),
+            memory_gib=_said(memory_gib, kept),
             known_s=np.zeros(0) if known_s is None else np.asarray(known_s, dtype=float)[kept],
         )
 
@@ -139,6 +144,13 @@ class JobLog:
         if self.origin is None or abs(time_s) > _SPEAKABLE_S:
             return f"{time_s:.0f} s"
         return (self.origin + timedelta(seconds=round(time_s))).isoformat().replace("+00:00", "Z")
+
+
+def _said(values: ArrayLike | None, kept: Ints) -> Floats:
+    """Column of the jobs *kept*, NaN for what is 0 or not said; empty if it is said of none."""
+    column = np.zeros(0) if values is None else np.asarray(values, dtype=float)[kept]
+    column = np.where(column > 0, column, np.nan)
+    return column[:0] if np.isnan(column).all() else column
 
 
 def _leave_out(
@@ -215,6 +227,8 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
         user=tuple(log.user[i] for i in rows) if log.user else (),
         qos=tuple(log.qos[i] for i in rows) if log.qos else (),
         gpu_milli=log.gpu_milli[rows] if len(log.gpu_milli) else log.gpu_milli,
+        cpus=log.cpus[rows] if len(log.cpus) else log.cpus,
+        memory_gib=log.memory_gib[rows] if len(log.memory_gib) else log.memory_gib,
         known_s=log.known_s[rows] - begin_s if len(log.known_s) else log.known_s,
     )
 

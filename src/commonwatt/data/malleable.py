@@ -166,6 +166,8 @@ def malleable(
         config_gpus=np.concatenate([t.gpus for t in templates])[rows],
         config_time_s=np.concatenate([t.time for t in templates])[rows] * np.repeat(log.duration_s, sizes),
         config_gpu_w=np.concatenate([t.gpu_w for t in templates])[rows],
+        cpus_per_gpu=log.cpus / log.gpus if len(log.cpus) else log.cpus,
+        memory_gib_per_gpu=log.memory_gib / log.gpus if len(log.memory_gib) else log.memory_gib,
     )
 
 

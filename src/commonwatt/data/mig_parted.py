@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import yaml
 
-from commonwatt.data.files import DuplicateKeyError, is_result, parse_yaml, validate, write_atomic
+from commonwatt.data.files import DuplicateKeyError, parse_yaml, validate, write_atomic
+from commonwatt.data.kinds import is_result
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of

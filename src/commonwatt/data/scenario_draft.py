@@ -145,7 +145,7 @@ def _node(found: InventoryNode) -> InitNode:
     board_w = limit_w or PLACEHOLDER_W
     return InitNode(
         name=found.name, host=found.host, count=1, gpu_type=found.gpu_type or UNNAMED, gpus=found.gpus,
-        partitions=found.partitions,
+        partitions=found.partitions, cpus=found.cpus, memory_gib=found.memory_gib,
         power_source=source, idle_w=HOST_W + IDLE_PART * board_w * found.gpus, gpu_w=(1 - IDLE_PART) * board_w,
     )  # fmt: skip
 
@@ -157,4 +157,5 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def _series(node: InitNode) -> tuple[object, ...]:
     if node.host is not None:
         return (node.host,)
-    return node.name.rpartition("-")[0], node.gpu_type, node.gpus, node.idle_w, node.gpu_w, node.partitions
+    size = node.gpu_type, node.gpus, node.cpus, node.memory_gib
+    return node.name.rpartition("-")[0], *size, node.idle_w, node.gpu_w, node.partitions

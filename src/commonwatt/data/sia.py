@@ -22,6 +22,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Hosts, NodeSpec
 from commonwatt.model.scenario import SiaWorkload
+from commonwatt.model.units import plural
 
 __all__ = ["SiaCase", "read_sia"]
 
@@ -74,7 +75,9 @@ def read_sia(spec: SiaWorkload, folder: Path) -> SiaCase:
     hosts = {TYPES[kind.cluster]: (kind.gpus_per_node,) * kind.nodes for kind in kinds}
     jobs = JobArrays.of(_jobs(table, speeds, cluster))
     total = sum(node.gpus for node in nodes)
-    source = f"{spec.workload} of the simulator of Sia (SOSP 2023): {len(jobs)} jobs on {total} GPUs"
+    source = (
+        f"{spec.workload} of the simulator of Sia (SOSP 2023): {plural(len(jobs), 'job')} on {plural(total, 'GPU')}"
+    )
     return SiaCase(nodes, jobs, Hosts(hosts, speeds.spread_s), source)
 
 

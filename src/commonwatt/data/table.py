@@ -94,7 +94,7 @@ def read_table(path: str | Path, keep: Collection[str] | None = None, text: str 
     path = Path(path)
     content = read_text(path) if text is None else text
     if content.lstrip().startswith("{"):
-        from commonwatt.data.files import no_table
+        from commonwatt.data.kinds import no_table
 
         raise no_table(path, content)
     delimiter = _delimiter(content)

@@ -84,7 +84,7 @@ def make_workload(
         raise InputError("the jobs to simulate", field="workload", value="none")
     if isinstance(workload, AndreasWorkload):
         nodes, table = generate_andreas(workload, rng)
-        many = f"{plural(len(table), 'job')} on {workload.nodes} nodes, offered load {workload.load:g}"
+        many = f"{plural(len(table), 'job')} on {plural(workload.nodes, 'node')}, offered load {workload.load:g}"
         return Made(nodes, table, f"generator of ANDREAS section V-B, scenario {workload.scenario}: {many}")
     if isinstance(workload, SiaWorkload):
         case = read_sia(workload, folder)
@@ -222,6 +222,8 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
             partition=job.partition,
             restart_s=math.nan if job.restart_s is None else job.restart_s,
             iterations=math.nan if job.iterations is None else job.iterations,
+            cpus_per_gpu=math.nan if job.cpus_per_gpu is None else job.cpus_per_gpu,
+            memory_gib_per_gpu=math.nan if job.memory_gib_per_gpu is None else job.memory_gib_per_gpu,
             user=job.user,
             qos=job.qos,
             known_s=math.nan if job.known_s is None else job.known_s,

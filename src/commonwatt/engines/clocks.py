@@ -12,6 +12,7 @@ from commonwatt.control.controller import Controller
 from commonwatt.control.engine import Clock, JobSource
 from commonwatt.engines.simulated.engine import SimulatedEngine
 from commonwatt.model.errors import SolverError
+from commonwatt.model.units import plural
 
 __all__ = ["CanWait", "RealClock", "VirtualClock", "run"]
 
@@ -96,5 +97,5 @@ def run(
         stuck = stuck + 1 if idle and not controller.deferred else 0
         if stuck > PATIENCE:
             names = [controller.registry.names[h] for h in sorted(controller.registry.active)]
-            msg = f"{len(names)} jobs wait and no tick starts them; the first is {names[0]}"
+            msg = f"no tick starts {plural(len(names), 'job')} that can run; the first is {names[0]}"
             raise SolverError(msg)

@@ -48,7 +48,7 @@ SLICE = 0.1
 
 
 def answer(
-    file: MapFile, *, clock: Callable[[], float], algorithm: str | Transferred = "auto", budget: int | None = None,
+    file: MapFile, *, clock: Callable[[], float], algorithm: str | Algorithm = "auto", budget: int | None = None,
     time_limit_s: float | None = None, objective: str | None = None, start: Mapping | None = None, seed: int = 0,
     report: Report | None = None,
 ) -> MapResult:  # fmt: skip
@@ -59,7 +59,7 @@ def answer(
     clock
         Seconds from any instant, such as ``time.perf_counter``.
     algorithm
-        One of ``ALGORITHMS``, or a transfer from another batch.
+        One of ``ALGORITHMS``, or an algorithm, such as a transfer from another batch; the answer has its ``name``.
     budget
         Mappings to evaluate at most. If ``None``, 10,000 without a time limit, and no limit with one (``hammersley``,
         which has to know its budget, keeps 10,000).
@@ -84,7 +84,7 @@ def answer(
     """
     file = file if objective is None else file.model_copy(update={"objective": objective})
     problem = MappingProblem.of(file)
-    name = algorithm if isinstance(algorithm, str) else "transfer"
+    name = algorithm if isinstance(algorithm, str) else _name(algorithm)
     if budget is None:
         budget = DEFAULT_BUDGET if time_limit_s is None or name == "hammersley" else UNLIMITED
     chosen = _made(algorithm, budget) if start is None else warmed(_made(algorithm, budget), start)
@@ -107,8 +107,14 @@ def answer(
     )
 
 
-def _made(algorithm: str | Transferred, budget: int) -> Algorithm:
+def _name(algorithm: Algorithm) -> str:
     if isinstance(algorithm, Transferred):
+        return "transfer"
+    return str(getattr(algorithm, "name", type(algorithm).__name__))
+
+
+def _made(algorithm: str | Algorithm, budget: int) -> Algorithm:
+    if not isinstance(algorithm, str):
         return algorithm
     if algorithm not in ALGORITHMS:
         raise InputError(one_of(ALGORITHMS, algorithm), field="algorithm", value=algorithm)

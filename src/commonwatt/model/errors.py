@@ -6,6 +6,7 @@
     ├── InputError (ValueError)        invalid input; commands exit with 2
     │   └── JobNeverFitsError          a job that no node of this cluster can run
     ├── MissingExtraError (ImportError)  an optional dependency is not installed; commands exit with 2
+    ├── PluginError (RuntimeError)     a solver of another distribution is broken; commands exit with 2
     ├── SolverError (RuntimeError)     a solver could not produce a schedule
     ├── EngineError (RuntimeError)     an engine refused or failed a command
     │   └── EngineDownError            an engine does not answer; the command itself may be right
@@ -28,6 +29,7 @@ __all__ = [
     "InputError",
     "JobNeverFitsError",
     "MissingExtraError",
+    "PluginError",
     "ProfileError",
     "ServiceError",
     "SolverError",
@@ -98,6 +100,10 @@ class MissingExtraError(CommonwattError, ImportError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.package, self.extra)
+
+
+class PluginError(CommonwattError, RuntimeError):
+    """A plugin could not be loaded, raised an error, or gave no valid answer; the message names its distribution."""
 
 
 class SolverError(CommonwattError, RuntimeError):

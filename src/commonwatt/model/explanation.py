@@ -32,6 +32,7 @@ class Reason(StrEnum):
     LOWER_PRICE = "lower-price"
     LESS_CARBON = "less-carbon"
     POWER_CAP = "power-cap"
+    CPUS_OR_MEMORY = "cpus-or-memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class PlacementExplanation:
         In how long the GPUs reserved for it are free, or the price is lower; ``None``: neither.
     for_oldest
         Whether the GPUs it could have are reserved for the oldest job that cannot start.
+    unstopped
+        Limits of the policy for which running jobs are not stopped whose GPUs would be room for it.
     saved, saved_part
         What it saves by waiting for that price, in currency, or kg of CO2 where carbon is minimised; and as a part of
         what it would cost.
@@ -92,6 +95,7 @@ class PlacementExplanation:
     by_limit: bool | None = None
     starts_within_s: float | None = None
     for_oldest: bool = False
+    unstopped: tuple[str, ...] = ()
     saved: float | None = None
     saved_part: float | None = None
 
@@ -194,17 +198,25 @@ class PlacementExplanation:
             return f"is preempted on {_names(self.nodes)}: the nodes would draw more than their power cap allows{late}"
         if self.reason is Reason.POWER_CAP:
             return f"waits: with {_gpus(self.gpus)} more, the nodes would draw more than their power cap allows{late}"
+        if self.reason is Reason.CPUS_OR_MEMORY:
+            return f"waits: where {_gpus(self.gpus)} are free, its CPUs or its memory are not{late}"
         if self.reason is Reason.HELD_BACK and self.for_oldest:
             oldest = "those are reserved for the oldest job that cannot start, and it would not end in time"
             return f"waits although {_gpus(self.gpus)} are free: {oldest}{late}"
         if self.reason is Reason.HELD_BACK:
             return f"waits although {_gpus(self.gpus)} would fit: the room is kept for other jobs{late}"
-        return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{late}"
+        kept = " and ".join(_UNSTOPPED[name] for name in self.unstopped)
+        kept = kept and f"; some that would be are those of jobs that {kept}, and are not stopped"
+        return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{kept}{late}"
 
 
+_UNSTOPPED = {
+    "min_run_s": "have not run for long enough (min_run_s)",
+    "max_starts": "were started as often as they may be (max_starts)",
+}
 _WAITS = (
     Reason.NO_ROOM, Reason.HELD_BACK, Reason.RESERVED, Reason.NEXT, Reason.NODES_DOWN, Reason.DISPLACED,
-    Reason.LOWER_PRICE, Reason.LESS_CARBON, Reason.POWER_CAP,
+    Reason.LOWER_PRICE, Reason.LESS_CARBON, Reason.POWER_CAP, Reason.CPUS_OR_MEMORY,
 )  # fmt: skip
 
 

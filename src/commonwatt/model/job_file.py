@@ -15,6 +15,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 
 __all__ = [
+    "ADDRESS",
     "LONGEST_EPOCH_S",
     "LONGEST_SCRIPT",
     "MOST_GPUS",
@@ -127,6 +128,8 @@ class Figure:
 
 MOST_GPUS = 1024
 _LONGEST, _LONGEST_ENVIRONMENT = 8192, 65_536
+ADDRESS = r"^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$"
+"""A mail address, without a display name or quotes."""
 LONGEST_SCRIPT = 262_144
 """Characters of a batch script."""
 _VALUE = re.compile(r"[A-Za-z0-9_.:,@/-]{1,200}")
@@ -231,6 +234,13 @@ class JobFile(FileModel):
     after: dict[int, Literal["after", "afterany", "afterok", "afternotok"]] = quantity(
         "jobs it waits for, by number: until they have started (after), ended (afterany), completed (afterok) or "
         "failed (afternotok)", "-", dict, max_length=100,
+    )  # fmt: skip
+    mail_to: str | None = quantity(
+        "address that is told what happens to it, if the site sends mail", "-", None, pattern=ADDRESS, max_length=254
+    )
+    mail_on: tuple[Literal["begin", "end", "fail", "requeue"], ...] = quantity(
+        "what it is told: the first start, the end of any kind, a failure, being stopped to be started again", "-",
+        ("end",), max_length=4,
     )  # fmt: skip
     batch: ScriptSpec | None = quantity("batch script to run; absent: `command` is run", "-", None)
     kind: str = quantity("free label; jobs of one kind are assumed to scale alike", "-", "", max_length=100)

@@ -95,6 +95,8 @@ class Job:
         Time it has its GPUs before it works when it is started again; NaN: what the scenario says.
     iterations
         Training iterations of the whole job; NaN: unknown.
+    cpus_per_gpu, memory_gib_per_gpu
+        What it needs of a node beside each GPU; NaN: nothing.
     user, qos
         Who submitted it, and its quality of service, which may limit it; "" for none.
     known_s
@@ -117,6 +119,8 @@ class Job:
     width: int = 0
     restart_s: float = math.nan
     iterations: float = math.nan
+    cpus_per_gpu: float = math.nan
+    memory_gib_per_gpu: float = math.nan
     user: str = ""
     qos: str = ""
     known_s: float = math.nan
@@ -198,6 +202,8 @@ class JobArrays:
     user: tuple[str, ...] = ()  # [J] who submitted it; empty: unknown
     qos: tuple[str, ...] = ()  # [J] its quality of service; empty: none has one
     priority: Floats = field(default_factory=lambda: np.zeros(0))  # [J] factor of its QOS, 0 to 1; empty: 0
+    cpus_per_gpu: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: needs none; empty: of all jobs
+    memory_gib_per_gpu: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: needs none; empty: of all jobs
     known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known, NaN: then; empty: all
 
     @classmethod
@@ -241,6 +247,8 @@ class JobArrays:
             width=tuple(job.width for job in rows) if any(job.width for job in rows) else (),
             restart_s=_known(job.restart_s for job in rows),
             iterations=_known(job.iterations for job in rows),
+            cpus_per_gpu=_known(job.cpus_per_gpu for job in rows),
+            memory_gib_per_gpu=_known(job.memory_gib_per_gpu for job in rows),
             user=tuple(job.user for job in rows) if any(job.user for job in rows) else (),
             qos=tuple(job.qos for job in rows) if any(job.qos for job in rows) else (),
             known_s=_known(job.known_s for job in rows),

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import field_validator
 
 from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.job_file import ADDRESS
 
 __all__ = ["KubernetesSpec", "LiveSpec", "LocalSpec", "ProfilingSpec", "ServerSpec", "SlurmSpec", "TenantLimits"]
 
@@ -205,6 +206,46 @@ class ServerSpec(FileModel):
         return value
 
 
+NotifiedKind = Literal[
+    "submitted", "started", "resumed", "resized", "migrated", "preempted", "interrupted", "not-started", "completed",
+    "failed", "cancelled", "not-drained", "not-powered",
+]  # fmt: skip
+"""Kinds of events that a webhook can be told of."""
+
+
+class WebhookSpec(FileModel):
+    """A program of the site that is told what happens."""
+
+    url: str = quantity("address that gets a POST with JSON", "-", pattern=r"^https?://[^\s@]+$", max_length=2048)
+    kinds: tuple[NotifiedKind, ...] = quantity(
+        "kinds of events", "-", ("completed", "failed", "cancelled"), min_length=1
+    )
+    tenants: tuple[str, ...] = quantity("tenants whose jobs it is told of; none: everything", "-", ())
+    secret_variable: str | None = quantity(
+        "environment variable with a secret, by which requests are signed (HMAC-SHA256, X-Commonwatt-Signature)", "-",
+        None, min_length=1,
+    )  # fmt: skip
+
+
+class MailSpec(FileModel):
+    """Mail to the owners of jobs, as `mail_to` and `mail_on` of a job, or --mail-user and --mail-type, ask for it."""
+
+    host: str = quantity("SMTP server", "-", "127.0.0.1", min_length=1)
+    port: int = quantity("its port", "-", 25, ge=1, le=65535)
+    tls: Literal["none", "starttls", "tls"] = quantity("encryption of the connection to it", "-", "none")
+    user: str | None = quantity("user to log in as; absent: no login", "-", None, min_length=1)
+    password_variable: str | None = quantity("environment variable with the password", "-", None, min_length=1)
+    sender: str = quantity("address that mail comes from", "-", pattern=ADDRESS, max_length=254)
+    domains: tuple[str, ...] = quantity("domains that mail may be sent to, such as example.org", "-", min_length=1)
+
+
+class NotifySpec(FileModel):
+    """Who is told what happens."""
+
+    webhooks: tuple[WebhookSpec, ...] = quantity("programs", "-", (), max_length=20)
+    mail: MailSpec | None = quantity("owners of jobs; absent: no mail", "-", None)
+
+
 class TenantLimits(FileModel):
     """Limits of a tenant; an absent one is no limit."""
 
@@ -275,6 +316,7 @@ class LiveSpec(FileModel):
         gt=0,
         le=36_500,
     )
+    notify: NotifySpec | None = quantity("notifications by mail and webhook; absent: none", "-", None)
     limits: TenantLimits = quantity("limits of every tenant", "-", TenantLimits)
     tenant_limits: dict[str, TenantLimits] = quantity(
         "limits of tenants by name, in place of those of `limits`", "-", dict

@@ -125,6 +125,10 @@ class NodeSpec(FileModel):
         "-", None, min_length=1,
     )  # fmt: skip
     partitions: tuple[str, ...] = quantity(PARTITIONS, "-", ())
+    cpus: int | None = quantity("its CPUs, for jobs that ask for some; absent: not limited", "CPUs", None, ge=1)
+    memory_gib: float | None = quantity(
+        "its memory, for jobs that ask for some; absent: not limited", "GiB", None, gt=0
+    )
     share: tuple[Literal["mig", "time"], ...] = quantity(
         "ways in which its GPUs may be shared: cut by MIG, or in time; none: they are whole", "-", ()
     )
@@ -230,6 +234,8 @@ class NodeClass:
     partitions: tuple[str, ...] = ()
     share: tuple[str, ...] = ()
     platform: str | None = None
+    cpus: int | None = None
+    memory_gib: float | None = None
 
     def admits(self, partition: str) -> bool:
         """Whether jobs of *partition*, or of one of several with commas between them, run on these nodes."""
@@ -285,7 +291,7 @@ class Cluster:
         for spec in specs:
             kind = NodeClass(
                 spec.gpu_type, spec.gpus, spec.idle_w, spec.gpu_w, spec.states, tuple(sorted(set(spec.partitions))),
-                tuple(sorted(set(spec.share))), spec.platform,
+                tuple(sorted(set(spec.share))), spec.platform, spec.cpus, spec.memory_gib,
             )  # fmt: skip
             index = classes.setdefault(kind, len(classes))
             names += numbered(spec.name, spec.count)

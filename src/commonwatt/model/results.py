@@ -368,6 +368,9 @@ class ReproduceRow(ResultModel):
     unit: str = _field("unit of both; - for none")
     comparable: bool = _field("whether the two values can be compared directly")
     note: str = _field("why not, or other remarks", default="")
+    held_pct: float | None = _field(
+        "part of the draws of unpublished inputs for which it is yes; null: not drawn", "%", default=None
+    )
 
 
 class ReproducePoint(ResultModel):

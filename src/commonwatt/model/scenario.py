@@ -219,6 +219,12 @@ class ScenarioJob(FileModel):
     restart_s: float | None = quantity("its own `restart_s`; absent: that of `preemption`", "s", None, ge=0)
     user: str = quantity("who submits it, for limits per user of its QOS; empty: unknown", "-", "")
     qos: str = quantity("its quality of service; empty: none", "-", "")
+    cpus_per_gpu: float | None = quantity(
+        "CPUs it needs for each GPU; absent: none. It waits for them where nodes have `cpus`", "CPUs", None, gt=0
+    )
+    memory_gib_per_gpu: float | None = quantity(
+        "memory it needs for each GPU; absent: none. It waits for it where nodes have `memory_gib`", "GiB", None, gt=0
+    )
     known_s: float | None = quantity(
         "when the cluster knows that it will come at submit_s (a begin time, a reservation), for a capacity plan; "
         "absent: at submit_s", "s", None,
@@ -357,6 +363,7 @@ class Scenario(FileModel):
         for policy in self.policies:
             self._check_peer(policy)
         self._check_fleet()
+        self._check_cpus()
         self._check_fairness()
         brings = isinstance(self.workload, AndreasWorkload | SiaWorkload)
         if brings == bool(self.nodes):
@@ -380,6 +387,15 @@ class Scenario(FileModel):
             if policy.fairness is not None and policy.solver in get_args(PeerName):
                 msg = f"policies.{policy.label}.fairness: expected none, as {policy.solver} has its own fairness"
                 raise ValueError(msg)
+
+    def _check_cpus(self) -> None:
+        """Raise if CPUs or memory of nodes are given beside what does not know of them."""
+        limited = next((node.name for node in self.nodes if node.cpus or node.memory_gib), None)
+        capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)
+        if limited is not None and (capped or self.has_fleet):
+            other = "a power cap" if capped else "services and fractional jobs"
+            msg = f"nodes: got cpus or memory_gib of {limited}, expected none beside {other}"
+            raise ValueError(msg)
 
     def _check_fleet(self) -> None:
         """Raise if services and fractional jobs do not fit what else the scenario says."""

@@ -78,6 +78,7 @@ from commonwatt.model.results import (
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.study_file import StudyFile
 from commonwatt.model.study_results import StudyResult
+from commonwatt.model.suite_results import BenchResult, ReproduceAllResult
 from commonwatt.model.timeslice_file import ModelProfile, PlanFile, TimesliceConfig
 from commonwatt.model.timeslice_results import (
     TimeslicePlanResult,
@@ -109,6 +110,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "data-check-result": DataCheckResult,
     "reproduce-list-result": ReproduceListResult,
     "reproduce-result": ReproduceResult,
+    "reproduce-all-result": ReproduceAllResult,
+    "bench-result": BenchResult,
     "partition-mig-result": MigResult,
     "partition-characterize-result": CharacterizeResult,
     "timeslice-plan-result": TimeslicePlanResult,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 
@@ -38,10 +39,35 @@ from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._schedule import laws_of, market_of, run, schedule
 from commonwatt.partitioning._solve import Equilibrium, solve
 
-__all__ = ["Divided", "answer", "divide_all", "sweep"]
+__all__ = ["Divided", "Mechanism", "answer", "divide_all", "sweep"]
 
 _UNITS = 1000
 _MOST_PLANNED = 10_000  # slices that are worked out and simulated
+
+
+class Mechanism(Protocol):
+    """A way of dividing a configuration that is not one of ``MECHANISMS``."""
+
+    @property
+    def name(self) -> str:
+        """Name in the answer."""
+        ...
+
+    def __call__(self, market: Market) -> Floats:
+        """Return the shares of tenants in PEs. Shape [N, C]."""
+        ...
+
+
+def _checked(market: Market, shares: Floats) -> Floats:
+    """Return *shares*; raises ``SolverError`` if they do not divide the PEs."""
+    found = np.asarray(shares, dtype=float)
+    if found.shape != market.rate.shape or not np.isfinite(found).all() or (found < 0).any():
+        msg = f"shares are not {market.rate.shape[0]} rows of {market.rate.shape[1]} numbers of PEs, 0 or more"
+        raise SolverError(msg)
+    if (found.sum(axis=0) > market.pe_count * (1 + 1e-9)).any():
+        msg = "more PEs of a core cluster are shared out than it has"
+        raise SolverError(msg)
+    return found
 
 
 @dataclass(frozen=True)
@@ -61,7 +87,7 @@ class Divided:
 
 
 def answer(
-    file: PartitionFile, *, mechanism: str = "fisher", welfare: str = "nash", tolerance: float = 1e-9,
+    file: PartitionFile, *, mechanism: str | Mechanism = "fisher", welfare: str = "nash", tolerance: float = 1e-9,
     iterations: int | None = None, seed: int = 0,
 ) -> PartitionResult:  # fmt: skip
     """Divide every configuration of *file* among its tenants, and choose the one with the best welfare.
@@ -69,7 +95,7 @@ def answer(
     Parameters
     ----------
     mechanism
-        One of ``MECHANISMS``: what divides a configuration.
+        One of ``MECHANISMS``, or another: what divides a configuration.
     welfare
         One of ``WELFARES``: what chooses the configuration.
     tolerance
@@ -88,9 +114,10 @@ def answer(
     """
     choice, divided = divide_all(file, mechanism, welfare, tolerance, iterations)
     reason, sentence = _why(file, choice, welfare)
+    name = mechanism if isinstance(mechanism, str) else mechanism.name
     return PartitionResult(
         **stamp(file, seed),
-        mechanism=mechanism,
+        mechanism=name,
         welfare=welfare,
         shares=file.shares,
         chosen=file.configurations[choice.best].name,
@@ -98,30 +125,31 @@ def answer(
         reason=reason,
         sentence=sentence,
         configurations=tuple(
-            _result(file, one, mechanism, choice.values[at], choice.order.index(at) + 1)
-            for at, one in enumerate(divided)
+            _result(file, one, name, choice.values[at], choice.order.index(at) + 1) for at, one in enumerate(divided)
         ),
     )
 
 
 def divide_all(
-    file: PartitionFile, mechanism: str, welfare: str, tolerance: float, iterations: int | None
+    file: PartitionFile, mechanism: str | Mechanism, welfare: str, tolerance: float, iterations: int | None
 ) -> tuple[PartitionChoice, list[Divided]]:
     """Divide every configuration; return the choice among them too. Raises as ``answer``."""
     for name, value, those in (("mechanism", mechanism, MECHANISMS), ("welfare", welfare, WELFARES)):
-        if value not in those:
+        if isinstance(value, str) and value not in those:
             raise InputError(f"one of {', '.join(those)}", field=name, value=value)
     divided = [_divide(file, spec, mechanism, tolerance, iterations) for spec in file.configurations]
     return choose([one.utilities for one in divided], divided[0].market.budgets, welfare), divided
 
 
 def _divide(
-    file: PartitionFile, spec: PartitionConfiguration, mechanism: str, tolerance: float, limit: int | None
+    file: PartitionFile, spec: PartitionConfiguration, mechanism: str | Mechanism, tolerance: float, limit: int | None
 ) -> Divided:  # fmt: skip
     market = market_of(file, spec)
     whole = None
     if file.shares == "time":
         whole = market_of(file.model_copy(update={"shares": "space"}), spec)
+    if not isinstance(mechanism, str):
+        return Divided(spec, market, whole, _checked(market, mechanism(market)), None)
     if mechanism == "entitlement":
         return Divided(spec, market, whole, market.entitlement(), None)
     if mechanism == "weighted-equal-speedup":
@@ -231,6 +259,8 @@ def _between(one: Divided, i: int) -> tuple[LawUse, ...]:
 def _plain(mechanism: str, ratio: float, budget: float) -> tuple[str, str]:
     if mechanism == "entitlement":
         return "entitled", f"It has {100 * budget:.3g}% of every core cluster, as its weight says."
+    if mechanism != "weighted-equal-speedup":
+        return "divided", f"{mechanism} makes it {ratio:.3f} times as fast as its entitlement."
     return "equalised", (
         f"It is as fast for its weight as everybody on each core cluster, {ratio:.3f} times as fast as with its "
         "entitlement."
@@ -263,8 +293,8 @@ def _schedule(one: Divided, names: list[str]) -> tuple[PlannedSlice, ...]:
 
 
 def sweep(
-    file: PartitionFile, tenant: str, weights: Sequence[float], *, mechanism: str = "fisher", welfare: str = "nash",
-    tolerance: float = 1e-9, iterations: int | None = None, seed: int = 0,
+    file: PartitionFile, tenant: str, weights: Sequence[float], *, mechanism: str | Mechanism = "fisher",
+    welfare: str = "nash", tolerance: float = 1e-9, iterations: int | None = None, seed: int = 0,
 ) -> PartitionSweepResult:  # fmt: skip
     """Divide and choose for every weight of *tenant*, the other tenants keeping theirs.
 
@@ -305,7 +335,8 @@ def sweep(
             )
         )  # fmt: skip
     return PartitionSweepResult(
-        **stamp(file, seed), mechanism=mechanism, welfare=welfare, tenant=tenant, points=tuple(points),
+        **stamp(file, seed), mechanism=mechanism if isinstance(mechanism, str) else mechanism.name,
+        welfare=welfare, tenant=tenant, points=tuple(points),
         sentence=_sweep_sentence(tenant, points),
     )  # fmt: skip
 

@@ -1,4 +1,5 @@
 from ._answer import answer as answer
+from ._cpus_memory import within_cpus_memory as within_cpus_memory
 from ._entitlement import TenantFairness as TenantFairness
 from ._entitlement import water_fill as water_fill
 from ._exact import Exact as Exact
@@ -30,4 +31,5 @@ __all__ = [
     "objective",
     "settled",
     "water_fill",
+    "within_cpus_memory",
 ]

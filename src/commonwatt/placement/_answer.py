@@ -24,7 +24,7 @@ __all__ = ["answer"]
 
 
 def answer(
-    file: PlaceFile, *, clock: Callable[[], float], solver: str = "best", iterations: int = 1000,
+    file: PlaceFile, *, clock: Callable[[], float], solver: str | PlacementSolver = "best", iterations: int = 1000,
     time_limit_s: float | None = None, seed: int = 0,
 ) -> PlaceResult:  # fmt: skip
     """Decide which job of *file* runs on which node with how many GPUs now.
@@ -34,7 +34,7 @@ def answer(
     clock
         Seconds from any instant, such as ``time.perf_counter``.
     solver
-        ``best``, or one of ``make_solver``'s names.
+        ``best``, one of ``make_solver``'s names, or a solver; the answer has its ``name``.
     iterations
         Candidates of ``random-greedy``; ``local-search`` and ``best`` take 20 steps for each.
     time_limit_s
@@ -49,13 +49,18 @@ def answer(
     SolverError
         If ``exact`` finds no schedule.
     """
-    if solver != "best" and solver not in SOLVERS:  # published schedulers need what happened before
+    name = solver if isinstance(solver, str) else str(getattr(solver, "name", type(solver).__name__))
+    if (
+        isinstance(solver, str) and solver != "best" and solver not in SOLVERS
+    ):  # published schedulers need what happened before
         raise InputError(one_of(("best", *SOLVERS), solver), field="solver", value=solver)
     problem = PlacementProblem.of(file)
-    if problem.use_every_node and solver not in ("best", "exact"):
+    if problem.use_every_node and name not in ("best", "exact"):
         raise InputError("false, as only solvers best and exact keep it", field="use_every_node", value=True)
-    if solver == "best":
-        chosen: PlacementSolver = Best(LocalSearch(RandomGreedy(iterations), 20 * iterations), time_limit_s)
+    if not isinstance(solver, str):
+        chosen: PlacementSolver = solver
+    elif solver == "best":
+        chosen = Best(LocalSearch(RandomGreedy(iterations), 20 * iterations), time_limit_s)
     else:
         depth = max(1, len(problem))  # every job, where a cluster's backfill looks at the first only
         chosen = make_solver(solver, iterations=iterations, time_limit_s=time_limit_s, depth=depth)
@@ -71,7 +76,7 @@ def answer(
     explained = [(name, why.explain(j)) for j, name in enumerate(problem.job_names)]
     return PlaceResult(
         **stamp(file, seed),
-        solver=solver,
+        solver=name,
         objective=worth.total,
         tardiness_cost=worth.tardiness,
         postponement_cost=worth.postponement,

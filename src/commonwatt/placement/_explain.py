@@ -35,6 +35,28 @@ class Explainer:
         """Waiting jobs for which there is room that is reserved for nobody, [J]."""
         return held_back(self.problem, self.schedule)
 
+    @cached_property
+    def pinned(self) -> dict[str, Ints]:
+        """GPUs of each node that running jobs keep, [N], by the limit of the policy that forbids to stop them."""
+        p, kept = self.problem, self.problem.guarantees
+        if kept is None or kept.spent is None or p.locked or not kept.pinned.any():
+            return {}
+        found = {}
+        for name, jobs in (("min_run_s", kept.pinned & ~kept.spent), ("max_starts", kept.spent)):
+            staying = jobs & (p.stay >= 0) & (self.schedule.choice == p.stay)
+            if staying.any():
+                only = Schedule(np.where(staying, p.stay, POSTPONED), self.schedule.nodes)
+                found[name] = p.node_gpus - only.free_gpus(p)
+        return found
+
+    def _unstopped(self, rows: Ints) -> tuple[str, ...]:
+        """Return the limits for which jobs are not stopped on whose GPUs one of *rows* would fit."""
+        return tuple(
+            name
+            for name, gpus in self.pinned.items()
+            if any(len(self.problem.room(row, self.free + gpus)) for row in rows)
+        )
+
     def fits(self, row: Index, job: Index) -> bool:
         """Whether configuration *row* of *job* would fit into what the schedule leaves free."""
         p = self.problem
@@ -102,6 +124,8 @@ class Explainer:
         gpus, for_oldest = int((p.width * p.per_node)[rows].min()), False
         if self.schedule.capped is not None and self.schedule.capped[job]:
             reason = Reason.POWER_CAP
+        elif self.schedule.short is not None and self.schedule.short[job]:
+            reason = Reason.CPUS_OR_MEMORY
         elif held:
             reason = Reason.DISPLACED
             takers, other_takers = self._takers(job)
@@ -120,7 +144,7 @@ class Explainer:
         return PlacementExplanation(
             reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), gpus,
             takers=takers, other_takers=other_takers, restart_s=restart_s, starts_within_s=within_s,
-            for_oldest=for_oldest,
+            for_oldest=for_oldest, unstopped=self._unstopped(rows) if reason is Reason.NO_ROOM else (),
             due_at_submission=self._due_before(job),
             spare_s=_finite(p.due_s[job] - p.now_s - p.interval_s - p.fastest_s[job]),
             **self._uncertain(job, int(rows[np.argmin(p.time_s[rows])]), 0.0),

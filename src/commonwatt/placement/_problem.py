@@ -112,6 +112,9 @@ class PlacementProblem:
     starts: Ints | None = None  # [J] how often a job was started or moved; None: unknown
     iterations: Floats | None = None  # [J] training iterations of the whole job, NaN: unknown; None: of all jobs
     priority: Floats | None = None  # [J] factor of the job's quality of service, 0 to 1; None: 0
+    # CPUs and memory (GiB), which solvers do not know of: see ``_cpus_memory``
+    node_cpus_memory: Floats | None = None  # [N, 2] beside those of the background; None: not limited
+    cpus_memory: Floats | None = None  # [C, 2] that each configuration needs on each of its nodes
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -265,7 +268,7 @@ _OF_JOBS = (
     "submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s", "iterations", "restart_s",
     "priority", "starts",
 )  # fmt: skip
-_OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked", "whole_s")
+_OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked", "whole_s", "cpus_memory")
 
 
 @dataclass(frozen=True)
@@ -281,6 +284,7 @@ class Schedule:
     weighed: bool = False  # whether its moves were weighed against the energy and the time they cost
     may_have: Bools | None = None  # [C] configurations that were weighed; None: all
     capped: Bools | None = None  # [J] jobs that do not run because of the power cap; None: there is none, or none does
+    short: Bools | None = None  # [J] jobs that do not run for lack of CPUs or memory; None: none
 
     @classmethod
     def empty(cls, problem: PlacementProblem) -> Schedule:

@@ -29,6 +29,7 @@ from commonwatt.model.forecast_file import TREES
 from commonwatt.model.forecast_results import ForecastFitResult, ForecastPredictResult, ForecastStep
 from commonwatt.model.names import one_of
 from commonwatt.model.units import DAY_S
+from commonwatt.plugins import one, plugged
 
 __all__ = [
     "SavedPredictor",
@@ -127,7 +128,7 @@ def median_ms(predictor: Predictor, values: Floats) -> tuple[float, float]:
 
 
 def load_predictor(model: str, look_back: int | None = None, horizon: int | None = None) -> Predictor:
-    """Return a new predictor called *model*, or a ``SavedPredictor`` from the model file of that path.
+    """Return a new predictor called *model*, ours or a plugin, or a ``SavedPredictor`` from the file of that path.
 
     Raises
     ------
@@ -136,6 +137,10 @@ def load_predictor(model: str, look_back: int | None = None, horizon: int | None
     MissingExtraError
         If a package it needs is not installed.
     """
+    plugin = one("forecasters", model, PREDICTORS)
+    if plugin is not None:
+        made: Predictor = plugged(plugin, look_back=look_back or LOOK_BACK, horizon=horizon or HORIZON)
+        return made
     path = Path(model)
     if model in PREDICTORS or not (path.suffix or path.exists()):
         return make_predictor(model, look_back or LOOK_BACK, horizon or HORIZON)

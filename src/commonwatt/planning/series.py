@@ -14,8 +14,9 @@ from commonwatt.data.check import locate_input
 from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.log import JobLog, time_of
+from commonwatt.data.nixtla import from_long
 from commonwatt.data.readers import READERS, read_log
-from commonwatt.data.series_files import LONGEST_GAP_S, SeriesFile, read_series, write_series
+from commonwatt.data.series_files import FIRST_DATE_S, LONGEST_GAP_S, SeriesFile, read_series, write_series
 from commonwatt.model.arrays import Bools
 from commonwatt.model.demand import Arrivals, DemandSeries
 from commonwatt.model.errors import InputError
@@ -27,6 +28,7 @@ __all__ = [
     "LoadedSeries",
     "count_demand",
     "generated_demand",
+    "given_series",
     "job_log",
     "load_series",
     "part_of",
@@ -227,3 +229,27 @@ def _clock(log: JobLog, text: str, field: str) -> float:
         return time_of(log, text)
     except InputError as error:
         raise InputError(error.expected, field=field, value=text) from None
+
+
+def given_series(given: object, column: str = "gpus") -> LoadedSeries:
+    """Return a series, however it is given in Python: a path, a mapping, a frame or a ``DemandSeries``.
+
+    Raises ``InputError`` for anything else.
+    """
+    if isinstance(given, str | Path):
+        return load_series(Path(given), column)
+    if isinstance(given, Mapping):
+        if wrong := sorted({"gpus", "step_s"} - given.keys()) or sorted(given.keys() - {"gpus", "step_s", "start_s"}):
+            raise InputError("gpus, step_s and, if known, start_s", field=wrong[0], value=given.get(wrong[0]))
+        try:
+            values = np.asarray(given["gpus"], dtype=float)
+            start_s, step_s = float(str(given.get("start_s", 0.0))), float(str(given["step_s"]))
+        except (TypeError, ValueError):
+            raise InputError("numbers in gpus, step_s and start_s", field="series") from None
+        given = DemandSeries(start_s, step_s, values)
+    elif not isinstance(given, DemandSeries):
+        named = from_long(given)
+        if len(named) != 1:
+            raise InputError("a frame with one series", field="unique_id", value=", ".join(sorted(named)))
+        (given,) = named.values()
+    return LoadedSeries(SeriesFile(given, given.start_s > FIRST_DATE_S, int((~given.known).sum())))

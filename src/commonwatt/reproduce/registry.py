@@ -15,7 +15,7 @@ from commonwatt.reproduce.topic import Topic, TopicAnswer, TopicRequest
 if TYPE_CHECKING:
     from commonwatt.model.results import ReproduceListResult, ReproduceResult
 
-__all__ = ["find", "listed", "reproduce", "topics"]
+__all__ = ["find", "listed", "of_papers", "reproduce", "topics"]
 
 
 # -- ANDREAS: scheduling of training jobs on a GPU cluster
@@ -49,6 +49,7 @@ _ANDREAS_TOPICS = (
         "reduction of the total cost by randomized greedy against FIFO, EDF and PS (62%), optimizer time (0.1 s)",
         partial(_sweep, scenario=1),
         "energy cost, total cost, makespan and optimizer time against the number of nodes",
+        long=True,
     ),
     Topic(
         "andreas-scenario-2",
@@ -57,6 +58,7 @@ _ANDREAS_TOPICS = (
         "reduction of the total cost by randomized greedy against FIFO, EDF and PS (30%), optimizer time (0.01 s)",
         partial(_sweep, scenario=2),
         "energy cost, total cost, makespan and optimizer time against the number of nodes",
+        long=True,
     ),
     Topic(
         "andreas-table-3",
@@ -94,6 +96,8 @@ _CUFF_TOPICS = (
         "energy overhead of delays, MAE and under-prediction of three networks, performance against energy saving",
         _run_cuff,
         "an average day, MAE and under-prediction by level, performance against saving",
+        ("traces/earth_demand_1min.csv.gz",),
+        long=True,
     ),
 )
 
@@ -132,7 +136,7 @@ _ETF_TOPICS = (
     *(
         Topic(
             f"etf-figure-{number}", title, f"{_ETF}, Fig. {number}", compares, partial(_run_etf, figures=(number,)),
-            "the figure",
+            "the figure", ("traces/tx2_profiles",) if number != "3" else (),
         )
         for number, (title, compares) in _ETF_FIGURES.items()
     ),
@@ -157,6 +161,7 @@ _GSHARP_PARTS = {
     "searches": ("Other searches with nevergrad and learning", "their makespans and times; all of it with --full only"),
     "cost-models": ("The same conclusions under a physically honest cost model", "which of Fig. 9 to 11 still hold"),
 }
+_UNDRAWN = {"figure-10", "figure-14", "table-6", "table-7", "searches"}
 
 
 def _run_gsharp(request: TopicRequest, parts: tuple[str, ...]) -> TopicAnswer:
@@ -188,7 +193,8 @@ _GSHARP_TOPICS = (
     *(
         Topic(
             f"gsharp-{part}", title, f"{_GSHARP}, {_gsharp_where(part)}", compares,
-            partial(_run_gsharp, parts=(part,)), "the figure",
+            partial(_run_gsharp, parts=(part,)), "" if part in _UNDRAWN else "the figure", ("mapping/instances",),
+            part in {"searches", "cost-models"},
         )
         for part, (title, compares) in _GSHARP_PARTS.items()
     ),
@@ -256,6 +262,13 @@ def topics() -> tuple[Topic, ...]:
     return (*_ANDREAS_TOPICS, *_CUFF_TOPICS, *_ETF_TOPICS, *_GSHARP_TOPICS, *_MARKET_TOPICS, *_FLEET_TOPICS)
 
 
+def of_papers() -> tuple[Topic, ...]:
+    """Return every figure and table of the papers once: no topic that repeats others, and none of our own."""
+    whole = {"etf", "gsharp"}
+    own = {topic.name for topic in _FLEET_TOPICS}
+    return tuple(topic for topic in topics() if topic.name not in whole | own)
+
+
 def find(name: str) -> Topic:
     """Return the topic called *name*; raises ``InputError`` if there is none."""
     from commonwatt.model.errors import InputError
@@ -263,7 +276,7 @@ def find(name: str) -> Topic:
 
     known = {topic.name: topic for topic in topics()}
     if name not in known:
-        raise InputError(one_of(known, name), field="NAME", value=name)
+        raise InputError(one_of((*known, "all"), name), field="NAME", value=name)
     return known[name]
 
 

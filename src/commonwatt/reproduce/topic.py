@@ -82,3 +82,5 @@ class Topic:
     compares: str
     run: Callable[[TopicRequest], TopicAnswer]
     draws: str = ""  # subject of --plot; empty: no plot
+    data: tuple[str, ...] = ()  # third-party data it stands in for if missing, by path beside the traces
+    long: bool = False  # takes longer than most

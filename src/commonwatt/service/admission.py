@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from commonwatt.controlplane.jobs import begin_of, capped
+from commonwatt.controlplane.notifications import mail_warning
 from commonwatt.model.errors import InputError, QuotaError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, check_image
 from commonwatt.model.jobs import read_times
@@ -121,7 +122,7 @@ def admit(
     limits = context.config.live.limits_of(tenant)
     if limits.gpus is not None and (least := min(figure.gpus for figure in figures)) > limits.gpus:
         raise QuotaError(
-            f"jobs of tenant {tenant} may use {limits.gpus} GPUs at once, and this one needs {least}",
+            f"jobs of tenant {tenant} may use {plural(limits.gpus, 'GPU')} at once, and this one needs {least}",
             reason="quota", field="gpus", value=least, frees="an operator has to raise the limit",
         )  # fmt: skip
     if context.config.engine == "local" and trusted:
@@ -137,6 +138,9 @@ def admit(
     if context.config.engine in ("slurm", "kubernetes") and trusted:  # nodes may see what this machine does not
         unseen = "does not exist on the machine of the control plane; it must exist on the nodes"
         warnings += [f"{field}: {path} {unseen}" for field, path in _missing(file)]
+    if file.mail_to is not None:
+        notify = context.config.live.notify
+        warnings += filter(None, [mail_warning(None if notify is None else notify.mail, file.mail_to)])
     if due_s is not None and due_s <= now_s:
         if context.config.live.server.past_due == "refuse":
             raise InputError("a time in the future", field="due", value=file.due)

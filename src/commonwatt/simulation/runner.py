@@ -88,7 +88,7 @@ class Prepared:
             del document["knowledge"]
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
         for name, column in vars(self.table).items():
-            if name in ("partition", "user", "qos", "priority") and not len(column):  # not there before jobs had one
+            if name in _LATER and not len(column):  # not there before jobs had one
                 continue
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
         for demand in self.past.demands.values():
@@ -113,6 +113,8 @@ class Prepared:
         return lower_bound(self.table, self.cluster, tariff, slowdown)
 
 
+_LATER = ("partition", "user", "qos", "priority", "cpus_per_gpu", "memory_gib_per_gpu")
+"""Columns of jobs added since 0.1.0."""
 _ADDED: dict[str, object] = {
     "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,
     "size_weight": 0.0, "max_age_s": 604800.0, "backfill_depth": 1000, "gpu_type_choice": "fastest",
@@ -122,6 +124,7 @@ _ADDED: dict[str, object] = {
     "rounds": None, "first_start": False, "objective": "max-min",
     "queues_gpu_s": [3600.0, 36000.0], "restart_s": None, "iterations": None, "tail_power": 1.5, "slowdown_price": 0.0,
     "qos_weight": 0.0, "user": "", "fairness_power": -0.5,
+    "cpus": None, "memory_gib": None, "cpus_per_gpu": None, "memory_gib_per_gpu": None,
     "services": [], "fractional": None, "sharing": None, "share": [], "platform": None, "fractions": "whole",
     "fairness": None,
 }  # fmt: skip

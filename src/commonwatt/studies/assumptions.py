@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from commonwatt.data.malleable import APART, LACKING
-from commonwatt.model.jobs import QOS_SCOPES
+from commonwatt.model.arrays import Bools
+from commonwatt.model.jobs import QOS_SCOPES, JobArrays
 from commonwatt.model.study_file import StepName, StudyFile
 from commonwatt.model.study_results import Assumption
 from commonwatt.model.units import DAY_S, plural
@@ -81,8 +84,7 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
             what="Nodes of jobs", value=_partitions(plan), drawn=False, switch="nodes.partitions, step one-pool",
         ),
         Assumption(
-            what="CPUs and memory of nodes", value="not modelled: jobs share the GPUs of a node freely", drawn=False,
-            switch="none",
+            what="CPUs and memory of nodes", value=_cpus(plan), drawn=False, switch="nodes.cpus, nodes.memory_gib",
         ),
         Assumption(
             what="Jobs that failed, were cancelled or ended early",
@@ -106,6 +108,27 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
 def _partitions(plan: StudyPlan) -> str:
     in_force = any(plan.prepared[plan.runs[0, week, 0]].table.partition for week in range(len(plan.starts)))
     return "those of the partition the log names" if in_force else "any: no partitions are known"
+
+
+def _cpus(plan: StudyPlan) -> str:
+    limited = sum(node.count for node in plan.file.nodes if node.cpus or node.memory_gib)
+    tables = [plan.prepared[plan.runs[0, week, 0]].table for week in range(len(plan.starts))]
+    asking = sum(int(_asks(table).sum()) for table in tables)
+    if not limited or not asking:
+        lacks = "nodes have none declared" if not limited else "the log says of no job what it had"
+        return f"not modelled, as {lacks}: jobs share the GPUs of a node freely"
+    return (
+        f"every scheduler but as logged gives jobs no more than a node has; known of {plural(limited, 'node')} and "
+        f"{plural(asking, 'job')}, in proportion to GPUs where jobs are resized"
+    )
+
+
+def _asks(table: JobArrays) -> Bools:
+    """Jobs that need CPUs or memory, [J]."""
+    asks = np.zeros(len(table), dtype=bool)
+    for column in (table.cpus_per_gpu, table.memory_gib_per_gpu):
+        asks |= column > 0 if len(column) else False
+    return asks
 
 
 def _gpu_types(plan: StudyPlan) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.errors import SolverError
 from commonwatt.model.fields import stamp
 from commonwatt.model.timeslice_file import PlanFile
 from commonwatt.model.timeslice_results import PlanTenantResult, TimeslicePlanResult
@@ -62,13 +63,16 @@ def _explain(problem: QuantumProblem, what: str, i: int, sure: int, got: int) ->
     )  # fmt: skip
 
 
-def answer(file: PlanFile, *, policy: str = "etf", phi: float | None = None, seed: int = 0) -> TimeslicePlanResult:
+def answer(
+    file: PlanFile, *, policy: str | SharingPolicy = "etf", phi: float | None = None, seed: int = 0
+) -> TimeslicePlanResult:
     """Divide one quantum among the tenants of *file*.
 
     Parameters
     ----------
     policy
-        ``etf``, ``tf`` (time-fair), ``ef`` (energy-fair) or ``etf-energy`` (energy is guaranteed, time evened out).
+        ``etf``, ``tf`` (time-fair), ``ef`` (energy-fair) or ``etf-energy`` (energy is guaranteed, time evened out), or
+        a policy; the answer has its ``name``.
     phi
         Time-fair factor, 0 to 1; the file's if ``None``.
     seed
@@ -80,14 +84,15 @@ def answer(file: PlanFile, *, policy: str = "etf", phi: float | None = None, see
         If something is wrong in the problem, or no policy has that name; the message names the field.
     """
     file = file if phi is None else file.model_copy(update={"phi": phi})
-    problem, chosen = QuantumProblem.of(file), make(policy, file.phi)
-    slices = chosen.slices(problem)
+    problem = QuantumProblem.of(file)
+    chosen = make(policy, file.phi) if isinstance(policy, str) else policy
+    slices = _checked(problem, chosen.slices(problem))
     why = explain(problem, chosen, slices)
     energies = slices * file.unit_s * problem.powers_w
     fair = fairness(slices.astype(float), energies, problem.weights, ~problem.unmet(slices))
     return TimeslicePlanResult(
         **stamp(file, seed),
-        policy=policy,
+        policy=chosen.name,
         phi=file.phi,
         quantum=file.quantum,
         unit_s=file.unit_s,
@@ -104,6 +109,21 @@ def answer(file: PlanFile, *, policy: str = "etf", phi: float | None = None, see
         energy_fairness=fair.energy,
         system_fairness=fair.system,
     )  # fmt: skip
+
+
+def _checked(problem: QuantumProblem, slices: Ints) -> Ints:
+    """Return *slices*; raises ``SolverError`` unless they divide the quantum."""
+    units = np.asarray(slices)
+    if units.shape != problem.demands.shape or not np.issubdtype(units.dtype, np.integer):
+        msg = f"slices are not {len(problem)} whole numbers of units"
+        raise SolverError(msg)
+    if (units < 0).any() or (units > problem.demands).any():
+        msg = "a slice is below 0 or above its tenant's demand"
+        raise SolverError(msg)
+    if int(units.sum()) != min(problem.quantum, int(problem.demands.sum())):
+        msg = f"slices sum to {int(units.sum())}, not to the quantum or all demand"
+        raise SolverError(msg)
+    return units
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import click
 
 from commonwatt.cli.output import (
+    PluginChoice,
     blamed_on,
     compiling,
     json_option,
@@ -45,7 +46,7 @@ OTHERS = (
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
-    "--algorithm", type=click.Choice(ALGORITHMS + OTHERS), default="auto", show_default=True, metavar="NAME",
+    "--algorithm", type=PluginChoice(ALGORITHMS + OTHERS, "mappers"), default="auto", show_default=True, metavar="NAME",
     help="auto: several starts, then annealing; gsharp; heft (longest first); an order and a rule: "
     "{fcfs,sjf,random}-{olb,met,rr,random}; exact, for about a dozen jobs; or to compare with: " + ", ".join(OTHERS[1:])
     + ".",
@@ -155,12 +156,15 @@ def _solve(
     start: Path | None, learnt: tuple[Path, int, Literal["nearest", "rank"]] | None, save_to: Path | None, seed: int,
 ) -> MapResult:  # fmt: skip
     from commonwatt.mapping import answer
+    from commonwatt.plugins import chosen, valid
 
     file = task.file
     if objective is not None:
         file = file.model_copy(update={"objective": objective})
+    spent = budget or (10**9 if time_limit else 10_000)
+    by = chosen("mappers", name, ALGORITHMS + OTHERS, spent)
     with blamed_on(path):
-        algorithm = name if learnt is None else _transfer(file, learnt[0]).tuned(*learnt[1:])
+        algorithm = by if learnt is None else _transfer(file, learnt[0]).tuned(*learnt[1:])
         first = task.start if start is None else read_mapping(start, file)
     if name not in WARMED or learnt is not None:
         first = None if start is None else first
@@ -168,6 +172,7 @@ def _solve(
         blamed_on(path if start is None else start),
         compiling(f"algorithm {name}") as watch,
         _shown(time_limit, file.objective, lambda: watch.elapsed_s) as report,
+        valid("mappers", name, ALGORITHMS + OTHERS),
     ):
         result = answer(
             file, clock=lambda: watch.elapsed_s, algorithm=algorithm, budget=budget, time_limit_s=time_limit,

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.output import blamed_on, compiling, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import (
+    PluginChoice,
+    blamed_on,
+    compiling,
+    json_option,
+    plot_option,
+    print_json,
+    say,
+    seed_option,
+)
 from commonwatt.partitioning import MECHANISMS, WELFARES
 
 if TYPE_CHECKING:
@@ -28,7 +37,7 @@ _MOST_POINTS = 1000
 
 @click.command(hidden=True)
 @click.argument("problem", type=click.Path(path_type=Path))
-@click.option("--mechanism", type=click.Choice(MECHANISMS), default="fisher", show_default=True,
+@click.option("--mechanism", type=PluginChoice(MECHANISMS, "partitioners"), default="fisher", show_default=True,
               help="Mechanism that divides a configuration.")  # fmt: skip
 @click.option("--welfare", type=click.Choice((*WELFARES, *_OLD_NAMES)), default="nash", show_default=True,
               help="Welfare to maximize; weighted-nash is an older name of nash.")  # fmt: skip
@@ -48,18 +57,19 @@ def divide(
     """Choose a configuration for the tenants of PROBLEM (YAML or JSON), and divide it among them."""
     from commonwatt.data.partition import load_partition
     from commonwatt.partitioning import answer, sweep
+    from commonwatt.plugins import chosen, valid
 
-    file = load_partition(problem)
+    file, by = load_partition(problem), chosen("partitioners", mechanism, MECHANISMS)
     how: dict[str, Any] = {
-        "mechanism": mechanism, "welfare": _OLD_NAMES.get(welfare, welfare), "tolerance": tolerance,
+        "mechanism": by, "welfare": _OLD_NAMES.get(welfare, welfare), "tolerance": tolerance,
         "iterations": iterations, "seed": seed,
     }  # fmt: skip
     if sweep_weight is not None:
-        with blamed_on(problem), compiling("the market solver"):
+        with blamed_on(problem), compiling("the market solver"), valid("partitioners", mechanism, MECHANISMS):
             swept = sweep(file, *_range(file, sweep_weight), **how)
         _show_sweep(swept, plot, as_json=as_json)
         return
-    with blamed_on(problem), compiling("the market solver"):
+    with blamed_on(problem), compiling("the market solver"), valid("partitioners", mechanism, MECHANISMS):
         result = answer(file, **how)
     if plot is not None:
         from commonwatt.report.decision_plots import save_partition

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.output import (
+    PluginChoice,
     blamed_on,
     compiling,
     json_option,
@@ -30,7 +31,7 @@ PLAN_POLICIES = ("etf", "tf", "ef", "etf-energy")
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
-    "--policy", type=click.Choice(PLAN_POLICIES), default="etf", show_default=True,
+    "--policy", type=PluginChoice(PLAN_POLICIES, "schedulers"), default="etf", show_default=True,
     help="tf: time-fair; ef: energy-fair; etf-energy: guarantees phi of the fair energy, then evens out time.",
 )  # fmt: skip
 @click.option("--phi", type=click.FloatRange(0, 1), help="Time-fair factor.  [default: the problem's]")
@@ -46,11 +47,13 @@ def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, se
     """
     from commonwatt.data.files import load_yaml
     from commonwatt.model.timeslice_file import PlanFile
+    from commonwatt.plugins import chosen, valid
     from commonwatt.timeslicing import answer
 
     file = load_yaml(problem, PlanFile)
-    with blamed_on(problem), compiling(f"policy {policy}"):
-        result = answer(file, policy=policy, phi=phi, seed=seed)
+    by = chosen("schedulers", policy, PLAN_POLICIES, file.phi if phi is None else phi)
+    with blamed_on(problem), compiling(f"policy {policy}"), valid("schedulers", policy, PLAN_POLICIES):
+        result = answer(file, policy=by, phi=phi, seed=seed)
     if plot is not None:
         from commonwatt.report.decision_plots import save_plan
 

@@ -3,12 +3,12 @@
 Columns, under these names or others given to ``read``: ``gpus``, and either ``submit_s`` and ``duration_s``, or
 ``start_s`` and ``end_s``, must be there; ``job`` (row number if absent), ``tenant`` ("default"), ``gpu_type``,
 ``time_limit_s``, ``nodes`` (where it ran, a list of hosts in Slurm's notation), ``partition``, ``user``, ``qos`` and
-``energy_j`` may, and ``submit_s`` beside ``start_s``, which otherwise stands for it. ``known_s`` is when the cluster
-knew that the job would come at ``submit_s`` (a begin time, a reservation); blank: with its submission. ``submit_time``
-or ``submit``, ``start_time`` or ``start``, ``end_time`` or ``end`` are other names of the three. Times are seconds, or
-ISO 8601 moments. Jobs with 0 GPUs, no run time or no start are left out; one without an end was running at the last
-moment in the file. One with an end, but neither a submission nor a start, was running when the log begins: it counts
-from the first moment in the file.
+``energy_j``, ``cpus`` and ``memory_gib`` (of the whole job) may, and ``submit_s`` beside ``start_s``, which otherwise
+stands for it. ``known_s`` is when the cluster knew that the job would come at ``submit_s`` (a begin time, a
+reservation); blank: with its submission. ``submit_time`` or ``submit``, ``start_time`` or ``start``, ``end_time`` or
+``end`` are other names of the three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs, no run time or no start
+are left out; one without an end was running at the last moment in the file. One with an end, but neither a submission
+nor a start, was running when the log begins: it counts from the first moment in the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from commonwatt.model.names import one_of
 __all__ = ["COLUMNS", "read"]
 
 COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus", "gpu_type", "time_limit_s", "nodes",
-           "partition", "energy_j", "user", "qos", "known_s")  # fmt: skip
+           "partition", "energy_j", "user", "qos", "cpus", "memory_gib", "known_s")  # fmt: skip
 _ALSO = {"submit_s": ("submit_time", "submit"), "start_s": ("start_time", "start"), "end_s": ("end_time", "end")}
 
 
@@ -78,10 +78,16 @@ def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
         partition=table.text(called["partition"]) if called["partition"] in table else None,
         user=table.text(called["user"]) if called["user"] in table else None,
         qos=table.text(called["qos"]) if called["qos"] in table else None,
-        energy_j=_energy(table, called["energy_j"]),
+        energy_j=_quantity(table, called["energy_j"], "joules"),
+        cpus=_quantity(table, called["cpus"], "CPUs"),
+        memory_gib=_quantity(table, called["memory_gib"], "GiB"),
         known_s=_known(table, called["known_s"], times),
         treated={} if times.early is None else {EARLY: times.early},
     )
+
+
+def _quantity(table: TextTable, name: str, unit: str) -> Floats | None:
+    return table.parse(name, _not_negative, f"{unit}, 0 or more", np.nan) if name in table else None
 
 
 def _known(table: TextTable, name: str, times: _Times) -> Floats | None:
@@ -95,11 +101,7 @@ def _known(table: TextTable, name: str, times: _Times) -> Floats | None:
     return known_s
 
 
-def _energy(table: TextTable, name: str) -> Floats | None:
-    return table.parse(name, _joules, "joules, 0 or more", np.nan) if name in table else None
-
-
-def _joules(text: str) -> float:
+def _not_negative(text: str) -> float:
     value = float(text)
     if not 0 <= value < np.inf:
         raise ValueError

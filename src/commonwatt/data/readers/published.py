@@ -121,7 +121,7 @@ def _moment(text: str | None) -> float:
     return math.nan if text in (None, "", "None") else moment_s(text)
 
 
-_HELIOS_COLUMNS = ("job_id", "user", "vc", "gpu_num", "submit_time", "start_time", "duration")
+_HELIOS_COLUMNS = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "start_time", "duration")
 _NEVER = {"", "None", "nan", "NaT"}
 
 
@@ -147,6 +147,7 @@ def read_helios(path: Path) -> JobLog:
             "without run time": duration_s == 0,
         },
         path=path,
+        cpus=table.counts("cpu_num") if "cpu_num" in table else None,
     )
 
 

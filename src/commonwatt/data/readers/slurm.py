@@ -57,6 +57,8 @@ class SacctJob:
     eligible_s: float = math.nan  # since 1970; NaN: not said
     user: str = ""
     qos: str = ""
+    cpus: float = 0.0  # of all its nodes; 0: not said
+    memory_gib: float = 0.0
 
 
 def gpus_of(resources: Iterable[tuple[str, int]]) -> tuple[int, str]:
@@ -133,6 +135,8 @@ def _job(path: Path, index: int, record: dict[str, Any]) -> SacctJob:
         eligible_s=_since_1970(_number(times.get("eligible"))),
         user=str(record.get("user") or ""),
         qos=str(record.get("qos") or ""),
+        cpus=_count_of(tres, "cpu"),
+        memory_gib=_count_of(tres, "mem") / 1024.0,  # Slurm counts MiB
     )
 
 
@@ -166,6 +170,16 @@ _MOST_J = 1e15  # Slurm writes the largest integers where nothing was measured
 def _energy_of_json(tres: Mapping[str, Any]) -> float:
     found = [e for e in tres.get("allocated") or () if e.get("type") == "energy"]
     return _measured_j(_number(found[0].get("count"))) if found else math.nan
+
+
+def _count_of(tres: Mapping[str, Any], kind: str) -> float:
+    """Return how many of a resource a job was allocated, or asked for; 0 if it is not said."""
+    for which in ("allocated", "requested"):
+        for entry in tres.get(which) or ():
+            count = _number(entry.get("count")) if entry.get("type") == kind else math.nan
+            if 0 < count < _MOST_J:
+                return count
+    return 0.0
 
 
 def _measured_j(energy_j: float) -> float:
@@ -243,7 +257,8 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
     for row, name in enumerate(ids):
         if "." in name:
             continue
-        gpus, gpu_type = _gpus(table, row, [column[row] for column in resources])
+        cells = [column[row] for column in resources]
+        gpus, gpu_type = _gpus(table, row, cells)
         jobs.append(
             SacctJob(
                 name=name,
@@ -262,6 +277,8 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
                 eligible_s=float(eligible_s[row]),
                 user=user[row],
                 qos=qos[row],
+                cpus=_amount(cells, "cpu", {"": 1.0}),
+                memory_gib=_amount(cells, "mem", _GIB),
             )
         )
     return jobs
@@ -347,6 +364,17 @@ def _gpus(table: TextTable, row: int, cells: list[str]) -> tuple[int, str]:
     return 0, ""
 
 
+_GIB = {"": 2.0**-10, "K": 2.0**-20, "M": 2.0**-10, "G": 1.0, "T": 2.0**10, "P": 2.0**20}
+
+
+def _amount(cells: list[str], name: str, units: Mapping[str, float]) -> float:
+    """Return what the first of *cells* says of a resource; 0 if none does."""
+    for cell in cells:
+        if found := re.search(rf"(?:^|,){name}=(\d+(?:\.\d+)?)([KMGTP]?)(?:,|$)", cell):
+            return float(found[1]) * units.get(found[2], 0.0)
+    return 0.0
+
+
 def _tenant(table: TextTable, row: int) -> str:
     for name in ("Account", "User"):
         if name in table and table.text(name)[row]:
@@ -392,6 +420,8 @@ def read(path: Path) -> JobLog:
         partition=_told(job.partition for job in jobs),
         user=_told(job.user for job in jobs),
         qos=_told(job.qos for job in jobs),
+        cpus=[job.cpus for job in jobs],
+        memory_gib=[job.memory_gib for job in jobs],
         treated={HELD: submit_s > asked_s, EARLY_START: early, PARTS: ["+" in job.name for job in jobs]},
     )
 

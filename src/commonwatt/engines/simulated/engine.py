@@ -33,7 +33,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts, PowerState
-from commonwatt.model.units import MICRO
+from commonwatt.model.units import MICRO, plural
 
 __all__ = ["Outage", "SimulatedEngine", "World"]
 
@@ -481,5 +481,5 @@ def _config(table: JobArrays, row: int, gpu_type: str, gpus: int) -> int:
     for c in range(int(table.start[row]), int(table.start[row + 1])):
         if table.config_gpus[c] == gpus and table.gpu_types[table.config_type[c]] == gpu_type:
             return c
-    msg = f"start {table.names[row]}: it cannot run on {gpus} GPUs of {gpu_type}"
+    msg = f"start {table.names[row]}: it cannot run on {plural(gpus, 'GPU')} of {gpu_type}"
     raise EngineError(msg)

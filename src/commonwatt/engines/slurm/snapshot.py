@@ -104,7 +104,7 @@ def look(
     if before is not None and before.nodes.keys() - nodes.keys():
         nodes |= {node.name: node for node in slurm.nodes(plain=True)}
         if not before.nodes.keys() & nodes.keys():
-            msg = f"sinfo: none of {len(before.nodes)} nodes is there any more, which is not believed"
+            msg = f"sinfo lists none of the nodes of a moment ago ({len(before.nodes)}), which is not believed"
             raise EngineDownError(msg)
     found = own_jobs(slurm, identity)
     there = {run for run, _ in found}

@@ -53,6 +53,8 @@ class Guarantees:
         That of an earlier decision; its job is the first of ``oldest``.
     closed
         Nodes on which nothing starts, [N].
+    spent
+        Of those pinned, jobs that were started as often as ``max_starts``, [J]; the others are so for ``min_run_s``.
     """
 
     pinned: Bools
@@ -61,3 +63,4 @@ class Guarantees:
     oldest: Ints
     reservation: Reservation | None = None
     closed: Bools | None = None
+    spent: Bools | None = None

@@ -171,5 +171,5 @@ def answer(request: TopicRequest, parts: tuple[str, ...]) -> TopicAnswer:
         points=tuple(point for part in done for point in part.points),
         x_name="GB/s, or evaluations in Fig. 12",
         notes=notes,
-        draw=partial(draw, panels),
+        draw=partial(draw, panels) if panels else None,
     )

@@ -81,9 +81,11 @@ def answer(request: TopicRequest) -> TopicAnswer:
 
 def _row(
     what: str, paper: float | str | bool | None, ours: float | str | bool | None, unit: str = "-", note: str = "",
-    *, comparable: bool = True,
+    *, comparable: bool = True, held_pct: float | None = None,
 ) -> ReproduceRow:  # fmt: skip
-    return ReproduceRow(quantity=what, paper=paper, ours=ours, unit=unit, comparable=comparable, note=note)
+    return ReproduceRow(
+        quantity=what, paper=paper, ours=ours, unit=unit, comparable=comparable, note=note, held_pct=held_pct
+    )
 
 
 def _convergence(inputs: Inputs) -> list[ReproduceRow]:
@@ -125,7 +127,7 @@ def _claims(threads: Study, cores: Study, held: dict[bool, dict[str, int]], draw
             f"{said}; holds in {often:.0f}% of {draws} draws. With cores as PEs: "
             f"{'yes' if other[claim][0] else 'no'} ({other[claim][1]}), in {100 * held[False][claim] / draws:.0f}%"
         )
-        rows.append(_row(claim, paper=True, ours=bool(holds), note=note))
+        rows.append(_row(claim, paper=True, ours=bool(holds), note=note, held_pct=often))
     return rows
 
 

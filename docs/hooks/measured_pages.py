@@ -1,0 +1,249 @@
+"""Pages of what was reproduced and of the leaderboard, from the JSON in ``docs/data``: no number there is typed.
+
+``python docs/hooks/measured_pages.py`` writes them again. Before that, after a run,
+
+    python docs/hooks/measured_pages.py --record out/reproduce        # of ``commonwatt reproduce all``
+    cp bench.json docs/data/bench.json                                # of ``commonwatt bench --out bench.json``
+
+keeps what a page needs of the results: a topic of the largest extent that was recorded. Pages are generated whole, or
+between ``<!-- recorded: NAME -->`` and ``<!-- end -->``: the text called NAME of ``docs/data/remarks.txt``, where
+``{topic | quantity}`` is our value, ``{paper: topic | quantity}`` the paper's, and ``{does not hold: PREFIX}`` a list
+of the claims of a paper with that verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parents[1] / "data"
+PAGES = DATA.parent
+WIDTH = 140
+EXTENTS = ("full", "default", "quick")
+PAPERS = (("andreas", "ANDREAS (placement)"), ("etf", "ETF (timeslicing)"), ("cuff", "CUFF (forecasting)"),
+          ("gsharp", "G# (mapping)"), ("market", "Fisher market thesis (partitioning)"))  # fmt: skip
+VERDICTS = ("holds", "holds with changes", "does not hold", "not comparable")
+BLOCK = re.compile(r"<!-- recorded: ([\w-]+) -->\n.*?<!-- end -->", re.S)
+FIELD = re.compile(r"\{(paper: )?([a-z0-9-]+) \| ([^{}]+)\}")
+LIST = re.compile(r"\{(holds with changes|does not hold|not comparable): (\w+)\}")
+CLAIM = ("quantity", "paper", "ours", "unit", "least", "most", "held_pct", "verdict", "rule", "why")
+
+
+def record(folder: Path) -> None:
+    """Keep the result of a run in *folder*: what pages show of it."""
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    topics = [
+        {
+            **{key: topic[key] for key in ("name", "title", "paper", "state", "reason", "stand_in", "seeds")},
+            "claims": [{key: claim[key] for key in CLAIM} for claim in topic["claims"]],
+            "others": {claim["quantity"]: claim["ours"] for claim in topic["others"]},
+        }
+        for topic in result["topics"]
+    ]
+    kept = {key: result[key] for key in ("version", "command", "extent", "seed", "seeds")} | {"topics": topics}
+    path = DATA / f"reproduce-{result['extent']}.json"
+    path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@cache
+def results() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Return each topic of the largest extent that has it, with the result it is from."""
+    found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for extent in reversed(EXTENTS):
+        path = DATA / f"reproduce-{extent}.json"
+        if path.is_file():
+            result = json.loads(path.read_text(encoding="utf-8"))
+            found |= {topic["name"]: (topic, result) for topic in result["topics"] if topic["state"] == "done"}
+    return found
+
+
+def shown(value: Any) -> str:  # noqa: ANN401
+    """Return a value as pages show it."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def filled(text: str) -> str:
+    """Return *text* with its fields filled in; raises ``KeyError`` for one that was not recorded."""
+
+    def value(match: re.Match[str]) -> str:
+        whose, name, quantity = match.groups()
+        topic, _ = results()[name]
+        for claim in topic["claims"]:
+            if claim["quantity"] == quantity:
+                return shown(claim["paper" if whose else "ours"])
+        return shown(topic["others"][quantity])
+
+    def listed(match: re.Match[str]) -> str:
+        lines = []
+        for topic, _ in results().values():
+            if topic["name"].partition("-")[0] != match[2]:
+                continue
+            for claim in topic["claims"]:
+                if claim["verdict"] == match[1]:
+                    unit = {"-": "", "%": "%"}.get(claim["unit"], f" {claim['unit']}")
+                    said = f"{shown(claim['ours'])} for {shown(claim['paper'])}{unit}"
+                    if claim["held_pct"] is not None:
+                        said = f"for {claim['held_pct']:.0f}% of the seeds or draws"
+                    lines.append(f"- {escaped(claim['quantity'])}: {said}.")
+        return "\n".join(dict.fromkeys(lines)) or "- None."
+
+    return wrapped(LIST.sub(listed, FIELD.sub(value, text)))
+
+
+def wrapped(text: str) -> str:
+    """Return *text* with its paragraphs and list items broken anew; tables and headings stay."""
+    parts: list[str] = []
+    for line in text.splitlines():
+        goes_on = (
+            parts and parts[-1] and line and not line.startswith(("- ", "|", "#")) and not parts[-1].startswith("|")
+        )
+        if goes_on:
+            parts[-1] += f" {line.strip()}"
+        else:
+            parts.append(line)
+    return "\n".join(part if part.startswith(("|", "#")) else _broken(part) for part in parts)
+
+
+def _broken(text: str) -> str:
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip
+
+
+def escaped(text: str) -> str:
+    """Return *text* as it can stand in a table."""
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+@cache
+def remarks() -> dict[str, str]:
+    """Return the texts of ``remarks.txt`` by name."""
+    parts = re.split(r"^# ([\w-]+)\n", (DATA / "remarks.txt").read_text(encoding="utf-8"), flags=re.M)
+    return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def renewed(page: str) -> str:
+    """Return *page* with its recorded parts written again."""
+    return BLOCK.sub(lambda m: f"<!-- recorded: {m[1]} -->\n{filled(remarks()[m[1]])}\n<!-- end -->", page)
+
+
+def commands() -> str:
+    """Return the commands that were recorded, with what was run by each."""
+    lines = []
+    for command, extent in dict.fromkeys((r["command"], r["extent"]) for _, r in results().values()):
+        names = [name for name, (_, r) in results().items() if r["command"] == command]
+        what = "figures and tables" if len(names) > 1 else "figure or table"
+        lines.append(f"- `{command}` ({extent} extent): {len(names)} {what}.")
+    return "\n".join(lines)
+
+
+def claims_page() -> str:
+    """Return the page of all claims."""
+    every = [claim["verdict"] for topic, _ in results().values() for claim in topic["claims"]]
+    rows = "\n".join(f"| {verdict} | {every.count(verdict)} |" for verdict in VERDICTS)
+    parts = [
+        "# Every claim, reproduced",
+        "Generated by `make claims` from `docs/data/reproduce-*.json`, which these commands made:",
+        commands(),
+        wrapped(remarks()["claims"]),
+        f"| verdict | claims |\n| --- | ---: |\n{rows}",
+    ]
+    for prefix, name in PAPERS:
+        parts.append(f"## {name}")
+        for topic, result in results().values():
+            if topic["name"].partition("-")[0] == prefix:
+                parts += _topic(topic, result)
+    return "\n\n".join(parts) + "\n"
+
+
+def _topic(topic: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    seeds = len(topic["seeds"])
+    head = (
+        f"`commonwatt reproduce {topic['name']}`, {result['extent']} extent, {seeds} seeds. {escaped(topic['paper'])}."
+    )
+    parts = [f"### {escaped(topic['title'])}", head]
+    if topic["stand_in"]:
+        parts.append(f"Missing, and replaced: {topic['stand_in']}.")
+    if not topic["claims"]:
+        return [*parts, "The paper prints no value."]
+    rows = ["| claim | paper | ours | unit | seeds, draws | verdict |", "| --- | ---: | ---: | --- | --- | --- |"]
+    rules: dict[str, None] = {}
+    for claim in topic["claims"]:
+        why = f": {claim['why']}" if claim["verdict"] == "not comparable" else ""
+        rows.append(
+            f"| {escaped(claim['quantity'])} | {shown(claim['paper'])} | {shown(claim['ours'])} | {claim['unit']} | "
+            f"{_spread(claim)} | {claim['verdict']}{escaped(why)} |"
+        )
+        if claim["verdict"] != "not comparable":
+            rules[claim["rule"]] = None
+    said = f"Rules: {'; '.join(rules)}." if rules else ""
+    return [part for part in (*parts, "\n".join(rows), said) if part]
+
+
+def _spread(claim: dict[str, Any]) -> str:
+    if claim["held_pct"] is not None:
+        return f"yes for {claim['held_pct']:.0f}%"
+    if claim["least"] is None:
+        return ""
+    if claim["least"] == claim["most"]:
+        return "the same"
+    return f"{shown(claim['least'])} to {shown(claim['most'])}"
+
+
+def leaderboard_page() -> str:
+    """Return the page of scores."""
+    result = json.loads((DATA / "bench.json").read_text(encoding="utf-8"))
+    parts = [
+        "# Leaderboard",
+        f"Generated by `make claims` from `docs/data/bench.json`, made by `{result['command']}`.",
+        wrapped(remarks()["leaderboard"]),
+    ]
+    for suite in result["suites"]:
+        rows = ["| solver | | score | worst | evaluations | time |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+        missing = []
+        for solver in suite["solvers"]:
+            if solver["score"] is None:
+                missing.append(f"- `{solver['name']}` ({solver['kind']}): {solver['state']}: {solver['reason']}.")
+                continue
+            kind = solver["kind"] if solver["origin"] is None else f"{solver['kind']}, {solver['origin']}"
+            evaluations = "" if solver["evaluations"] is None else f"{solver['evaluations']:,}"
+            rows.append(
+                f"| `{solver['name']}` | {kind} | {solver['score']:.4f} | {solver['worst']:.4f} | {evaluations} | "
+                f"{shown(solver['time_ratio'])} |"
+            )
+        count = len(suite["problems"])
+        about = (
+            f"{suite['title']}; {count} problems, version {suite['version']}. Metric: {suite['metric']}. A score of 1: "
+            f"{suite['against']}. Time: over that of `{suite['reference_solver']}`."
+        )
+        parts += [f"## {suite['name']}", wrapped(about), "\n".join(rows), *(["\n".join(missing)] if missing else [])]
+    return "\n\n".join(parts) + "\n"
+
+
+def pages() -> dict[Path, str]:
+    """Return what every page should be."""
+    partly = [PAGES / "explanation" / f"{name}.md" for name in ("measured", "not-reproduced")]
+    return {
+        PAGES / "explanation" / "claims.md": claims_page(),
+        PAGES / "reference" / "leaderboard.md": leaderboard_page(),
+        **{path: renewed(path.read_text(encoding="utf-8")) for path in partly},
+    }
+
+
+if __name__ == "__main__":
+    for given in sys.argv[2:] if sys.argv[1:2] == ["--record"] else ():
+        record(Path(given))
+    for page, content in pages().items():
+        page.write_text(content, encoding="utf-8")

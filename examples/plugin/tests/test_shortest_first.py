@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import numpy as np
+from commonwatt_shortest_first import ShortestFirst
+
+from commonwatt.model.place_file import PlaceFile
+from commonwatt.placement import POSTPONED, PlacementProblem
+
+NODE = {"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 100, "gpu_w": 200}
+
+
+def solved(*times_s: float):
+    jobs = [
+        {"name": f"j{i}", "due_s": 1e5, "tardiness_weight": 0.001, "times_s": {"V100": [t]}}
+        for i, t in enumerate(times_s)
+    ]
+    problem = PlacementProblem.of(PlaceFile.model_validate({"nodes": [NODE], "jobs": jobs}))
+    return ShortestFirst().solve(problem, np.random.default_rng(0))
+
+
+def test_the_shortest_job_gets_the_only_gpu():
+    assert [c != POSTPONED for c in solved(300, 100, 200).best.choice] == [False, True, False]
+
+
+def test_the_same_problem_gives_the_same_schedule():
+    one, again = solved(300, 100, 200), solved(300, 100, 200)
+    assert one.cost == again.cost
+    assert one.best.choice.tolist() == again.best.choice.tolist()

@@ -1,0 +1,357 @@
+"""A suite of problems, those that enter it, and their scores.
+
+A score is a ratio to a bound or to a baseline's value on the same problem, less is better, and the same wherever it is
+run: budgets are evaluations, problems and solvers are seeded. Processor time is reported beside it, as a ratio to that
+of the suite's reference solver in the same run, and is no part of a score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import process_time
+from typing import Any, Literal
+
+from commonwatt import __version__
+from commonwatt.model.errors import InputError, PluginError
+from commonwatt.model.names import one_of
+from commonwatt.model.suite_results import BenchResult, BenchScore, BenchSolver, BenchSuite
+from commonwatt.plugins import Group, Plugin, found, refused
+
+__all__ = ["Bench", "BenchCase", "BenchOutcome", "Entrant", "Suite", "Worse", "save_bench", "worse"]
+
+Kind = Literal["ours", "baseline", "peer", "plugin"]
+TOLERANCE = 0.01
+"""Part by which a score may be above the recorded one."""
+
+
+@dataclass(frozen=True)
+class BenchOutcome:
+    """What a solver reached on a problem, and the candidates it evaluated; ``None``: it does not count them."""
+
+    value: float
+    evaluations: int | None = None
+
+
+@dataclass(frozen=True)
+class BenchCase:
+    """A problem with its name, and the bound its values are divided by.
+
+    ``bound`` is computed once, when the suite is run; ``None``: the reference solver's value takes its place.
+    """
+
+    name: str
+    problem: Any
+    bound: Callable[[], float] | None = None
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A solver under its name.
+
+    Attributes
+    ----------
+    solve
+        Takes a problem and a seed.
+    packages
+        Distributions it needs; those of a peer are its origin.
+    few
+        Whether it is left out where only the first problems are run: it takes long.
+    """
+
+    name: str
+    kind: Kind
+    solve: Callable[[Any, int], BenchOutcome]
+    packages: tuple[str, ...] = ()
+    plugin: Plugin | None = None
+    few: bool = False
+
+    @property
+    def lacks(self) -> str | None:
+        """The first package that is not installed."""
+        for package in self.packages:
+            try:
+                version(package)
+            except PackageNotFoundError:
+                return package
+        return None
+
+    @property
+    def origin(self) -> str | None:
+        """Where it comes from; ``None``: it is ours."""
+        if self.plugin is not None:
+            return self.plugin.distribution
+        if self.kind != "peer" or self.lacks is not None:
+            return ", ".join(self.packages) if self.kind == "peer" else None
+        return ", ".join(f"{package} {version(package)}" for package in self.packages)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Problems of one kind.
+
+    Attributes
+    ----------
+    version
+        Raised whenever a problem, a budget or the score changes: scores of different versions cannot be compared.
+    metric, against
+        What a value is, with its unit; what it is divided by.
+    reference
+        Name of the entrant whose processor time is 1, and whose value is the bound where there is none.
+    cases
+        Problems, all or the first few.
+    entrants
+        Ours, baselines and peers.
+    group, plug
+        Plugins that may enter, and what makes an entrant's ``solve`` of what one gives; ``None``: none may.
+    larger_is_better
+        Whether the ratio is the bound over the value.
+    """
+
+    name: str
+    version: int
+    title: str
+    metric: str
+    against: str
+    reference: str
+    cases: Callable[[bool], list[BenchCase]]
+    entrants: Callable[[bool], list[Entrant]]
+    group: Group | None = None
+    taken: tuple[str, ...] = ()
+    plug: Callable[[Plugin, bool], Callable[[Any, int], BenchOutcome]] | None = None
+    larger_is_better: bool = False
+
+    def all_entrants(self, quick: bool) -> list[Entrant]:
+        """Return ours, baselines, peers and plugins, the reference first."""
+        own = [entrant for entrant in self.entrants(quick) if not (quick and entrant.few)]
+        own.sort(key=lambda entrant: entrant.name != self.reference)
+        if self.group is None or self.plug is None:
+            return own
+        taken = (*self.taken, *(entrant.name for entrant in own))
+        plug = self.plug
+
+        def entering(plugin: Plugin) -> Entrant:
+            def solve(problem: Any, seed: int) -> BenchOutcome:  # noqa: ANN401
+                with plugin.blamed("gave no valid answer"):
+                    return plug(plugin, quick)(problem, seed)
+
+            return Entrant(plugin.name, "plugin", solve, plugin=plugin)
+
+        return [*own, *(entering(plugin) for plugin in found(self.group, taken))]
+
+    def refused(self) -> list[BenchSolver]:
+        """Return the plugins whose names cannot be used."""
+        if self.group is None:
+            return []
+        return [
+            _not_run(plugin.name, "plugin", plugin.distribution, "failed", f"{why} ({plugin.sentence})")
+            for plugin, why in refused(self.group, self.taken).items()
+        ]
+
+
+def _not_run(
+    name: str, kind: Kind, origin: str | None, state: Literal["missing", "failed"], reason: str
+) -> BenchSolver:  # fmt: skip
+    return BenchSolver(
+        name=name, kind=kind, origin=origin, state=state, reason=reason, score=None, worst=None, evaluations=None,
+        time_ratio=None,
+    )  # fmt: skip
+
+
+@dataclass
+class Bench:
+    """Suites to be run.
+
+    Attributes
+    ----------
+    suites
+        All suites that are known.
+    seed
+        Seed of the solvers.
+    quick
+        Whether to run the first problems only.
+    ended
+        Called as each entrant has ended.
+    """
+
+    suites: Sequence[Suite]
+    seed: int = 0
+    quick: bool = False
+    ended: Callable[[], None] = field(default=lambda: None)
+
+    def picked(self, names: Sequence[str], solvers: Sequence[str]) -> list[tuple[Suite, list[Entrant]]]:
+        """Return the suites called *names*, all if empty, with the entrants called *solvers* and their references.
+
+        Raises ``InputError`` for an unknown name. With *solvers*, suites that know none of them are left out.
+        """
+        known = {suite.name: suite for suite in self.suites}
+        for name in names:
+            if name not in known:
+                raise InputError(one_of(known, name), field="--suite", value=name)
+        entering = [
+            (suite, suite.all_entrants(self.quick)) for suite in self.suites if not names or suite.name in names
+        ]
+        everybody = {entrant.name for _, entrants in entering for entrant in entrants}
+        for name in solvers:
+            if name not in everybody:
+                refusals = {solver.name: solver.reason for suite, _ in entering for solver in suite.refused()}
+                if name in refusals:
+                    raise InputError(f"another name: {refusals[name]}", field="--solver", value=name)
+                raise InputError(one_of(sorted(everybody), name), field="--solver", value=name)
+        if not solvers:
+            return entering
+        kept = [
+            (suite, [e for e in entrants if e.name in solvers or e.name == suite.reference])
+            for suite, entrants in entering
+        ]
+        return [(suite, entrants) for suite, entrants in kept if any(e.name in solvers for e in entrants)]
+
+    def run(self, names: Sequence[str] = (), solvers: Sequence[str] = ()) -> BenchResult:
+        """Run the suites called *names* with the entrants called *solvers*; all where these are empty."""
+        suites = tuple(
+            self._run(suite, entrants, all_of=not solvers) for suite, entrants in self.picked(names, solvers)
+        )
+        extra = "".join([*(f" --suite {name}" for name in names), *(f" --solver {name}" for name in solvers)])
+        return BenchResult(
+            version=__version__,
+            command=f"commonwatt bench{' --quick' if self.quick else ''}{extra} --seed {self.seed}",
+            seed=self.seed,
+            extent="quick" if self.quick else "default",
+            suites=suites,
+        )
+
+    def _run(self, suite: Suite, entrants: Sequence[Entrant], *, all_of: bool) -> BenchSuite:
+        cases = suite.cases(self.quick)
+        bounds = {case.name: case.bound() for case in cases if case.bound is not None}
+        solvers: list[BenchSolver] = []
+        scores: list[BenchScore] = []
+        unit_s: float | None = None
+        for entrant in entrants:
+            solver, own, spent_s = self._enter(suite, entrant, cases, bounds)
+            if entrant.name == suite.reference:
+                unit_s = spent_s
+            if solver.state == "done" and unit_s:
+                solver = solver.model_copy(update={"time_ratio": spent_s / unit_s})
+            solvers.append(solver)
+            scores += own
+            self.ended()
+        solvers += suite.refused() if all_of else []
+        return BenchSuite(
+            name=suite.name, version=suite.version, title=suite.title, metric=suite.metric, against=suite.against,
+            reference_solver=suite.reference, problems=tuple(case.name for case in cases),
+            solvers=tuple(sorted(solvers, key=lambda s: (s.score is None, s.score or 0.0, s.name))),
+            scores=tuple(scores),
+        )  # fmt: skip
+
+    def _enter(
+        self, suite: Suite, entrant: Entrant, cases: Sequence[BenchCase], bounds: dict[str, float]
+    ) -> tuple[BenchSolver, list[BenchScore], float]:
+        if (lacks := entrant.lacks) is not None:
+            return _not_run(entrant.name, entrant.kind, entrant.origin, "missing", f"{lacks} is not installed"), [], 0.0
+        scores, spent_s, evaluations = [], 0.0, 0
+        counted = True
+        try:
+            entrant.solve(cases[0].problem, self.seed)  # compiled before it is timed
+            for case in cases:
+                began_s = process_time()
+                outcome = entrant.solve(case.problem, self.seed)
+                spent_s += process_time() - began_s
+                _check(entrant, case, outcome)
+                reference = bounds.setdefault(case.name, outcome.value)  # the reference solver enters first
+                ratio = reference / outcome.value if suite.larger_is_better else outcome.value / reference
+                scores.append(
+                    BenchScore(
+                        problem=case.name, solver=entrant.name, value=outcome.value, reference=reference, ratio=ratio
+                    )
+                )
+                counted = counted and outcome.evaluations is not None
+                evaluations += outcome.evaluations or 0
+        except PluginError as error:
+            return _not_run(entrant.name, entrant.kind, entrant.origin, "failed", str(error)), [], 0.0
+        except ImportError as error:  # a package is there, and something that it needs is not
+            if entrant.kind != "peer":
+                raise
+            return _not_run(entrant.name, entrant.kind, entrant.origin, "missing", str(error)), [], 0.0
+        ratios = [score.ratio for score in scores]
+        return (
+            BenchSolver(
+                name=entrant.name, kind=entrant.kind, origin=entrant.origin, state="done", reason=None,
+                score=math.exp(math.fsum(map(math.log, ratios)) / len(ratios)), worst=max(ratios),
+                evaluations=evaluations if counted else None, time_ratio=None,
+            ),
+            scores,
+            spent_s,
+        )  # fmt: skip
+
+
+def _check(entrant: Entrant, case: BenchCase, outcome: BenchOutcome) -> None:
+    """Raise ``PluginError`` for a value that is no positive number."""
+    if not (math.isfinite(outcome.value) and outcome.value > 0):
+        msg = f"{entrant.name} reached {outcome.value} on {case.name}"
+        raise PluginError(msg)
+
+
+@dataclass(frozen=True)
+class Worse:
+    """A score that is above the recorded one by more than the tolerance, or gone (``None``)."""
+
+    suite: str
+    solver: str
+    recorded: float
+    now: float | None
+
+
+def worse(recorded: BenchResult, now: BenchResult, tolerance: float = TOLERANCE) -> list[Worse]:
+    """Return the scores of ours and of baselines in *recorded* that got worse, the worst first.
+
+    Peers and plugins belong to others and are not compared. Raises ``InputError`` if the two results are not of the
+    same problems: another extent, seed, or version of a suite.
+    """
+    for name in ("extent", "seed"):
+        if getattr(recorded, name) != getattr(now, name):
+            raise InputError(f"{getattr(recorded, name)}, as recorded", field=name, value=getattr(now, name))
+    suites = {suite.name: suite for suite in now.suites}
+    found_worse = []
+    for suite in recorded.suites:
+        if suite.name not in suites:
+            continue
+        other = suites[suite.name]
+        if (suite.version, suite.problems) != (other.version, other.problems):
+            expected = f"version {suite.version} of suite {suite.name}, as recorded; record it again"
+            raise InputError(expected, field="version", value=other.version)
+        scores = {solver.name: solver.score for solver in other.solvers}
+        for solver in suite.solvers:
+            if solver.kind not in ("ours", "baseline") or solver.score is None:
+                continue
+            score = scores.get(solver.name)
+            if score is None or score > solver.score * (1 + tolerance):
+                found_worse.append(Worse(suite.name, solver.name, solver.score, score))
+    return sorted(found_worse, key=lambda w: -math.inf if w.now is None else w.recorded / w.now)
+
+
+_KINDS = ("ours", "baseline", "peer", "plugin")
+
+
+def save_bench(result: BenchResult, path: Path) -> None:
+    """Draw the score of every solver, suite by suite, and save it to *path*. Raises as ``saved``."""
+    from commonwatt.report.palette import policy_colour
+    from commonwatt.report.saving import saved
+
+    suites = [(suite, [s for s in suite.solvers if s.score is not None]) for suite in result.suites]
+    rows = [max(1, len(solvers)) for _, solvers in suites]
+    with saved(path, (8.0, 0.6 + 0.24 * sum(rows) + 0.7 * len(rows))) as figure:
+        grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=[n + 1.5 for n in rows])[:, 0]
+        for axes, (suite, solvers) in zip(grid, suites, strict=True):
+            scores = [solver.score or 0.0 for solver in solvers]
+            colours = [policy_colour(_KINDS.index(solver.kind)) for solver in solvers]
+            axes.barh(range(len(solvers)), scores, color=colours, height=0.7)
+            axes.axvline(1.0, color="black", linewidth=0.8)
+            if scores and max(scores) > 20 * min(scores):
+                axes.set_xscale("log")
+                axes.xaxis.set_major_formatter("{x:g}")
+            axes.set_yticks(range(len(solvers)), [f"{s.name} ({s.kind})" for s in solvers], fontsize=7)
+            axes.invert_yaxis()
+            axes.set_title(f"{suite.name}: over {suite.against}; less is better", fontsize=8)

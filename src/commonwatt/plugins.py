@@ -1,0 +1,210 @@
+"""Solvers of others, installed by pip: found by their entry points, loaded when one is used.
+
+=======================  ==============================  ================================================
+group                    decision, option                an entry point loads
+=======================  ==============================  ================================================
+commonwatt.solvers       ``place --solver``              a function without arguments: a placement solver
+commonwatt.partitioners  ``partition --mechanism``       a function of a market: shares in PEs, [N, C]
+commonwatt.mappers       ``map --algorithm``             a function of a budget: a mapping algorithm
+commonwatt.schedulers    ``timeslice plan --policy``     a function of phi: a sharing policy
+commonwatt.forecasters   ``forecast ... --model``        a function of look_back and horizon: a predictor
+=======================  ==============================  ================================================
+
+Names come from the metadata of installed distributions, so that listing them imports nothing. A name of ours cannot be
+taken by a plugin; one that two distributions take belongs to neither. Whatever a plugin raises becomes a
+``PluginError``, which names the distribution and the entry point.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, get_args
+
+from commonwatt.model.errors import InputError, PluginError
+
+__all__ = ["GROUPS", "Group", "Plugin", "chosen", "found", "names_of", "one", "plugged", "refused", "valid"]
+
+Group = Literal["solvers", "partitioners", "mappers", "schedulers", "forecasters"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """An entry point, not loaded yet.
+
+    Attributes
+    ----------
+    group, name
+        Group without ``commonwatt.``, and the name users type.
+    target
+        ``module:attribute``.
+    distribution
+        Name and version of the distribution.
+    """
+
+    group: Group
+    name: str
+    target: str
+    distribution: str
+
+    @property
+    def sentence(self) -> str:
+        """Where it comes from."""
+        return f"{self.distribution}, entry point {self.name} = {self.target} of commonwatt.{self.group}"
+
+    def load(self) -> Callable[..., Any]:
+        """Import it; raises ``PluginError``."""
+        with self.blamed("could not be loaded"):
+            made = EntryPoint(self.name, self.target, f"commonwatt.{self.group}").load()
+            if not callable(made):
+                msg = f"expected a function or class, got {type(made).__name__}"
+                raise TypeError(msg)
+        return made
+
+    @contextmanager
+    def blamed(self, what: str = "failed", but: type[Exception] = PluginError) -> Iterator[None]:
+        """Turn whatever is raised inside into a ``PluginError`` of one line that names this plugin, except *but*."""
+        try:
+            yield
+        except (PluginError, but):
+            raise
+        except Exception as error:
+            said = " ".join(str(error).split())
+            msg = f"plugin {self.name} {what} ({self.sentence}): {type(error).__name__}: {said}"
+            raise PluginError(msg) from error
+
+
+@cache
+def _installed(group: Group) -> tuple[Plugin, ...]:
+    return tuple(
+        sorted(
+            {
+                Plugin(group, point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist else "?")
+                for point in entry_points(group=f"commonwatt.{group}")
+            },
+            key=lambda plugin: (plugin.name, plugin.distribution, plugin.target),
+        )
+    )
+
+
+def found(group: Group, taken: Collection[str] = ()) -> tuple[Plugin, ...]:
+    """Return the plugins of *group* by name, without those ``refused`` gives; *taken* are names of ours."""
+    bad = refused(group, taken)
+    return tuple(plugin for plugin in _installed(group) if plugin not in bad)
+
+
+def refused(group: Group, taken: Collection[str] = ()) -> dict[Plugin, str]:
+    """Return the plugins of *group* whose names cannot be used, and why."""
+    names = [plugin.name for plugin in _installed(group)]
+    why = {}
+    for plugin in _installed(group):
+        if not _NAME.fullmatch(plugin.name):
+            why[plugin] = "its name is not of lower-case letters, digits and single hyphens"
+        elif plugin.name in taken:
+            why[plugin] = "commonwatt has one of that name"
+        elif names.count(plugin.name) > 1:
+            why[plugin] = "two distributions have that name"
+    return why
+
+
+def names_of(group: Group, taken: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the names of the plugins of *group*; *taken* are names of ours."""
+    return tuple(plugin.name for plugin in found(group, taken))
+
+
+def one(group: Group, name: str, taken: Collection[str] = ()) -> Plugin | None:
+    """Return the plugin called *name*, ``None`` if there is none.
+
+    Raises ``InputError`` for a name that is ``refused``.
+    """
+    if name in taken:
+        return None
+    for plugin, why in refused(group, taken).items():
+        if plugin.name == name:
+            raise InputError(f"another name: {why} ({plugin.sentence})", field=group, value=name)
+    return next((plugin for plugin in found(group, taken) if plugin.name == name), None)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What a plugin made; what its methods raise is blamed on it."""
+
+    plugin: Plugin
+    inner: Any
+
+    @property
+    def name(self) -> str:
+        return self.plugin.name
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        with self.plugin.blamed():
+            value = getattr(self.inner, name)
+        return _blaming(self.plugin, value) if callable(value) else value
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        with self.plugin.blamed():
+            return self.inner(*arguments, **named)
+
+    def __len__(self) -> int:
+        with self.plugin.blamed():
+            return len(self.inner)
+
+
+def _blaming(plugin: Plugin, called: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        with plugin.blamed():
+            return called(*arguments, **named)
+
+    return call
+
+
+_METHODS: dict[Group, tuple[str, ...]] = {
+    "solvers": ("solve",),
+    "partitioners": (),
+    "mappers": ("solve",),
+    "schedulers": ("guarantee", "slices"),
+    "forecasters": ("fit", "update", "predict", "predict_many"),
+}
+
+
+def plugged(plugin: Plugin, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+    """Load *plugin* and return what it makes of *arguments*; a partitioner is returned as it is loaded.
+
+    What it raises later is a ``PluginError`` too. Raises ``PluginError`` if it lacks a method of its contract.
+    """
+    load = plugin.load()
+    if plugin.group == "partitioners":
+        return _Checked(plugin, load)
+    with plugin.blamed("could not be made"):
+        made = load(*arguments, **named)
+        lacking = [name for name in _METHODS[plugin.group] if not callable(getattr(made, name, None))]
+        if lacking:
+            msg = f"it has no method {', '.join(lacking)}"
+            raise TypeError(msg)
+    return _Checked(plugin, made)
+
+
+def chosen(group: Group, name: str, taken: Collection[str], *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+    """Return *name* if it is one of ours or nobody's, else what the plugin of that name makes of *arguments*.
+
+    Raises ``InputError`` for a name that is ``refused``, ``PluginError`` as ``plugged``.
+    """
+    plugin = one(group, name, taken)
+    return name if plugin is None else plugged(plugin, *arguments, **named)
+
+
+@contextmanager
+def valid(group: Group, name: str, taken: Collection[str]) -> Iterator[None]:
+    """Blame whatever is raised inside, but an ``InputError``, on the plugin called *name*, if there is one."""
+    plugin = one(group, name, taken)
+    if plugin is None:
+        yield
+        return
+    with plugin.blamed("gave no valid answer", but=InputError):
+        yield

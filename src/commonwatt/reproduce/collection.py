@@ -1,0 +1,272 @@
+"""All topics of the papers, over several seeds and in several processes; what ends is kept and not run again.
+
+A run is one topic with one seed. Its result is a file in the folder, ``runs/TOPIC.SEED.json``, with the digest of what
+it depends on: this package's code, the extent, the seed, and the third-party data. A file with another digest is stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from commonwatt import __version__
+from commonwatt.data import locate
+from commonwatt.data.files import write_atomic
+from commonwatt.model.errors import InputError, MissingExtraError
+from commonwatt.model.results import ReproducePoint, ReproduceResult
+from commonwatt.model.suite_results import ReproduceAllResult, ReproduceClaim, ReproduceTopicResult
+from commonwatt.reproduce import registry
+from commonwatt.reproduce.topic import Extent, Topic, TopicRequest
+from commonwatt.reproduce.verdicts import judged
+
+__all__ = ["SEEDS", "Reproduction", "TopicRun", "code_digest", "data_digest"]
+
+SEEDS: dict[Extent, int] = {"quick": 2, "default": 3, "full": 10}
+"""Seeds of each extent."""
+
+State = Literal["done", "skipped", "failed"]
+
+
+@dataclass(frozen=True)
+class TopicRun:
+    """A topic with one seed, and where its result lies."""
+
+    topic: str
+    seed: int
+    extent: Extent
+    folder: Path
+    key: str
+
+    @property
+    def path(self) -> Path:
+        """File of the result."""
+        return self.folder / "runs" / f"{self.topic}.{self.seed}.json"
+
+    @property
+    def figure(self) -> Path:
+        """File of the figure, which only the first seed draws."""
+        return self.folder / "figures" / f"{self.topic}.svg"
+
+    def kept(self) -> dict[str, Any] | None:
+        """Return what an earlier call left, unless it is stale, failed or damaged."""
+        try:
+            found: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
+            if found["key"] != self.key or found["state"] not in ("done", "skipped"):
+                return None
+            if found["state"] == "done":
+                ReproduceResult.model_validate(found["result"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return found
+
+
+def code_digest() -> str:
+    """Return the SHA-256 of this package's code: every file but compiled ones."""
+    root = Path(__file__).parents[1]
+    files = [path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    return _digest_of(root, [path for path in files if path.suffix not in (".nbi", ".nbc", ".pyc")])
+
+
+def data_digest() -> str:
+    """Return the SHA-256 of the third-party data that is at hand: traces, and the folders beside them."""
+    traces = locate.folder()
+    if traces is None:
+        return "none"
+    folders = [traces, *(traces.parent / name for name in ("mapping", "market"))]
+    files = [path for folder in folders if folder.is_dir() for path in sorted(folder.rglob("*")) if path.is_file()]
+    return _digest_of(traces.parent, files)
+
+
+def _digest_of(root: Path, files: Sequence[Path]) -> str:
+    sha = hashlib.sha256()
+    for path in files:
+        sha.update(path.relative_to(root).as_posix().encode())
+        sha.update(hashlib.sha256(path.read_bytes()).digest())
+    return sha.hexdigest()
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Topics, seeds and extent; ``folder`` keeps what ends.
+
+    Attributes
+    ----------
+    folder
+        Holds a file for each run, a figure for each topic, ``result.json`` and ``report.html``.
+    extent, seed, seeds
+        Extent of every topic, first seed, and number of seeds.
+    topics
+        Topics to run.
+    jobs
+        Processes.
+    """
+
+    folder: Path
+    extent: Extent = "default"
+    seed: int = 0
+    seeds: int = 3
+    topics: tuple[Topic, ...] = ()
+    jobs: int = 1
+
+    def runs(self) -> list[TopicRun]:
+        """Return every run, the longest topics first."""
+        same = hashlib.sha256("\n".join((__version__, code_digest(), data_digest(), self.extent)).encode()).hexdigest()
+        return [
+            TopicRun(topic.name, seed, self.extent, self.folder, f"{same}.{seed}.{seed == self.seed}")
+            for topic in sorted(
+                self.topics, key=lambda topic: not topic.long
+            )  # else one process ends long after others
+            for seed in range(self.seed, self.seed + self.seeds)
+        ]
+
+    def run(self, ended: Callable[[], None] = lambda: None) -> tuple[ReproduceAllResult, int]:
+        """Run what is not kept; returns the result, and how many runs were kept from before.
+
+        *ended* is called as each run ends. An interruption leaves what has ended in the folder.
+        """
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of processes that share cores wait for each other
+        for name in ("runs", "figures"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        runs = self.runs()
+        outcomes: dict[tuple[str, int], dict[str, Any]] = {}
+        for run in runs:
+            if (found := run.kept()) is not None:
+                outcomes[run.topic, run.seed] = found
+                ended()
+        kept = len(outcomes)
+        for run, outcome in _finished([run for run in runs if (run.topic, run.seed) not in outcomes], self.jobs, self):
+            outcomes[run.topic, run.seed] = outcome
+            ended()
+        return self._result(outcomes), kept
+
+    def _result(self, outcomes: dict[tuple[str, int], dict[str, Any]]) -> ReproduceAllResult:
+        seeds = tuple(range(self.seed, self.seed + self.seeds))
+        topics = tuple(_topic_result(topic, [outcomes[topic.name, seed] for seed in seeds]) for topic in self.topics)
+        verdicts = [claim.verdict for topic in topics for claim in topic.claims]
+        extent = "" if self.extent == "default" else f" --{self.extent}"
+        names = {topic.name for topic in self.topics}
+        skipped = "".join(f" --skip {topic.name}" for topic in registry.of_papers() if topic.name not in names)
+        return ReproduceAllResult(
+            version=__version__,
+            command=f"commonwatt reproduce all{extent} --seeds {self.seeds} --seed {self.seed}{skipped}",
+            extent=self.extent,
+            seed=self.seed,
+            seeds=seeds,
+            verdicts={
+                name: verdicts.count(name)
+                for name in ("holds", "holds with changes", "does not hold", "not comparable")
+            },
+            topics=topics,
+        )
+
+
+def _finished(runs: list[TopicRun], jobs: int, of: Reproduction) -> Iterator[tuple[TopicRun, dict[str, Any]]]:
+    """Yield what each of *runs* leaves, as it ends; processes are started anew, as compiled code is not forked."""
+    draws = {topic.name for topic in of.topics if topic.draws}
+    if jobs == 1 or len(runs) < 2:
+        for run in runs:
+            yield run, _one(run, draw=run.seed == of.seed and run.topic in draws)
+        return
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(min(jobs, len(runs)), multiprocessing.get_context("spawn"), _begin_worker)
+    left: dict[Future[dict[str, Any]], TopicRun] = {}
+    try:
+        left = {pool.submit(_one, run, draw=run.seed == of.seed and run.topic in draws): run for run in runs}
+        while left:
+            done, _ = wait(left, return_when=FIRST_COMPLETED)
+            for future in sorted(done, key=lambda f: runs.index(left[f])):
+                yield left.pop(future), future.result()
+    finally:
+        for process in set(multiprocessing.active_children()) - others if left else ():
+            process.terminate()  # an interruption: what is under way is lost
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Leave Ctrl-C to the parent, and end with it however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _one(run: TopicRun, *, draw: bool) -> dict[str, Any]:
+    """Run a topic with one seed and keep the outcome; whatever goes wrong in it is part of the outcome."""
+    topic = registry.find(run.topic)
+    outcome: dict[str, Any] = {"key": run.key, "state": "done", "reason": None, "result": None}
+    try:
+        result, answer = registry.reproduce(topic, TopicRequest(extent=run.extent, seed=run.seed, seeds=1))
+        if draw and answer.draw is not None:
+            answer.draw(run.figure)
+        outcome["result"] = result.model_dump(mode="json")
+    except MissingExtraError as error:
+        outcome |= {"state": "skipped", "reason": str(error)}
+    except InputError as error:
+        outcome |= {"state": "skipped" if "COMMONWATT_DATA" in str(error) else "failed", "reason": str(error)}
+    except Exception as error:  # one topic must not end the others
+        outcome |= {"state": "failed", "reason": f"{type(error).__name__}: {error}".splitlines()[0]}
+    write_atomic(run.path, json.dumps(outcome, indent=1) + "\n")
+    return outcome
+
+
+def _stand_in(topic: Topic) -> str | None:
+    """Return the third-party data of *topic* that is missing; ``None``: nothing is."""
+    traces = locate.folder()
+    missing = [name for name in topic.data if traces is None or not (traces.parent / name).exists()]
+    return ", ".join(missing) or None
+
+
+def _topic_result(topic: Topic, outcomes: Sequence[dict[str, Any]]) -> ReproduceTopicResult:
+    states: list[State] = [outcome["state"] for outcome in outcomes]
+    state: State = "failed" if "failed" in states else "skipped" if "skipped" in states else "done"
+    results = [ReproduceResult.model_validate(outcome["result"]) for outcome in outcomes if outcome["result"]]
+    stand_in = _stand_in(topic)
+    claims: list[ReproduceClaim] = []
+    if state == "done":
+        by_name = [{row.quantity: row for row in result.rows} for result in results]
+        claims = [judged(topic.name, [rows[name] for rows in by_name if name in rows], stand_in) for name in by_name[0]]
+    first = results[0] if results else None
+    return ReproduceTopicResult(
+        name=topic.name, title=topic.title, paper=topic.paper, state=state,
+        reason=next((o["reason"] for o in outcomes if o["state"] == state and o["reason"]), None),
+        stand_in=stand_in,
+        seeds=tuple(result.seed for result in results),
+        input_digests=tuple(result.input_digest for result in results),
+        claims=tuple(claim for claim in claims if claim.paper is not None),
+        others=tuple(claim for claim in claims if claim.paper is None),
+        x_name=first.x_name if first is not None else None,
+        points=_points(results) if state == "done" else (),
+        notes=first.notes if first is not None else (),
+        wall_s=sum(result.wall_s for result in results),
+    )  # fmt: skip
+
+
+def _points(results: Sequence[ReproduceResult]) -> tuple[ReproducePoint, ...]:
+    """Return the points of the first seed that all seeds have, as means over the seeds."""
+    values: dict[tuple[str, str, float], list[float | None]] = {}
+    for result in results:
+        for point in result.points:
+            values.setdefault((point.series, point.quantity, point.x), []).append(point.mean)
+    found = []
+    for point in results[0].points:
+        each = values[point.series, point.quantity, point.x]
+        known = [value for value in each if value is not None]
+        whole = len(known) == len(results)
+        spread = stdev(known) if whole and len(known) > 1 else None
+        found.append(point.model_copy(update={"mean": fmean(known) if whole else None, "sd": spread}))
+    return tuple(found)

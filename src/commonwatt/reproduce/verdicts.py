@@ -1,0 +1,188 @@
+"""The verdict on a claim, computed from its values by a stated rule.
+
+Each claim has one rule: how near ours must be to the paper's value to hold, and how near to hold with changes. Rules
+look at numbers and at yes or no, never at notes. ``RULES`` lists those that differ from the two that others get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from math import isfinite
+from statistics import fmean, stdev
+from typing import Literal
+
+from commonwatt.model.results import ReproduceRow
+from commonwatt.model.suite_results import ReproduceClaim, Verdict
+
+__all__ = ["RULES", "Rule", "judged", "rule_of"]
+
+MOSTLY_PCT, HARDLY_PCT = 90.0, 10.0
+"""A claim of yes or no holds from the first part of seeds or draws on, and does not hold below the second."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the values of a claim are compared.
+
+    Attributes
+    ----------
+    kind
+        ``close``: by their difference, relative to the paper's value (absolute where that is 0). ``most``: ours may be
+        less, and exceed the paper's by so much. ``ratio``: by the larger over the smaller; with changes if both are on
+        the same side of 1. ``yes``: by the part of seeds or draws. ``none``: they cannot be compared.
+    holds, changes
+        Largest distance to hold, and to hold with changes.
+    change
+        What had to be changed to compare at all: a claim that is met then holds with changes.
+    """
+
+    kind: Literal["close", "most", "ratio", "yes", "none"] = "close"
+    holds: float = 0.05
+    changes: float = 0.10
+    change: str = ""
+
+    @property
+    def words(self) -> str:
+        """The rule as a sentence."""
+        match self.kind:
+            case "close":
+                said = f"holds within {self.holds:.0%} of the paper's value, with changes within {self.changes:.0%}"
+            case "most":
+                said = f"holds up to {self.holds:.0%} above the paper's value, with changes up to {self.changes:.0%}"
+            case "ratio":
+                said = f"holds within a factor of {self.holds:g}, with changes on the same side of 1"
+            case "yes":
+                said = (
+                    f"holds for {MOSTLY_PCT:.0f}% or more of the seeds or draws, with changes for {HARDLY_PCT:.0f}% or "
+                    "more, or for the stated inputs"
+                )
+            case "none":
+                return "not compared"
+        return f"{said}; only with changes, as {self.change}" if self.change else said
+
+    def of_number(self, paper: float, ours: float) -> Verdict:
+        """Return the verdict on two numbers."""
+        if self.kind == "ratio":
+            if paper <= 0 or ours <= 0:
+                return "does not hold"
+            if max(ours / paper, paper / ours) <= self.holds:
+                return self._met()
+            return "holds with changes" if (ours > 1) == (paper > 1) else "does not hold"
+        off = ours - paper if self.kind == "most" else abs(ours - paper)
+        scale = abs(paper) or 1.0
+        if off <= self.holds * scale * (1 + 1e-12):
+            return self._met()
+        return "holds with changes" if off <= self.changes * scale else "does not hold"
+
+    def of_yes(self, held_pct: float, *, stated: bool) -> Verdict:
+        """Return the verdict on a claim that is yes for *held_pct* of seeds or draws, and for the inputs *stated*."""
+        if stated and held_pct >= MOSTLY_PCT:
+            return self._met()
+        return "holds with changes" if stated or held_pct >= HARDLY_PCT else "does not hold"
+
+    def _met(self) -> Verdict:
+        return "holds with changes" if self.change else "holds"
+
+
+_STATED_POWER = "a tenant of stated power stands in for MobileNet-V2"
+_FAIR = Rule(change=_STATED_POWER)
+
+RULES: tuple[tuple[str, str, Rule], ...] = (
+    ("etf-figure-2", "*", _FAIR),
+    ("etf-figure-5", "*improvement*", Rule("ratio", 1.1, change=_STATED_POWER)),
+    ("etf-figure-5", "*", _FAIR),
+    ("etf-figure-6", "*improvement*", Rule("ratio", 1.1)),
+    ("etf-figure-7", "*", _FAIR),
+    ("etf-figure-8", "*", Rule("yes", change="a simulated device stands in for the GPU")),
+    ("etf-figure-11", "*", _FAIR),
+    ("gsharp-figure-6", "*all layers of our tables*", Rule("none")),
+    ("gsharp-figure-6", "*the batches*", Rule("none")),
+    ("gsharp-figure-7", "*other methods over*", Rule("ratio", 1.5)),
+    ("gsharp-figure-10", "*other methods over*", Rule("ratio", 1.5)),
+    ("gsharp-table-6", "*: Raw over*", Rule("ratio", 1.5)),
+    ("gsharp-table-6", "*the nearest job, ours*", Rule("most", 0.05, 0.25, "jobs are paired by need, not rank")),
+    ("gsharp-table-6", "*over the full search*", Rule("most", 0.05, 0.25)),
+    ("gsharp-table-7", "*mean makespan*over G#'s*", Rule("ratio", 1.5)),
+    ("gsharp-table-7", "*mean makespan*", Rule("none")),
+    ("market", "*rounds until*", Rule("most", 0.0, 0.0)),
+)  # fmt: skip
+"""Topic, pattern of the quantity, rule; the first that fits. Others: ``yes`` for yes and no, else ``close``."""
+
+_WHY_NONE = {
+    "gsharp-figure-6": "the paper averages three networks of each class, this row all layers that we have",
+    "gsharp-table-7": "the paper does not print the bandwidths",
+}
+
+
+def rule_of(topic: str, row: ReproduceRow) -> Rule:
+    """Return the rule of a claim."""
+    for name, pattern, rule in RULES:
+        if name == topic and fnmatchcase(row.quantity, pattern):
+            return rule
+    return Rule("yes") if isinstance(row.paper, bool) else Rule()
+
+
+def judged(topic: str, rows: Sequence[ReproduceRow], stand_in: str | None = None) -> ReproduceClaim:
+    """Return the claim whose rows of all seeds are *rows*, with its verdict.
+
+    Parameters
+    ----------
+    topic
+        Name of the topic.
+    rows
+        The same quantity by seed; at least one.
+    stand_in
+        Third-party data that was missing, so that nothing is comparable; ``None``: none.
+    """
+    first, values = rows[0], [row.ours for row in rows]
+    yes = [value for value in values if isinstance(value, bool)]
+    numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool) and isfinite(v)]
+    ours: bool | float | str | None = values[0]
+    held: float | None = None
+    if len(yes) == len(values):
+        drawn = [row.held_pct for row in rows if row.held_pct is not None]
+        ours, held = all(yes), fmean(drawn) if drawn else 100.0 * sum(yes) / len(yes)
+        numbers = []
+    elif len(numbers) == len(values):
+        ours = fmean(numbers)
+    else:
+        numbers = []
+        ours = ours if all(value == ours for value in values) else None
+    verdict, rule, why = _verdict(topic, first, ours, held, stand_in)
+    return ReproduceClaim(
+        quantity=first.quantity, paper=first.paper, ours=ours, unit=first.unit,
+        least=min(numbers, default=None), most=max(numbers, default=None),
+        sd=stdev(numbers) if len(numbers) > 1 else None, held_pct=held,
+        verdict=verdict, rule=rule, why=why, note=first.note,
+    )  # fmt: skip
+
+
+def _verdict(
+    topic: str, row: ReproduceRow, ours: bool | float | str | None, held: float | None, stand_in: str | None
+) -> tuple[Verdict, str, str]:
+    """Return the verdict, the rule and what it was applied to."""
+    none: Verdict = "not comparable"
+    if stand_in is not None:
+        return none, "not compared", f"{stand_in} is missing, and was replaced"
+    if row.paper is None:
+        return none, "not compared", row.note or "the paper prints no value"
+    if ours is None:
+        return none, "not compared", row.note or "not measured here"
+    if not row.comparable:
+        return none, "not compared", row.note or "the paper does not say how it was measured"
+    if row.unit == "s":
+        return none, "not compared", "seconds of another machine"
+    rule = rule_of(topic, row)
+    if rule.kind == "none":
+        return none, rule.words, _WHY_NONE[topic]
+    if isinstance(row.paper, bool) and isinstance(ours, bool):
+        held = 100.0 * ours if held is None else held
+        return rule.of_yes(held, stated=ours), rule.words, f"yes for {held:.0f}% of the seeds or draws"
+    if isinstance(row.paper, str) or isinstance(ours, str):
+        return ("holds" if ours == row.paper else "does not hold"), "holds if it is the same", f"{ours} for {row.paper}"
+    off = (
+        f"{float(ours) / float(row.paper):.3g} of the paper's value" if row.paper else f"{float(ours):.3g} instead of 0"
+    )
+    return rule.of_number(float(row.paper), float(ours)), rule.words, off

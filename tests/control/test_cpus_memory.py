@@ -1,0 +1,165 @@
+"""CPUs and memory of nodes: never overbooked, nobody starves for them, and nothing changes where they do not bind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commonwatt.control.controller import Controller
+from commonwatt.control.events import EventKind
+from commonwatt.control.job_registry import Rules
+from commonwatt.model.errors import InputError
+from commonwatt.model.explanation import Reason
+from commonwatt.model.jobs import JobArrays
+from commonwatt.model.scenario import Scenario
+from commonwatt.simulation.runner import run_seeds
+from commonwatt.simulation.workload import prepare
+from tests.control.worlds import cluster_of, job, simulate, trace
+
+SOLVERS = ("lookahead", "local-search", "random-greedy", "easy", "fair-share", "srtf", "fifo", "edf", "priority")
+STARTS = (EventKind.STARTED, EventKind.RESUMED, EventKind.MIGRATED, EventKind.RESIZED)
+ENDS = (EventKind.COMPLETED, EventKind.PREEMPTED)
+STAY = Rules(preempt=False)
+
+
+def starts(done: Controller) -> dict[str, tuple[float, tuple[str, ...]]]:
+    """First start of each job, and its nodes."""
+    found: dict[str, tuple[float, tuple[str, ...]]] = {}
+    for event in done.log.since(0):
+        if event.kind in STARTS:
+            name = done.registry.names[event.handle]
+            found.setdefault(name, (event.time_s, tuple(done.cluster.names[n] for n in event.nodes)))
+    return found
+
+
+def most_used(done: Controller, table: JobArrays) -> tuple[float, float]:
+    """Most CPUs and memory jobs had of one node at once, from the log of events alone."""
+    runs: dict[int, tuple[tuple[int, ...], int]] = {}
+    most = np.zeros(2)
+    events = list(done.log.since(0))
+    for event, after in zip(events, [*events[1:], None], strict=True):
+        if event.kind in STARTS:
+            runs[event.handle] = event.nodes, event.gpus // len(event.nodes)
+        elif event.kind in ENDS:
+            runs.pop(event.handle, None)
+        if after is not None and after.time_s == event.time_s:
+            continue  # what is decided at one moment happens at once
+        used = np.zeros((len(done.cluster), 2))
+        for handle, (nodes, gpus) in runs.items():
+            used[list(nodes)] += gpus * np.array([table.cpus_per_gpu[handle], table.memory_gib_per_gpu[handle]])
+        most = np.maximum(most, used.max(axis=0))
+    return float(most[0]), float(most[1])
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_job_waits_for_cpus_although_gpus_are_free(solver):
+    table = JobArrays.of([job("a", 0, 100, cpus_per_gpu=6), job("b", 0, 100, cpus_per_gpu=6)])
+    done = simulate(cluster_of(nodes=1, gpus=4, cpus=8), table, solver, rules=STAY)
+    assert starts(done) == {"a": (0, ("n",)), "b": (100, ("n",))}
+    (waits,) = [event.why for event in done.log.since(0) if event.reason is Reason.CPUS_OR_MEMORY]
+    assert "waits: where 1 GPU are free, its CPUs or its memory are not" in waits.sentence.replace(
+        "is free", "are free"
+    )
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_it_goes_to_another_node_that_has_them(solver):
+    table = JobArrays.of([job("a", 0, 100, memory_gib_per_gpu=30), job("b", 0, 100, memory_gib_per_gpu=30)])
+    done = simulate(cluster_of(nodes=2, gpus=4, memory_gib=40), table, solver, rules=STAY)
+    found = starts(done)
+    assert found["a"][0] == found["b"][0] == 0
+    assert {found["a"][1], found["b"][1]} == {("n-1",), ("n-2",)}
+
+
+def test_a_gang_needs_them_on_each_of_its_nodes():
+    table = JobArrays.of([job("small", 0, 500, cpus_per_gpu=5), job("gang", 1, 100, gpus=4, cpus_per_gpu=2)])
+    done = simulate(cluster_of(nodes=2, gpus=2, cpus=8), table, "easy", rules=STAY)
+    assert starts(done)["gang"][0] == 500  # of GPUs alone, one is short; then all there is
+
+
+def test_a_job_that_asks_for_more_than_a_node_has_takes_all_of_it():
+    table = JobArrays.of([job("greedy", 0, 100, cpus_per_gpu=999), job("b", 0, 50, cpus_per_gpu=1)])
+    done = simulate(cluster_of(nodes=1, gpus=4, cpus=8), table, "easy", rules=STAY)
+    assert starts(done) == {"greedy": (0, ("n",)), "b": (100, ("n",))}
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_nobody_starves_for_cpus(solver):
+    """A job that needs all CPUs, beside a stream of others that never leaves them free at once: it is reserved them.
+
+    Small jobs that end before it starts go first, a longer one does not.
+    """
+    stream = [job(f"s{k}", 40.0 * k, 100, cpus_per_gpu=2) for k in range(40)]
+    big = job("big", 50, 100, cpus_per_gpu=8)
+    done = simulate(
+        cluster_of(nodes=1, gpus=8, cpus=8), JobArrays.of([*stream[:2], big, *stream[2:]]), solver, rules=STAY
+    )
+    assert starts(done)["big"][0] == 140  # when s1, which runs as it comes, has ended
+
+
+def test_what_ends_before_the_reservation_starts_beside_it():
+    jobs = [
+        job("long", 0, 1000, cpus_per_gpu=6), job("big", 10, 100, cpus_per_gpu=8),
+        job("short", 20, 500, cpus_per_gpu=2), job("late", 20, 5000, cpus_per_gpu=2),
+    ]  # fmt: skip
+    done = simulate(cluster_of(nodes=1, gpus=8, cpus=8), JobArrays.of(jobs), "easy", rules=STAY)
+    assert {name: at for name, (at, _) in starts(done).items()} == {"long": 0, "big": 1000, "short": 20, "late": 1100}
+
+
+@given(seed=st.integers(0, 10_000), solver=st.sampled_from(SOLVERS), preempt=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_no_node_is_overbooked_and_every_job_ends(seed, solver, preempt):
+    rng = np.random.default_rng(seed)
+    jobs = [
+        job(
+            f"j{k}", float(at), float(rng.uniform(50, 2000)), gpus=int(rng.choice([1, 2, 4, 8])),
+            due_s=float(at + rng.uniform(0, 5000)), cpus_per_gpu=float(rng.choice([1, 2, 4])),
+            memory_gib_per_gpu=float(rng.choice([0.5, 3.0, 7.7])),
+        )
+        for k, at in enumerate(np.cumsum(rng.exponential(60, 25)))
+    ]  # fmt: skip
+    table = JobArrays.of(jobs)
+    done = simulate(
+        cluster_of(nodes=3, gpus=4, cpus=16, memory_gib=31), table, solver, rules=Rules(preempt=preempt, restart_s=5.0),
+        iterations=20,
+    )  # fmt: skip
+    cpus, memory_gib = most_used(done, table)
+    assert cpus <= 16 + 1e-6
+    assert memory_gib <= 31 + 1e-6
+    assert sum(event.kind is EventKind.COMPLETED for event in done.log.since(0)) == len(jobs)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_limits_that_never_bind_change_nothing(solver):
+    rng = np.random.default_rng(5)
+    plain = [
+        (f"j{k}", float(at), float(rng.uniform(50, 2000))) for k, at in enumerate(np.cumsum(rng.exponential(60, 25)))
+    ]
+    with_cpus = JobArrays.of([job(*row, gpus=1 + k % 3, cpus_per_gpu=2.0) for k, row in enumerate(plain)])
+    without = JobArrays.of([job(*row, gpus=1 + k % 3) for k, row in enumerate(plain)])
+    limited = simulate(cluster_of(nodes=3, gpus=4, cpus=8), with_cpus, solver)
+    assert trace(limited) == trace(simulate(cluster_of(nodes=3, gpus=4), without, solver))
+    assert trace(limited) == trace(simulate(cluster_of(nodes=3, gpus=4, cpus=1), without, solver))  # nobody asks
+
+
+def document(**more: object) -> dict[str, object]:
+    times = {"V100": {1: 100.0}}
+    return {
+        "workload": {"source": "jobs", "jobs": [{"name": "a", "submit_s": 0, "times_s": times, "cpus_per_gpu": 6}]},
+        "nodes": [{"name": "n", "gpu_type": "V100", "gpus": 4, "idle_w": 100, "gpu_w": 100, "cpus": 8}],
+        "policies": [{"solver": "easy"}],
+    } | more
+
+
+def test_a_scenario_declares_them(tmp_path):
+    found = document()
+    found["workload"]["jobs"].append({**found["workload"]["jobs"][0], "name": "b"})
+    (result,), _ = run_seeds([prepare(Scenario.model_validate(found), tmp_path, 0)])
+    assert result.policies[0].longest_wait_s == 100
+
+
+def test_not_beside_a_power_cap():
+    with pytest.raises((InputError, ValueError), match=r"cpus or memory_gib of n, expected none beside a power cap"):
+        Scenario.model_validate(document(electricity={"power_cap_w": 1000}))

@@ -1,0 +1,236 @@
+"""``reproduce all``: verdicts by their rules, runs kept and run again, one report."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from commonwatt.model.errors import MissingExtraError
+from commonwatt.model.results import ReproducePoint, ReproduceRow
+from commonwatt.report.claims_page import draw_printed, render_claims
+from commonwatt.reproduce import collection as module
+from commonwatt.reproduce import registry
+from commonwatt.reproduce.collection import Reproduction
+from commonwatt.reproduce.topic import Topic, TopicAnswer
+from commonwatt.reproduce.verdicts import RULES, Rule, judged
+
+
+def row(paper, ours, unit="-", *, comparable=True, note="", held_pct=None):
+    return ReproduceRow(
+        quantity="q", paper=paper, ours=ours, unit=unit, comparable=comparable, note=note, held_pct=held_pct
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "paper", "ours", "verdict"),
+    [
+        (Rule(), 100.0, 105.0, "holds"),
+        (Rule(), 100.0, 94.0, "holds with changes"),
+        (Rule(), 100.0, 110.1, "does not hold"),
+        (Rule(), 0.0, 0.04, "holds"),
+        (Rule(), 0.0, 1.0, "does not hold"),
+        (Rule(), -10.0, -10.5, "holds"),
+        (Rule("most"), 100.0, 1.0, "holds"),
+        (Rule("most"), 100.0, 109.0, "holds with changes"),
+        (Rule("most", 0.0, 0.0), 15.0, 15.0, "holds"),
+        (Rule("most", 0.0, 0.0), 15.0, 16.0, "does not hold"),
+        (Rule("ratio", 1.5), 2.0, 3.0, "holds"),
+        (Rule("ratio", 1.5), 3.0, 2.0, "holds"),
+        (Rule("ratio", 1.5), 3.0, 1.1, "holds with changes"),
+        (Rule("ratio", 1.5), 3.0, 0.9, "does not hold"),
+        (Rule("ratio", 1.5), 3.0, -0.9, "does not hold"),
+        (Rule(change="x"), 100.0, 100.0, "holds with changes"),
+        (Rule(change="x"), 100.0, 200.0, "does not hold"),
+    ],
+)
+def test_rules_of_numbers(rule, paper, ours, verdict):
+    assert rule.of_number(paper, ours) == verdict
+
+
+@pytest.mark.parametrize(
+    ("held_pct", "stated", "verdict"),
+    [
+        (100.0, True, "holds"), (90.0, True, "holds"), (89.0, True, "holds with changes"),
+        (5.0, True, "holds with changes"), (95.0, False, "holds with changes"), (10.0, False, "holds with changes"),
+        (9.0, False, "does not hold"),
+    ],
+)  # fmt: skip
+def test_rules_of_yes(held_pct, stated, verdict):
+    assert Rule("yes").of_yes(held_pct, stated=stated) == verdict
+
+
+def test_numbers_over_seeds():
+    claim = judged("t", [row(10.0, 9.0), row(10.0, 11.0), row(10.0, 10.0)])
+    assert (claim.ours, claim.least, claim.most, claim.sd) == (10.0, 9.0, 11.0, 1.0)
+    assert (claim.verdict, claim.held_pct) == ("holds", None)
+    assert "within 5%" in claim.rule
+
+
+def test_yes_over_seeds_and_draws():
+    half = judged("t", [row(paper=True, ours=True), row(paper=True, ours=False)])
+    assert (half.ours, half.held_pct, half.verdict) == (False, 50.0, "holds with changes")
+    drawn = judged("t", [row(paper=True, ours=True, held_pct=35.0)])
+    assert (drawn.ours, drawn.held_pct, drawn.verdict) == (True, 35.0, "holds with changes")
+    assert judged("t", [row(paper=True, ours=False)] * 2).verdict == "does not hold"
+
+
+@pytest.mark.parametrize(
+    ("rows", "stand_in", "why"),
+    [
+        ([row(None, 1.0)], None, "the paper prints no value"),
+        ([row(1.0, None, note="needs a meter")], None, "needs a meter"),
+        ([row(1.0, 1.0, comparable=False, note="another load")], None, "another load"),
+        ([row(1.0, 1.0, "s")], None, "seconds of another machine"),
+        ([row(1.0, 1.0)], "traces/x", "traces/x is missing, and was replaced"),
+    ],
+)
+def test_not_comparable_and_why(rows, stand_in, why):
+    claim = judged("t", rows, stand_in)
+    assert (claim.verdict, claim.why) == ("not comparable", why)
+
+
+def test_rules_belong_to_topics():
+    assert {topic for topic, _, _ in RULES} <= {topic.name for topic in registry.of_papers()}
+
+
+def test_the_papers_topics_are_each_there_once():
+    names = [topic.name for topic in registry.of_papers()]
+    assert len(names) == len(set(names)) == 28
+    assert not {"etf", "gsharp", "fleet", "fleet-alibaba"} & set(names)
+
+
+CALLS: list[tuple[str, int]] = []
+
+
+def _answer(name):
+    def run(request):
+        CALLS.append((name, request.seed))
+        if name == "broken":
+            raise ZeroDivisionError("no\nwhere")
+        if name == "lacking":
+            raise MissingExtraError("torch", "forecast")
+        return TopicAnswer(
+            seeds=(request.seed,), digests=(f"{request.seed}",), notes=("a <note>",), x_name="x",
+            rows=(
+                ReproduceRow(quantity="n", paper=2.0, ours=2.0 + request.seed, unit="x", comparable=True),
+                ReproduceRow(quantity="extra", paper=None, ours=1.0, unit="-", comparable=True),
+            ),
+            points=(ReproducePoint(series="s", quantity="q", x=1.0, mean=float(request.seed), sd=None, unit="-"),),
+            draw=lambda path: path.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>") and None,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def topics(monkeypatch):
+    CALLS.clear()
+    made = tuple(Topic(n, f"title of {n}", "P, Fig. 1", "c", _answer(n), "d") for n in ("good", "broken", "lacking"))
+    monkeypatch.setattr(registry, "topics", lambda: made)
+    return made
+
+
+def test_one_topic_that_fails_does_not_end_the_others(topics, tmp_path):
+    ended = []
+    result, kept = Reproduction(tmp_path, "quick", 3, 2, topics).run(lambda: ended.append(1))
+    good, broken, lacking = result.topics
+    assert (kept, len(ended)) == (0, 6)
+    assert (good.state, good.seeds, good.input_digests[0] != good.input_digests[1]) == ("done", (3, 4), True)
+    assert [(c.quantity, c.ours, c.least, c.most) for c in good.claims] == [("n", 5.5, 5.0, 6.0)]
+    assert [c.quantity for c in good.others] == ["extra"]
+    assert [(p.mean, round(p.sd, 6)) for p in good.points] == [(3.5, 0.707107)]
+    assert (broken.state, broken.reason) == ("failed", "ZeroDivisionError: no")
+    assert lacking.state == "skipped"
+    assert "commonwatt[forecast]" in lacking.reason
+    assert result.verdicts == {"holds": 0, "holds with changes": 0, "does not hold": 1, "not comparable": 0}
+    assert result.command == "commonwatt reproduce all --quick --seeds 2 --seed 3"
+
+
+def test_what_is_done_is_not_run_again_unless_something_changed(topics, tmp_path, monkeypatch):
+    first, _ = Reproduction(tmp_path, "quick", 0, 2, topics[:1]).run()
+    CALLS.clear()
+    again, kept = Reproduction(tmp_path, "quick", 0, 2, topics[:1]).run()
+    assert (CALLS, kept) == ([], 2)
+    assert again == first
+    (tmp_path / "runs" / "good.1.json").write_text("{")
+    _, kept = Reproduction(tmp_path, "quick", 0, 2, topics[:1]).run()
+    assert (CALLS, kept) == ([("good", 1)], 1)
+    for change in ("code_digest", "data_digest"):
+        CALLS.clear()
+        with monkeypatch.context() as other:
+            other.setattr(module, change, lambda: "other")
+            Reproduction(tmp_path, "quick", 0, 2, topics[:1]).run()
+        assert CALLS == [("good", 0), ("good", 1)]
+    CALLS.clear()
+    Reproduction(tmp_path, "default", 0, 2, topics[:1]).run()
+    assert CALLS == [("good", 0), ("good", 1)]
+
+
+def test_what_failed_is_tried_again(topics, tmp_path):
+    for _ in range(2):
+        Reproduction(tmp_path, "quick", 0, 1, topics[1:]).run()
+    assert CALLS == [("broken", 0), ("lacking", 0), ("broken", 0)]
+
+
+def test_digests_see_code_and_data(tmp_path, monkeypatch):
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "a.csv").write_text("1")
+    monkeypatch.setenv("COMMONWATT_DATA", str(tmp_path))
+    one = module.data_digest()
+    (tmp_path / "traces" / "a.csv").write_text("2")
+    assert len({one, module.data_digest(), module.code_digest()}) == 3
+    monkeypatch.setenv("COMMONWATT_DATA", str(tmp_path / "none"))
+    assert module.data_digest() == "none"
+
+
+def test_the_report_is_one_file(topics, tmp_path):
+    result, _ = Reproduction(tmp_path, "quick", 0, 2, topics).run()
+    printed = tmp_path / "printed.svg"
+    draw_printed(result.topics[0], printed)
+    page = render_claims(result, {"good": (b"<svg/>", printed.read_bytes())})
+    assert page.count("data:image/svg+xml") == 2
+    assert 'src="http' not in page
+    assert "<script" not in page
+    for part in ("a &lt;note&gt;", "2.5", "2 to 3", "holds with changes", "failed", "1 values that"):
+        assert part in page
+    assert page == render_claims(result, {"good": (b"<svg/>", printed.read_bytes())})
+
+
+@pytest.mark.slow
+def test_an_interruption_keeps_what_is_done(tmp_path):
+    """Ctrl-C in the middle of a run of real topics: exit code 130, no process left, and the next call goes on."""
+    program = (
+        "from commonwatt.reproduce import registry as r\n"
+        "from commonwatt.cli import main\n"
+        "import sys\n"
+        "few = tuple(t for t in r.topics() if t.name in ('etf-figure-3', 'etf-figure-5'))\n"
+        "r.of_papers = lambda: few\n"
+        "if __name__ == '__main__':\n"
+        "    sys.argv = ['commonwatt', 'reproduce', 'all', '--seeds', '2', '--out', 'o', '--jobs', sys.argv[1]]\n"
+        "    main()\n"
+    )
+    (tmp_path / "few.py").write_text(program)
+    command = [sys.executable, "few.py"]
+    with subprocess.Popen([*command, "2"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / "o" / "runs" / "etf-figure-3.0.json").exists():
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        error = process.communicate()[1]
+    assert process.returncode == 130, error
+    assert "Traceback" not in error
+    left = {path.name for path in (tmp_path / "o" / "runs").iterdir()}
+    assert "etf-figure-3.0.json" in left
+    before = {name: (tmp_path / "o" / "runs" / name).stat().st_mtime_ns for name in left if name.endswith(".json")}
+    done = subprocess.run([*command, "1"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"kept: {len(before)} run" in done.stderr
+    assert all((tmp_path / "o" / "runs" / name).stat().st_mtime_ns == at for name, at in before.items())
+    result = json.loads((tmp_path / "o" / "result.json").read_text())
+    assert [topic["state"] for topic in result["topics"]] == ["done", "done"]
+    assert result["topics"][0]["claims"][0]["verdict"] == "holds"
