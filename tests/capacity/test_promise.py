@@ -336,3 +336,18 @@ def test_a_night_as_long_as_the_nights_before_is_no_outage() -> None:
     _, kept, _ = played(days, 0.9, 8.0)
     night = (np.arange(len(days)) % DAY < 395) & (np.arange(len(days)) >= 3 * DAY)
     assert kept[night].mean() > 0.95
+
+
+@pytest.mark.parametrize(("steps", "part"), [(1, 1.0), (5, 1.0), (20, 0.5), (80, 0.25)])
+def test_a_shift_further_ahead_takes_smaller_steps(steps, part):
+    """Five forecasts that a jump has made wrong raise the shift by the square root of five over the steps ahead."""
+
+    def raised(ahead: int) -> float:
+        keeper = Calibrator(0.9, steps=ahead)
+        rows = np.full((ahead, len(LEVELS)), 10.0)
+        for _ in range(ahead + 5):
+            keeper.observe(100.0)
+            keeper.keep_on_rows(LEVELS, rows)
+        return float(keeper.shift_gpus[-1])
+
+    assert raised(steps) == pytest.approx(part * raised(5))

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.capacity import scores
+from commonwatt.model.demand import Arrivals, DemandSeries
 
 GPUS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=30)
 
@@ -44,8 +45,8 @@ def test_jobs_served_one_by_one(pairs, jobs):
             held += size
             outcomes.append(held <= on[slot])
     starts, sizes = (np.array([job[i] for job in jobs], dtype=np.int64) for i in (0, 1))
-    found = scores.jobs_served(on, actual, starts, sizes)
-    assert np.isnan(found) if not outcomes else found == pytest.approx(np.mean(outcomes))
+    met = Arrivals.of(DemandSeries(0.0, 60.0, actual), starts, sizes)
+    assert (scores.job_delays_s(on, met.index, met.met_gpus, 60.0, 5) == 0).tolist() == outcomes
 
 
 def test_energy_saved_is_the_part_that_is_off():

@@ -10,7 +10,6 @@ from ._planner import CapacityPlanner as CapacityPlanner
 from ._planner import NodePowers as NodePowers
 from ._planner import check_spec as check_spec
 from ._promise import Calibrator as Calibrator
-from ._promise import PromiseState as PromiseState
 from ._promise import beyond_total as beyond_total
 from ._waiting import make_calibrator as make_calibrator
 
@@ -23,7 +22,6 @@ __all__ = [
     "KnobPoint",
     "NodePowers",
     "Outlook",
-    "PromiseState",
     "beyond_total",
     "calibration_steps",
     "check_spec",

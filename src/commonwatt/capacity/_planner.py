@@ -106,7 +106,8 @@ class CapacityPlanner:
     @property
     def steps_s(self) -> Floats:
         """Seconds from a plan to the end of each step it looks ahead. Shape [m]."""
-        return np.asarray(self._spec.step_s * np.arange(1, self._outlook.steps + 1), dtype=np.float64)
+        steps: Floats = self._spec.step_s * np.arange(1, self._outlook.steps + 1, dtype=np.float64)
+        return steps
 
     @property
     def next_s(self) -> float | None:

@@ -13,7 +13,6 @@ __all__ = [
     "energy_saving",
     "gpus_served",
     "job_delays_s",
-    "jobs_served",
     "kept_on",
     "percentile",
     "shift_for",
@@ -41,28 +40,6 @@ def gpus_served(on: Floats, actual: Floats) -> float:
     known = ~np.isnan(actual)
     wanted = actual[known].sum()
     return float(np.minimum(on[known], actual[known]).sum() / wanted) if wanted > 0 else float("nan")
-
-
-def jobs_served(on: Floats, actual: Floats, starts: Ints, sizes: Ints) -> float:
-    """Share of jobs whose GPUs are on at the instant they begin: the paper's other reading of performance.
-
-    Jobs that begin at the same instant are served in their order: a job is served if the demand without the jobs
-    behind it is on.
-
-    Parameters
-    ----------
-    starts, sizes
-        Index into *on* at which each job begins, not falling, and its GPUs. Shape [J].
-    """
-    inside = (starts >= 0) & (starts < len(on))
-    at, size = starts[inside], sizes[inside].astype(float)
-    if not len(at):
-        return float("nan")
-    total = np.cumsum(size)
-    last = np.searchsorted(at, at, side="right") - 1
-    behind = total[last] - total
-    needed = actual[at] - behind
-    return _mean((on[at] >= needed)[~np.isnan(needed)])
 
 
 def job_delays_s(on: Floats, index: Ints, met_gpus: Floats, step_s: float, steps: int) -> Floats:

@@ -57,7 +57,7 @@ class PowerBudget:
         series = loaded.file.series
         if price.gpu_w is None:
             raise InputError("the power of a GPU that is on, for a limit of power", field="gpu_w", value="none")
-        times_s = np.asarray(series.start_s + series.step_s * np.arange(len(series) + steps), dtype=np.float64)
+        times_s: Floats = series.start_s + series.step_s * np.arange(len(series) + steps, dtype=np.float64)
         budget = cls(price.limit_at(times_s), price.gpu_w)
         running, allowed = float(series.filled()[-1]), float(budget.gpus[len(series)])
         if running > allowed:

@@ -127,7 +127,7 @@ def _joined(pools: Mapping[str, LoadedSeries], together: Sequence[Sequence[str]]
 
 def _sum(pools: Iterable[LoadedSeries]) -> LoadedSeries:
     """Return all demand and all jobs of *pools*, as one pool."""
-    members: list[LoadedSeries] = list(pools)
+    members = list(pools)
     one = members[0].file
     gpus: Floats = np.sum([member.file.series.gpus for member in members], axis=0)
     series = DemandSeries(one.series.start_s, one.series.step_s, gpus)

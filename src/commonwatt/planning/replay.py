@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt import __version__
-from commonwatt.capacity import KnobHistory, KnobPoint, PromiseState, beyond_total, learn_knob, make_calibrator
+from commonwatt.capacity import KnobHistory, KnobPoint, beyond_total, learn_knob, make_calibrator
 from commonwatt.capacity.scores import gpus_served, slots_served
 from commonwatt.data.series_files import SeriesFile
 from commonwatt.model.arrays import Floats, Ints
@@ -128,7 +128,8 @@ def plan_series(
     known = ~np.isnan(actual)
     outcome = Hindsight.of(series.gpus, begin, loaded.arrivals, series.step_s, m, price, series.time_s(begin))
     ahead = np.minimum(kept.gpus[-1], allowed[-m:]).astype(np.int64)
-    promise = _promise(target, outcome, ways["calibrated"], total_gpus, calibrator.state, kept.gpus[-1] - ahead)
+    state = calibrator.state.kept, calibrator.state.sentence
+    promise = _promise(target, outcome, ways["calibrated"], total_gpus, state, kept.gpus[-1] - ahead)
     result = ForecastPlanResult(
         version=__version__,
         seed=seed,
@@ -186,9 +187,14 @@ def _most(before: Floats) -> int:
 
 
 def _promise(
-    target: Target, outcome: Hindsight, on: Floats, total_gpus: int | None, state: PromiseState, short: Ints
+    target: Target,
+    outcome: Hindsight,
+    on: Floats,
+    total_gpus: int | None,
+    state: tuple[bool, str],
+    short: Ints,
 ) -> ForecastPlanPromise:
-    """Describe the promise; *state* is what the calibration says of it, *short* what power lacks ahead, GPUs [m]."""
+    """Describe the promise; *state* is what the calibration says of it, *short* what power lacks, GPUs [m]."""
     known = outcome.actual[~np.isnan(outcome.actual)]
     beyond = None if total_gpus is None else beyond_total(known, share_at(target), total_gpus)
     if beyond is None and short.any():
@@ -198,8 +204,8 @@ def _promise(
         target=target_number(target),
         label=target_label(target),
         achieved=outcome.achieved(target, on),
-        kept=state.kept and beyond is None,
-        sentence=beyond or state.sentence,
+        kept=state[0] and beyond is None,
+        sentence=beyond or state[1],
     )
 
 

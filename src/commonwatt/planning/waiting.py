@@ -199,7 +199,7 @@ class Hindsight:
         known = ~np.isnan(self.actual)
         hours = float(on[known].sum()) * self.step_s / HOUR_S
         kwh = None if self.price.gpu_w is None else on[known] * (self.step_s / HOUR_S * self.price.gpu_w / 1000)
-        times_s = np.asarray(self.start_s + self.step_s * np.flatnonzero(known), dtype=np.float64)
+        times_s: Floats = self.start_s + self.step_s * np.flatnonzero(known).astype(np.float64)
         return ForecastWorth(
             name=name,
             performance=_or_none(slots_served(on, self.actual)),

@@ -240,11 +240,10 @@ def _show(result: ForecastPlanResult) -> None:
         click.echo(f"beyond      {beyond} demand exceeded all GPUs")
     if result.budget is not None:
         click.echo(f"budget      {result.budget.sentence}")
-    for target in result.priced:
-        total = target.energy_cost + target.delay_cost
-        best = "  <- cheapest, and promised" if target.label == result.promise.label else ""
-        costs = f"{target.energy_cost:>10,.2f} energy {target.delay_cost:>10,.2f} delay {total:>10,.2f}"
-        click.echo(f"{target.label:<12}{costs}{best}")
+    for one in result.priced:
+        best = "  <- cheapest, and promised" if one.label == result.promise.label else ""
+        both = f"{one.energy_cost:>10,.2f} energy {one.delay_cost:>10,.2f} delay"
+        click.echo(f"{one.label:<12}{both} {one.energy_cost + one.delay_cost:>10,.2f}{best}")
     chosen = result.chosen
     extra = f" and {plural(chosen.extra_gpus, 'GPU')}" if chosen.extra_gpus else ""
     setting = "everything on" if chosen.q >= 1 else f"quantile {chosen.q:g}{extra}"
