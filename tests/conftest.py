@@ -48,9 +48,13 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+ALONE = {"test_pages.py", "test_examples.py", "test_first_minute.py", "test_deviation.py", "test_andreas.py"}
+"""Files whose long tests share no fixture that takes long."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """With several workers: one has Kubernetes and one Slurm, long tests go to whoever is free, and others by file."""
+    """With several workers: one has Kubernetes, one Slurm; others go by file, or alone if they share nothing."""
     if not getattr(config.option, "loadgroup", False):
         return
     slow = {item.path for item in items if item.get_closest_marker("slow")}
@@ -61,7 +65,7 @@ def pytest_collection_modifyitems(config, items):
             if server in marks:
                 return rank, server
         if "long" in marks:
-            return 2, None
+            return 2, None if item.path.name in ALONE else str(item.path)
         return 3 if item.path in slow else 4, str(item.path)
 
     placed = [(*place(item), item) for item in items]

@@ -77,7 +77,6 @@ def test_the_first_place_counts_no_compiling(tmp_path):
     [
         ("timeslice plan examples/quantum.yaml", "policy etf"),
         pytest.param("partition examples/partition.yaml", "the market solver", marks=pytest.mark.slow),
-        pytest.param("partition mig examples/mig.yaml", "the market solver", marks=pytest.mark.slow),
         pytest.param("forecast plan demand.csv --model last-value", "forecaster last-value", marks=pytest.mark.slow),
     ],
 )

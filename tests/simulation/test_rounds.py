@@ -167,7 +167,7 @@ def test_every_job_ends_its_energy_is_accounted_for_and_starts_are_at_rounds(doc
 
 
 def test_service_times_count_until_the_next_decision_and_outlive_the_controller():
-    run = finished(listed([(0, 100, {}), (0, 500, {})]))
+    run = finished(listed([(0, 100, {}), (0, 500, {})], {"solver": "las"}))
     service, registry = run.service, run.registry
     had = service.received(np.array([0, 1]), 1440.0)
     # j0 ended at 460 and held the round; j1 ran from 720 to 1220, when the cluster was empty

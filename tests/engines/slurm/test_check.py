@@ -73,7 +73,7 @@ class Said:
 @pytest.mark.parametrize(
     ("settings", "verdict", "found"),
     [
-        ({}, "ok", "puts none of these nodes"),
+        ({}, "ok", "leaves these nodes on"),
         ({"SuspendTime": "INFINITE"}, "warning", "SuspendTime is INFINITE"),
         (
             {"SuspendTime": "NONE", "SuspendProgram": "(null)"},
@@ -81,7 +81,7 @@ class Said:
             "SuspendProgram is not set, Suspend",
         ),
         ({"SuspendTime": "600 sec"}, "warning", "idle for 600 s, even those a plan keeps on: n-1, n-2"),
-        ({"SuspendTime": "600 sec", "SuspendExcNodes": "n-[1-2],x"}, "ok", "puts none of these nodes"),
+        ({"SuspendTime": "600 sec", "SuspendExcNodes": "n-[1-2],x"}, "ok", "leaves these nodes on"),
         ({"SuspendTime": "600 sec", "SuspendExcNodes": "n-[1-2]:1"}, "warning", "n-1, n-2"),
         ({"SuspendTime": "600 sec", "SuspendExcParts": "gpu"}, "warning", "plan keeps on: n-2"),
         ({"SuspendExcNodes": "n-[x]"}, "warning", ""),
