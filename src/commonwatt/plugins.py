@@ -151,10 +151,6 @@ class _Checked:
         with self.plugin.blamed():
             return self.inner(*arguments, **named)
 
-    def __len__(self) -> int:
-        with self.plugin.blamed():
-            return len(self.inner)
-
 
 def _blaming(plugin: Plugin, called: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401

@@ -80,7 +80,7 @@ def served(folder: Path, *, descriptors: int | None = None, **config: Any) -> It
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", "from commonwatt.cli import main; main()", *command],
-            stdout=subprocess.PIPE, stderr=log, env=os.environ,
+            stdout=subprocess.PIPE, stderr=log, env=os.environ | {"PYTHONUNBUFFERED": ""},  # as for most users
         )  # fmt: skip
     if descriptors is not None:
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))

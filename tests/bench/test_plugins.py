@@ -13,7 +13,9 @@ import pytest
 
 import commonwatt
 from commonwatt import plugins
+from commonwatt.bench.suite import worse
 from commonwatt.model.errors import InputError, PluginError
+from commonwatt.model.suite_results import BenchResult
 from tests.docs.pages import ROOT
 
 CODE = """
@@ -108,9 +110,9 @@ def site(tmp_path, monkeypatch):
             "gone": "Missing", "edf": "Nobody", "Bad_Name": "Nobody",
         },
         "partitioners": {"halves": "halves", "too-many": "too_many"},
-        "mappers": {"plain": "mapper"},
+        "mappers": {"plain": "mapper", "random-olb": "mapper"},
         "schedulers": {"plain-tf": "scheduler", "greedy": "greedy"},
-        "forecasters": {"plain-last": "forecaster"},
+        "forecasters": {"plain-last": "forecaster", "gru": "forecaster"},
     }  # fmt: skip
     write_plugin(folder, "many_plugins", entries)
     write_plugin(folder, "second_plugins", {"solvers": {"twice": "Nobody"}})
@@ -225,9 +227,19 @@ def test_bench_scores_plugins_and_says_which_are_broken(site, run):
         assert solvers[name]["state"] == "failed"
         assert "_plugins 1.0" in solvers[name]["reason"]
     assert "two distributions" in solvers["twice"]["reason"]
+    assert "commonwatt has one of that name" in solvers["edf"]["reason"]
+    result = BenchResult.model_validate(done.document)
+    assert worse(result, result) == []
     assert {s["name"] for s in suite["solvers"] if s["kind"] == "ours" and s["state"] == "done"} == {
         "local-search", "lookahead",
     }  # fmt: skip
+
+
+def test_bench_refuses_the_names_that_commands_refuse(site, run):
+    """Also names of ours that a suite does not run at all, or not with ``--quick``."""
+    done = run("bench", "--list", "--quick", "--suite", "mapping", "--suite", "demand", "--json")
+    refused = {suite["suite"]: [one["name"] for one in suite["refused"]] for suite in done.document["suites"]}
+    assert refused == {"mapping": ["random-olb"], "demand": ["gru"]}
 
 
 @pytest.mark.slow

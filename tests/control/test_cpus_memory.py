@@ -59,9 +59,7 @@ def test_a_job_waits_for_cpus_although_gpus_are_free(solver):
     done = simulate(cluster_of(nodes=1, gpus=4, cpus=8), table, solver, rules=STAY)
     assert starts(done) == {"a": (0, ("n",)), "b": (100, ("n",))}
     (waits,) = [event.why for event in done.log.since(0) if event.reason is Reason.CPUS_OR_MEMORY]
-    assert "waits: where 1 GPU are free, its CPUs or its memory are not" in waits.sentence.replace(
-        "is free", "are free"
-    )
+    assert "waits: nodes with 1 GPU free have too few CPUs or too little memory for it" in waits.sentence
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -74,9 +72,11 @@ def test_it_goes_to_another_node_that_has_them(solver):
 
 
 def test_a_gang_needs_them_on_each_of_its_nodes():
-    table = JobArrays.of([job("small", 0, 500, cpus_per_gpu=5), job("gang", 1, 100, gpus=4, cpus_per_gpu=2)])
-    done = simulate(cluster_of(nodes=2, gpus=2, cpus=8), table, "easy", rules=STAY)
-    assert starts(done)["gang"][0] == 500  # of GPUs alone, one is short; then all there is
+    """Three GPUs on each of two nodes are free at once, but six CPUs on one of them only."""
+    table = JobArrays.of([job("small", 0, 500, cpus_per_gpu=5), job("gang", 1, 100, gpus=6, cpus_per_gpu=2)])
+    assert starts(simulate(cluster_of(nodes=2, gpus=4), table, "easy", rules=STAY))["gang"] == (1, ("n-1", "n-2"))
+    limited = simulate(cluster_of(nodes=2, gpus=4, cpus=8), table, "easy", rules=STAY)
+    assert starts(limited)["gang"] == (500, ("n-1", "n-2"))
 
 
 def test_a_job_that_asks_for_more_than_a_node_has_takes_all_of_it():

@@ -133,8 +133,8 @@ def test_limits_bind_where_a_job_is_stopped_again_and_again():
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        (PolicyLimits(max_starts=1), "were started as often as they may be (max_starts), and are not stopped"),
-        (PolicyLimits(min_run_s=2500.0), "have not run for long enough (min_run_s), and are not stopped"),
+        (PolicyLimits(max_starts=1), "that are not stopped, as they were started as often as they may be (max_starts)"),
+        (PolicyLimits(min_run_s=2500.0), "that are not stopped, as they have not run for long enough (min_run_s)"),
         (PolicyLimits(min_run_s=1.0), ""),
     ],
 )

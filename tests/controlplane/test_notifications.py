@@ -253,6 +253,19 @@ def test_another_controller_goes_on_where_the_first_ended(bench, hook):
     assert set(bench.live.store.setting(SETTING)) == {notified.notifier._progress[0].destination.key}
 
 
+def test_what_nobody_wants_is_not_looked_at_again_by_the_next_controller(bench, hook, monkeypatch):
+    monkeypatch.setattr("commonwatt.controlplane.notifications._PAGE", 4)
+    notified = Notified(bench, webhooks=[{"url": hook.url, "kinds": ["failed"]}])
+    notified.look()
+    for _ in range(4):
+        ended(bench)
+        notified.look()
+    (written,) = bench.live.store.setting(SETTING).values()
+    newest = bench.live.store.events(limit=1, newest_first=True)[0].id
+    assert hook.got == []
+    assert 0 <= newest - written < 4
+
+
 def test_mail_goes_to_owners_who_asked_and_may_be_written_to(bench, post):
     host, port = post.server_address
     notified = Notified(bench, mail={**MAIL, "host": host, "port": port})

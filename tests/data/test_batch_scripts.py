@@ -88,8 +88,8 @@ def test_mail(options, to, on, warned):
 
 
 def test_a_mail_type_that_is_none():
-    with pytest.raises(InputError, match=r"BEGIN, END, FAIL.*"):
-        read(lines("--gpus=1", "--mail-type=SOMETIMES"))
+    with pytest.raises(InputError, match=r"line 3, --mail-type.*BEGIN, END, FAIL"):
+        read(lines("--gpus=1", "--mail-type=SOMETIMES", "--mail-user=ada@example.org"))
 
 
 def test_what_sbatch_does_by_default():

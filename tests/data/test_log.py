@@ -1,3 +1,4 @@
+from dataclasses import fields
 from datetime import UTC, datetime
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commonwatt.data.fitting import only_rows
 from commonwatt.data.log import JobLog, utc, window
 from commonwatt.model.errors import InputError
 
@@ -34,6 +36,23 @@ def test_of_sorts_and_counts_what_it_leaves_out():
 
 def test_equal_submissions_keep_their_order():
     assert log_of([(1, 1), (0, 1), (1, 2), (0, 2)]).job == ("j1", "j3", "j0", "j2")
+
+
+@pytest.mark.parametrize("take", [lambda log: only_rows(log, [0, 2]), lambda log: window(log, None, 1.0)])
+def test_some_jobs_of_a_log_have_all_its_columns(take):
+    texts, numbers = ("gpu_type", "nodes", "series", "partition", "user", "qos"), ("gpu_milli", "cpus", "memory_gib")
+    given = {name: ["x", "", "z"] for name in texts} | {name: [1, 2, 3] for name in numbers}
+    log = log_of(
+        [(0, 5), (10, 6), (2 * DAY, 7)], **given, time_limit_s=[7, 8, 9], energy_j=[1, 2, 3], censored=[1, 0, 0],
+        known_s=[0, 5, DAY], treated={"how": np.array([True, False, True])},
+    )  # fmt: skip
+    columns = [
+        f.name for f in fields(JobLog) if f.name not in ("source", "origin", "dropped", "path", "complete_from_s")
+    ]
+    assert {len(getattr(log, name)) for name in columns if name != "treated"} == {3}
+    some = take(log)
+    assert {len(getattr(some, name)) for name in columns if name != "treated"} == {2}
+    assert len(some.treated["how"]) == 2
 
 
 def test_of_nothing_says_why():

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from commonwatt.model.results import ReproduceRow
+from commonwatt.reproduce.verdicts import judged
 from tests.docs.pages import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "hooks"))
@@ -50,6 +52,19 @@ def test_not_reproduced_has_no_number_outside_what_is_generated():
     page = (ROOT / "docs" / "explanation" / "not-reproduced.md").read_text(encoding="utf-8")
     papers = page[: page.index("## Not tested")]
     assert NUMBER.findall(measured_pages.BLOCK.sub("", papers)) == []
+
+
+def test_recorded_verdicts_are_those_of_the_rules():
+    seen = set()
+    for topic, _ in measured_pages.results().values():
+        for claim in topic["claims"]:
+            if claim["rule"] == "not compared":  # the program that was run says why, and gives no rule
+                continue
+            values = {key: claim[key] for key in ("quantity", "paper", "ours", "unit", "held_pct")}
+            found = judged(topic["name"], [ReproduceRow(**values, comparable=True, note="")])
+            assert (found.verdict, found.rule, found.why) == (claim["verdict"], claim["rule"], claim["why"])
+            seen.add(found.verdict)
+    assert seen >= {"holds", "holds with changes", "does not hold"}
 
 
 def test_every_topic_of_the_papers_was_recorded():

@@ -188,6 +188,15 @@ def test_digests_see_code_and_data(tmp_path, monkeypatch):
     assert module.data_digest() == "none"
 
 
+def test_data_is_found_whatever_the_folder_of_traces_is_called(tmp_path, monkeypatch):
+    for file in ("mine/a.csv", "mapping/b.csv"):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text("1")
+    monkeypatch.setenv("COMMONWATT_DATA", str(tmp_path / "mine"))
+    names = ("traces/a.csv", "mapping/b.csv", "traces/gone.csv")
+    assert module._stand_in(Topic("t", "t", "P", "c", _answer("t"), data=names)) == "traces/gone.csv"
+
+
 def test_the_report_is_one_file(topics, tmp_path):
     result, _ = Reproduction(tmp_path, "quick", 0, 2, topics).run()
     printed = tmp_path / "printed.svg"

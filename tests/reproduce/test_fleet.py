@@ -23,13 +23,13 @@ def test_the_example_is_what_is_reproduced():
     assert validate(generated_fleet(), Scenario) == load_yaml(EXAMPLE, Scenario)
 
 
-@pytest.mark.slow
 def drawn(table, width):
     console = Console(width=width, file=StringIO())
     console.print(table)
     return console.file.getvalue().splitlines()
 
 
+@pytest.mark.slow
 def test_a_decision_left_out_is_compared_and_shown(tmp_path):
     policies = [{"name": "all", "solver": "fifo"}, {"name": "whole", "solver": "fifo", "sharing": {"modes": []}}]
     document = scenario(

@@ -52,7 +52,7 @@ def test_qos_that_are_not_used_leave_the_digest():
     document = {"workload": {"source": "jobs", "jobs": [job]}, "nodes": nodes, "policies": [{"solver": "easy"}]}
     before = _as_before(validate(document, Scenario).model_dump(mode="json"))
     assert "qos" not in before
-    assert not {"qos", "user"} & before["workload"]["jobs"][0].keys()
+    assert not {"qos", "user", "known_s"} & before["workload"]["jobs"][0].keys()
     assert "qos_weight" not in before["policies"][0]
     document["qos"], job["qos"] = [{"name": "q"}], "q"
     after = _as_before(validate(document, Scenario).model_dump(mode="json"))

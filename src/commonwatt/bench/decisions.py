@@ -10,12 +10,13 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from commonwatt.bench.suite import BenchCase, BenchOutcome, Entrant, Kind, Suite
 from commonwatt.model.errors import InputError
+from commonwatt.model.policies import SolverName
 from commonwatt.plugins import Plugin, plugged
 
 __all__ = ["SUITES"]
@@ -82,6 +83,10 @@ def _placement_entrants(quick: bool) -> list[Entrant]:  # noqa: ARG001
     ]
 
 
+def _placement_names() -> tuple[str, ...]:
+    return ("best", *get_args(SolverName))
+
+
 def _plug_placement(plugin: Plugin, quick: bool) -> Callable[[Any, int], BenchOutcome]:  # noqa: ARG001
     return partial(_placed, plugged(plugin))
 
@@ -89,19 +94,19 @@ def _plug_placement(plugin: Plugin, quick: bool) -> Callable[[Any, int], BenchOu
 # -- weeks of jobs
 
 
-def week_scenario(seed: int, policies: tuple[str, ...]) -> Any:  # noqa: ANN401, ARG001
-    """Return a scenario: jobs like those of Philly on a cluster of three GPU types."""
+def week_scenario(policy: str) -> Any:  # noqa: ANN401
+    """Return a scenario: jobs like those of Philly on three GPU types, with speeds that need no third-party data."""
     from commonwatt.model.scenario import Scenario
 
     return Scenario.model_validate({
-        "name": "bench", "workload": {"source": "week", "days": 2, "jobs_per_day": 150},
+        "name": "bench", "workload": {"source": "week", "days": 2, "jobs_per_day": 150, "profiles": "law"},
         "nodes": [
             {"name": "p", "count": 4, "gpu_type": "P100", "gpus": 8, "idle_w": 400, "gpu_w": 160},
             {"name": "v", "count": 2, "gpu_type": "V100", "gpus": 8, "idle_w": 400, "gpu_w": 200},
             {"name": "t", "count": 2, "gpu_type": "T4", "gpus": 4, "idle_w": 200, "gpu_w": 65},
         ],
         "electricity": {"price_per_kwh": 0.172, "pue": 1.33, "currency": "EUR"},
-        "policies": [{"solver": name} for name in policies],
+        "policies": [{"solver": policy}],
     })  # fmt: skip
 
 
@@ -112,14 +117,14 @@ def _week_cases(quick: bool) -> list[BenchCase]:
 def _week_bound(case: int) -> float:
     from commonwatt.simulation.workload import prepare
 
-    return prepare(week_scenario(case, ("fifo",)), Path(), case).lower_bound()
+    return prepare(week_scenario("fifo"), Path(), case).lower_bound()
 
 
 def _simulated(policy: str, case: int, seed: int) -> BenchOutcome:  # noqa: ARG001
     from commonwatt.simulation.runner import run_seeds
     from commonwatt.simulation.workload import prepare
 
-    results, _ = run_seeds([prepare(week_scenario(case, (policy,)), Path(), case)])
+    results, _ = run_seeds([prepare(week_scenario(policy), Path(), case)])
     return BenchOutcome(results[0].policies[0].total_cost or math.nan)
 
 
@@ -330,6 +335,12 @@ def _mapping_entrants(quick: bool) -> list[Entrant]:
     ]
 
 
+def _mapping_names() -> tuple[str, ...]:
+    from commonwatt.mapping import ALGORITHMS
+
+    return tuple(ALGORITHMS)
+
+
 def _plug_mapping(plugin: Plugin, quick: bool) -> Callable[[Any, int], BenchOutcome]:
     return partial(_mapped, plugged(plugin, _budget(quick)))
 
@@ -424,6 +435,12 @@ def _demand_entrants(quick: bool) -> list[Entrant]:  # noqa: ARG001
     ]
 
 
+def _demand_names() -> tuple[str, ...]:
+    from commonwatt.forecasting import PREDICTORS
+
+    return tuple(PREDICTORS)
+
+
 def _plug_demand(plugin: Plugin, quick: bool) -> Callable[[Any, int], BenchOutcome]:  # noqa: ARG001
     return partial(_forecast, partial(plugged, plugin, look_back=_LOOK_BACK, horizon=_HORIZON))
 
@@ -432,17 +449,17 @@ SUITES = (
     Suite(
         "placement", 1, "One placement decision: 8 to 240 jobs on 4 to 60 nodes of two types, more work than room",
         "objective (1), currency", "the exact optimum for 8 jobs, else the value of fifo", "fifo",
-        _placement_cases, _placement_entrants, "solvers", ("best", "exact"), _plug_placement,
+        _placement_cases, _placement_entrants, "solvers", _placement_names, _plug_placement,
     ),
     Suite(
-        "week", 1, "Two days of 150 jobs a day like Philly's, on 56 GPUs of three types, simulated",
+        "week", 2, "Two days of 150 jobs a day like Philly's, on 56 GPUs of three types, simulated",
         "energy and tardiness cost, currency", "the lower bound on the cost of any schedule", "fifo",
         _week_cases, _week_entrants,
     ),
     Suite(
         "market", 1, "Core clusters divided among 5 to 100 tenants under Amdahl's law",
         "weighted geometric mean of speedups", "the value of entitlement", "entitlement",
-        _market_cases, _market_entrants, "partitioners", (), _plug_market, larger_is_better=True,
+        _market_cases, _market_entrants, "partitioners", plug=_plug_market, larger_is_better=True,
     ),
     Suite(
         "mig", 1, "1 to 4 H100 cut by MIG for 5 to 12 tenants",
@@ -452,17 +469,17 @@ SUITES = (
     Suite(
         "mapping", 1, "60 layers of four classes of networks on unequal sub-accelerators; 2,000 evaluations, quick 300",
         "makespan, cycles", "the lower bound on the makespan", "heft",
-        _mapping_cases, _mapping_entrants, "mappers", (), _plug_mapping,
+        _mapping_cases, _mapping_entrants, "mappers", _mapping_names, _plug_mapping,
     ),
     Suite(
         "slices", 1, "A quantum divided among 2 to 20 backlogged tenants of different power, phi 0.7",
         "system fairness F_S", "the greatest F_S of any division", "tf",
-        _slice_cases, _slice_entrants, "schedulers", (), _plug_slices, larger_is_better=True,
+        _slice_cases, _slice_entrants, "schedulers", plug=_plug_slices, larger_is_better=True,
     ),
     Suite(
         "demand", 1, "Ten days of generated demand for GPUs every ten minutes, the last two forecast 50 minutes ahead",
         "mean pinball loss at 0.5, 0.9 and 0.98, GPUs", "the value of last-value", "last-value",
-        _demand_cases, _demand_entrants, "forecasters", (), _plug_demand,
+        _demand_cases, _demand_entrants, "forecasters", _demand_names, _plug_demand,
     ),
 )  # fmt: skip
 """All suites."""

@@ -8,12 +8,12 @@ of the suite's reference solver in the same run, and is no part of a score.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import process_time
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from commonwatt import __version__
 from commonwatt.model.errors import InputError, PluginError
@@ -21,7 +21,17 @@ from commonwatt.model.names import one_of
 from commonwatt.model.suite_results import BenchResult, BenchScore, BenchSolver, BenchSuite
 from commonwatt.plugins import Group, Plugin, found, refused
 
-__all__ = ["Bench", "BenchCase", "BenchOutcome", "Entrant", "Suite", "Worse", "save_bench", "worse"]
+__all__ = [
+    "Bench",
+    "BenchCase",
+    "BenchOutcome",
+    "Entrant",
+    "Suite",
+    "Worse",
+    "check_comparable",
+    "save_bench",
+    "worse",
+]
 
 Kind = Literal["ours", "baseline", "peer", "plugin"]
 TOLERANCE = 0.01
@@ -84,8 +94,10 @@ class Entrant:
         """Where it comes from; ``None``: it is ours."""
         if self.plugin is not None:
             return self.plugin.distribution
-        if self.kind != "peer" or self.lacks is not None:
-            return ", ".join(self.packages) if self.kind == "peer" else None
+        if self.kind != "peer":
+            return None
+        if self.lacks is not None:
+            return ", ".join(self.packages)
         return ", ".join(f"{package} {version(package)}" for package in self.packages)
 
 
@@ -107,6 +119,8 @@ class Suite:
         Ours, baselines and peers.
     group, plug
         Plugins that may enter, and what makes an entrant's ``solve`` of what one gives; ``None``: none may.
+    taken
+        Names of ours that a plugin cannot have, beside those of the entrants.
     larger_is_better
         Whether the ratio is the bound over the value.
     """
@@ -120,7 +134,7 @@ class Suite:
     cases: Callable[[bool], list[BenchCase]]
     entrants: Callable[[bool], list[Entrant]]
     group: Group | None = None
-    taken: tuple[str, ...] = ()
+    taken: Callable[[], Collection[str]] = tuple
     plug: Callable[[Plugin, bool], Callable[[Any, int], BenchOutcome]] | None = None
     larger_is_better: bool = False
 
@@ -130,7 +144,6 @@ class Suite:
         own.sort(key=lambda entrant: entrant.name != self.reference)
         if self.group is None or self.plug is None:
             return own
-        taken = (*self.taken, *(entrant.name for entrant in own))
         plug = self.plug
 
         def entering(plugin: Plugin) -> Entrant:
@@ -140,7 +153,10 @@ class Suite:
 
             return Entrant(plugin.name, "plugin", solve, plugin=plugin)
 
-        return [*own, *(entering(plugin) for plugin in found(self.group, taken))]
+        return [*own, *(entering(plugin) for plugin in found(self.group, self._taken()))]
+
+    def _taken(self) -> set[str]:
+        return {*self.taken(), *(entrant.name for entrant in self.entrants(False))}  # noqa: FBT003
 
     def refused(self) -> list[BenchSolver]:
         """Return the plugins whose names cannot be used."""
@@ -148,7 +164,7 @@ class Suite:
             return []
         return [
             _not_run(plugin.name, "plugin", plugin.distribution, "failed", f"{why} ({plugin.sentence})")
-            for plugin, why in refused(self.group, self.taken).items()
+            for plugin, why in refused(self.group, self._taken()).items()
         ]
 
 
@@ -304,25 +320,40 @@ class Worse:
     now: float | None
 
 
+def check_comparable(recorded: BenchResult, *, quick: bool, seed: int, versions: Mapping[str, int]) -> None:
+    """Raise ``InputError`` unless a run can be compared with *recorded*; *versions* are those of its suites by name."""
+    if (recorded.extent == "quick") != quick:
+        expected = "no --quick, as recorded" if quick else "it, as the recorded result has the first problems only"
+        raise InputError(expected, field="--quick", value=quick)
+    if recorded.seed != seed:
+        raise InputError(f"{recorded.seed}, as recorded", field="--seed", value=seed)
+    known = {suite.name: suite.version for suite in recorded.suites}
+    if not known.keys() & versions.keys():
+        raise InputError(f"one of the recorded suites: {', '.join(known)}", field="--suite", value=", ".join(versions))
+    for name, own in versions.items():
+        if known.get(name, own) != own:
+            expected = f"version {known[name]} of suite {name}, as recorded; record it again"
+            raise InputError(expected, field="version", value=own)
+
+
 def worse(recorded: BenchResult, now: BenchResult, tolerance: float = TOLERANCE) -> list[Worse]:
     """Return the scores of ours and of baselines in *recorded* that got worse, the worst first.
 
     Peers and plugins belong to others and are not compared. Raises ``InputError`` if the two results are not of the
-    same problems: another extent, seed, or version of a suite.
+    same problems: another extent, seed, or version of a suite, or no suite in common.
     """
-    for name in ("extent", "seed"):
-        if getattr(recorded, name) != getattr(now, name):
-            raise InputError(f"{getattr(recorded, name)}, as recorded", field=name, value=getattr(now, name))
     suites = {suite.name: suite for suite in now.suites}
+    versions = {name: suite.version for name, suite in suites.items()}
+    check_comparable(recorded, quick=now.extent == "quick", seed=now.seed, versions=versions)
     found_worse = []
     for suite in recorded.suites:
         if suite.name not in suites:
             continue
         other = suites[suite.name]
-        if (suite.version, suite.problems) != (other.version, other.problems):
-            expected = f"version {suite.version} of suite {suite.name}, as recorded; record it again"
-            raise InputError(expected, field="version", value=other.version)
-        scores = {solver.name: solver.score for solver in other.solvers}
+        if suite.problems != other.problems:
+            expected = f"the problems of suite {suite.name}, as recorded; record it again"
+            raise InputError(expected, field="problems", value=", ".join(other.problems))
+        scores = {solver.name: solver.score for solver in other.solvers if solver.kind in ("ours", "baseline")}
         for solver in suite.solvers:
             if solver.kind not in ("ours", "baseline") or solver.score is None:
                 continue
@@ -330,9 +361,6 @@ def worse(recorded: BenchResult, now: BenchResult, tolerance: float = TOLERANCE)
             if score is None or score > solver.score * (1 + tolerance):
                 found_worse.append(Worse(suite.name, solver.name, solver.score, score))
     return sorted(found_worse, key=lambda w: -math.inf if w.now is None else w.recorded / w.now)
-
-
-_KINDS = ("ours", "baseline", "peer", "plugin")
 
 
 def save_bench(result: BenchResult, path: Path) -> None:
@@ -346,7 +374,7 @@ def save_bench(result: BenchResult, path: Path) -> None:
         grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=[n + 1.5 for n in rows])[:, 0]
         for axes, (suite, solvers) in zip(grid, suites, strict=True):
             scores = [solver.score or 0.0 for solver in solvers]
-            colours = [policy_colour(_KINDS.index(solver.kind)) for solver in solvers]
+            colours = [policy_colour(get_args(Kind).index(solver.kind)) for solver in solvers]
             axes.barh(range(len(solvers)), scores, color=colours, height=0.7)
             axes.axvline(1.0, color="black", linewidth=0.8)
             if scores and max(scores) > 20 * min(scores):

@@ -11,7 +11,9 @@ import click
 from commonwatt.cli.output import completed_by, json_option, plot_option, print_json, progress_bar, say, seed_option
 
 if TYPE_CHECKING:
-    from commonwatt.bench.suite import Bench
+    from collections.abc import Sequence
+
+    from commonwatt.bench.suite import Entrant, Suite
     from commonwatt.model.suite_results import BenchResult, BenchSuite
 
 __all__ = ["command"]
@@ -61,19 +63,23 @@ def command(
       commonwatt bench --suite placement --solver random-greedy --json
     """
     from commonwatt.bench.decisions import SUITES
-    from commonwatt.bench.suite import Bench
+    from commonwatt.bench.suite import Bench, check_comparable
     from commonwatt.data.files import load_yaml
+    from commonwatt.model.errors import InputError
     from commonwatt.model.suite_results import BenchResult
 
     bench = Bench(SUITES, seed, quick)
     picked = bench.picked(suites, solvers)
     if only_list:
-        _list(bench, as_json=as_json)
+        _list(picked, as_json=as_json)
         return
     _writable(out)
     recorded = None if check is None else load_yaml(check, BenchResult)
     if recorded is not None:
-        _check_alike(recorded, quick=quick, seed=seed, solvers=solvers)
+        if solvers:
+            raise InputError("no --solver beside --check", field="--solver", value=solvers[0])
+        versions = {suite.name: suite.version for suite, _ in picked}
+        check_comparable(recorded, quick=quick, seed=seed, versions=versions)
     with progress_bar("bench", sum(len(entrants) for _, entrants in picked), 1.0) as bar:
         bench.ended = bar.done
         result = bench.run(suites, solvers)
@@ -102,19 +108,6 @@ def _writable(out: Path | None) -> None:
         raise InputError("a file in an existing folder", field="--out", value=str(out))
 
 
-def _check_alike(recorded: BenchResult, *, quick: bool, seed: int, solvers: tuple[str, ...]) -> None:
-    """Raise ``InputError`` for options under which nothing could be compared, before anything is run."""
-    from commonwatt.model.errors import InputError
-
-    if (recorded.extent == "quick") != quick:
-        expected = "it, as the recorded result has the first problems only" if not quick else "no --quick, as recorded"
-        raise InputError(expected, field="--quick", value=quick)
-    if recorded.seed != seed:
-        raise InputError(f"{recorded.seed}, as recorded", field="--seed", value=seed)
-    if solvers:
-        raise InputError("no --solver beside --check", field="--solver", value=solvers[0])
-
-
 def _compare(recorded: BenchResult, result: BenchResult, tolerance: float) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -136,7 +129,7 @@ def _compare(recorded: BenchResult, result: BenchResult, tolerance: float) -> No
     sys.exit(1)
 
 
-def _list(bench: Bench, *, as_json: bool) -> None:
+def _list(picked: Sequence[tuple[Suite, Sequence[Entrant]]], *, as_json: bool) -> None:
     import json
 
     listed = [
@@ -151,12 +144,12 @@ def _list(bench: Bench, *, as_json: bool) -> None:
             ],
             "refused": [{"name": one.name, "reason": one.reason} for one in suite.refused()],
         }
-        for suite, entrants in bench.picked((), ())
+        for suite, entrants in picked
     ]  # fmt: skip
     if as_json:
         click.echo(json.dumps({"suites": listed}, indent=2))
         return
-    for suite, entrants in bench.picked((), ()):
+    for suite, entrants in picked:
         click.echo(f"{suite.name}, version {suite.version}: {suite.title}")
         for entrant in entrants:
             missing = "" if entrant.lacks is None else f"; {entrant.lacks} is not installed"

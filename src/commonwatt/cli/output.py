@@ -149,6 +149,7 @@ def print_json(document: BaseModel | dict[str, Any]) -> None:
     """Print *document*; NaN and infinity never occur in it."""
     data = document if isinstance(document, dict) else document.model_dump(mode="json")
     sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+    sys.stdout.flush()  # a server goes on after its document, and whoever reads it from a pipe waits for it
 
 
 def say(text: str) -> None:

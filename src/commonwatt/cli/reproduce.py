@@ -44,8 +44,7 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 @json_option
 def command(
     name: str | None, *, quick: bool, full: bool, seeds: int | None, jobs: int | None, skip: tuple[str, ...],
-    out: Path | None,
-    plot: Path | None, seed: int, as_json: bool,
+    out: Path | None, plot: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Reproduce the figure or table NAME of a paper beside the paper's values. Without NAME, list them.
 
@@ -109,6 +108,8 @@ def _all(
         if name not in known:
             raise InputError(one_of(known, name), field="--skip", value=name)
     topics = tuple(topic for topic in known.values() if topic.name not in skip)
+    if not topics:
+        raise InputError("fewer names: none is left to run", field="--skip", value=", ".join(skip))
     collection = Reproduction(out, extent, seed, seeds or SEEDS[extent], topics, jobs)
     try:
         for folder in (out / "runs", out / "figures"):

@@ -133,9 +133,7 @@ class Capacity:
         self.tally.wakes += sum(state is None for _, state in plan.changes)
         return [SetPower(node, state) for node, state in plan.changes]
 
-    def _observe(
-        self, asked_gpus: Ints, wanted_gpus: int, not_yet: Set[int], active: Set[int]
-    ) -> None:  # fmt: skip
+    def _observe(self, asked_gpus: Ints, wanted_gpus: int, not_yet: Set[int], active: Set[int]) -> None:
         """Note the jobs that came since the last tick; those there before the first one count as known."""
         first = len(asked_gpus) if self._counted is None else self._counted
         self._counted = len(asked_gpus)

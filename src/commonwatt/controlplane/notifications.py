@@ -56,6 +56,7 @@ class Destination(Protocol):
     """Where notifications go."""
 
     key: str
+    kinds: frozenset[str]  # of events that it may be told of
 
     def wants(self, event: EventRow, job: JobRow | None) -> bool:
         """Whether it receives *event*, which is one of *job*."""
@@ -70,12 +71,13 @@ class Webhook:
     def __init__(self, spec: WebhookSpec, client: httpx.Client) -> None:
         self._spec, self._client = spec, client
         self._secret = secret_of(spec.secret_variable, "live.notify.webhooks.secret_variable")
+        self.kinds: frozenset[str] = frozenset(spec.kinds)
         self.key = "webhook " + hashlib.sha256(spec.url.encode()).hexdigest()[:16]
 
     def wants(self, event: EventRow, job: JobRow | None) -> bool:
         """Whether kind and tenant are among those it is for."""
         of_tenant = not self._spec.tenants or (job is not None and job.tenant in self._spec.tenants)
-        return of_tenant and event.kind in self._spec.kinds
+        return of_tenant and event.kind in self.kinds
 
     def send(self, event: EventRow, job: JobRow | None) -> None:
         """POST the event."""
@@ -105,6 +107,7 @@ class Mail:
     """Mails owners the events they asked for."""
 
     key = "mail"
+    kinds: frozenset[str] = frozenset(_OF_MAIL)
 
     def __init__(self, spec: MailSpec, public_url: str | None) -> None:
         self._spec, self._url = spec, public_url
@@ -188,6 +191,7 @@ class _Progress:
 
     destination: Destination
     last: int  # number of an event
+    written: int  # that the store has
     again_s: float = 0.0
     failures: int = 0
 
@@ -275,25 +279,26 @@ class Notifier:
         kept: dict[str, int] = self._store.setting(SETTING, {})
         newest = self._store.events(limit=1, newest_first=True)
         now = newest[0].id if newest else 0
-        found = [_Progress(each, kept.get(each.key, now)) for each in self._destinations]
+        starts = [(each, kept.get(each.key, now)) for each in self._destinations]
+        found = [_Progress(each, last, last) for each, last in starts]
         self._store.keep_setting(SETTING, {one.destination.key: one.last for one in found})
         return found
 
     def _serve(self, one: _Progress) -> None:
         while events := self._store.events(after=one.last, limit=_PAGE):
-            before = one.last
             for event in events:
                 if self._stopping.is_set() or not self._active():
                     return
-                job = None if event.job is None else self._store.job(event.job)
-                if one.destination.wants(event, job):
-                    if not self._sent(one, event, job):
-                        return
-                    self._keep(one, event.id)
+                if event.kind in one.destination.kinds:
+                    job = None if event.job is None else self._store.job(event.job)
+                    if one.destination.wants(event, job):
+                        if not self._sent(one, event, job):
+                            return
+                        self._keep(one, event.id)
                 one.last = event.id
+            if one.last - one.written >= _PAGE:  # that nothing was wanted of them need not be found out again
+                self._keep(one, one.last)
             if len(events) < _PAGE:
-                if one.last - before >= _PAGE // 2:  # that nothing was wanted of them need not be found out again
-                    self._keep(one, one.last)
                 return
 
     def _sent(self, one: _Progress, event: EventRow, job: JobRow | None) -> bool:
@@ -316,5 +321,5 @@ class Notifier:
         return True
 
     def _keep(self, one: _Progress, last: int) -> None:
-        one.last = last
-        self._store.keep_setting(SETTING, {each.destination.key: each.last for each in self._progress})
+        one.last = one.written = last
+        self._store.keep_setting(SETTING, {each.destination.key: each.written for each in self._progress})

@@ -239,8 +239,9 @@ class _Reader:
 
     def _mail(self) -> dict[str, Any]:
         """Return whom to mail, and when; Slurm mails the submitting user where no address is given, which we cannot."""
-        text, address = self.get("mail-type"), self.get("mail-user")
+        text = self.get("mail-type")
         where = self.at
+        address = self.get("mail-user")
         try:
             asked, unsent = mail_kinds(text or "")
         except ValueError as error:

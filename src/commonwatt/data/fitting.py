@@ -12,16 +12,15 @@ from commonwatt.data.malleable import partitions_of, types_ran_on
 from commonwatt.data.profiles import Profiles
 from commonwatt.model.arrays import Bools
 from commonwatt.model.errors import InputError
-from commonwatt.model.fleet import FractionalJobs, FractionalLaw, FractionalModel, FractionalWorkload, Qos
+from commonwatt.model.fleet import FractionalModel, Qos
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import LogWorkload, WeekWorkload
-from commonwatt.model.units import DAY_S, HOUR_S, plural
+from commonwatt.model.units import plural
 
 __all__ = [
     "TOO_LARGE",
     "UNFIT",
     "UNKNOWN_PARTITION",
-    "fractional_jobs",
     "fractions_of",
     "in_partitions",
     "only_rows",
@@ -95,7 +94,7 @@ def only_rows(log: JobLog, rows: list[int]) -> JobLog:
         for name in ("job", "tenant", "gpu_type", "nodes", "series", "partition", "user", "qos")
     }
     columns |= {name: tuple(column[i] for i in rows) if column else () for name, column in texts.items()}
-    for name in ("gpu_milli", "cpus", "memory_gib"):  # empty: said of no job
+    for name in ("gpu_milli", "cpus", "memory_gib", "known_s"):  # empty: said of no job
         if len(getattr(log, name)):
             columns[name] = getattr(log, name)[rows]
     columns["treated"] = {how: mask[rows] for how, mask in log.treated.items()}
@@ -103,38 +102,6 @@ def only_rows(log: JobLog, rows: list[int]) -> JobLog:
 
 
 # -- jobs of a part of a GPU
-
-
-def fractional_jobs(spec: FractionalWorkload, rng: np.random.Generator) -> tuple[FractionalModel, ...]:
-    """Return the fractional jobs of a scenario, in order of submission."""
-    if isinstance(spec, FractionalJobs):
-        names = [job.name for job in spec.jobs]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError("distinct job names", field="fractional.jobs.name", value=twice)
-        listed = [FractionalModel(j.name, j.tenant, j.submit_s, j.duration_s, j.gpu_milli, j.qos) for j in spec.jobs]
-        return tuple(sorted(listed, key=lambda job: job.submit_s))
-    return _by_law(spec, rng)
-
-
-def _by_law(spec: FractionalLaw, rng: np.random.Generator) -> tuple[FractionalModel, ...]:
-    length_s, most = spec.days * DAY_S, spec.jobs_per_day / DAY_S * (1 + spec.swing)
-    at_s = np.sort(rng.uniform(0.0, length_s, rng.poisson(most * length_s)))
-    day = 1.0 + spec.swing * np.cos(2 * np.pi * (at_s - spec.peak_h * HOUR_S) / DAY_S)
-    at_s = at_s[rng.random(len(at_s)) * (1 + spec.swing) < day]  # thinned
-    count = len(at_s)
-    duration_s = spec.median_s * np.exp(rng.normal(0.0, spec.spread, count))
-    milli = rng.choice(np.array(spec.gpu_milli), count)
-    tenants = rng.integers(len(spec.tenants), size=count)
-    best_effort = rng.random(count) < spec.best_effort
-    digits = len(str(count))
-    return tuple(
-        FractionalModel(
-            f"fraction-{i:0{digits}}", spec.tenants[tenants[i]], float(at_s[i]), float(duration_s[i]), int(milli[i]),
-            "BE" if best_effort[i] else "LS",
-        )
-        for i in range(count)
-    )  # fmt: skip
 
 
 _QOS: dict[str, Qos] = {"LS": "LS", "BE": "BE", "Burstable": "Burstable", "Guaranteed": "Guaranteed"}

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.data import locate
-from commonwatt.data.fitting import fractional_jobs
 from commonwatt.data.log import plural
 from commonwatt.data.map_problem import arrays_of
 from commonwatt.data.networks import network_layers
@@ -22,7 +21,10 @@ from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import (
     Fleet,
+    FractionalJobs,
+    FractionalLaw,
     FractionalModel,
+    FractionalWorkload,
     GeneratedLoad,
     Interference,
     LoadFile,
@@ -71,7 +73,7 @@ def make_fleet(
     services = tuple(_service(spec, k, kinds, sharing, folder, seed) for k, spec in enumerate(scenario.services))
     jobs = tuple(fractions)
     if scenario.fractional is not None:
-        jobs = fractional_jobs(scenario.fractional, np.random.default_rng([seed, 5]))
+        jobs = _fractional_jobs(scenario.fractional, np.random.default_rng([seed, 5]))
     if jobs and not any(sharing.runs_fractions(kind) for kind in cluster.classes):
         expected = "a node that shares its GPUs in time (share: [time]), for fractional jobs"
         raise InputError(expected, field="nodes.share", value="none")
@@ -214,3 +216,38 @@ def fitted_slowdown(folder: Path) -> float:
                 top += alone[other] * (1 / speed - 1)
                 bottom += alone[other] ** 2
     return max(0.0, top / bottom) if bottom > 0 else 0.0
+
+
+# -- fractional jobs
+
+
+def _fractional_jobs(spec: FractionalWorkload, rng: np.random.Generator) -> tuple[FractionalModel, ...]:
+    """Return the fractional jobs of a scenario, in order of submission."""
+    if isinstance(spec, FractionalJobs):
+        names = [job.name for job in spec.jobs]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError("distinct job names", field="fractional.jobs.name", value=twice)
+        listed = [FractionalModel(j.name, j.tenant, j.submit_s, j.duration_s, j.gpu_milli, j.qos) for j in spec.jobs]
+        return tuple(sorted(listed, key=lambda job: job.submit_s))
+    return _by_law(spec, rng)
+
+
+def _by_law(spec: FractionalLaw, rng: np.random.Generator) -> tuple[FractionalModel, ...]:
+    length_s, most = spec.days * DAY_S, spec.jobs_per_day / DAY_S * (1 + spec.swing)
+    at_s = np.sort(rng.uniform(0.0, length_s, rng.poisson(most * length_s)))
+    day = 1.0 + spec.swing * np.cos(2 * np.pi * (at_s - spec.peak_h * HOUR_S) / DAY_S)
+    at_s = at_s[rng.random(len(at_s)) * (1 + spec.swing) < day]  # thinned
+    count = len(at_s)
+    duration_s = spec.median_s * np.exp(rng.normal(0.0, spec.spread, count))
+    milli = rng.choice(np.array(spec.gpu_milli), count)
+    tenants = rng.integers(len(spec.tenants), size=count)
+    best_effort = rng.random(count) < spec.best_effort
+    digits = len(str(count))
+    return tuple(
+        FractionalModel(
+            f"fraction-{i:0{digits}}", spec.tenants[tenants[i]], float(at_s[i]), float(duration_s[i]), int(milli[i]),
+            "BE" if best_effort[i] else "LS",
+        )
+        for i in range(count)
+    )  # fmt: skip

@@ -71,7 +71,7 @@ class PlacementExplanation:
     for_oldest
         Whether the GPUs it could have are reserved for the oldest job that cannot start.
     unstopped
-        Limits of the policy for which running jobs are not stopped whose GPUs would be room for it.
+        Limits of the policy that keep running jobs on GPUs which would be room for it.
     saved, saved_part
         What it saves by waiting for that price, in currency, or kg of CO2 where carbon is minimised; and as a part of
         what it would cost.
@@ -199,14 +199,14 @@ class PlacementExplanation:
         if self.reason is Reason.POWER_CAP:
             return f"waits: with {_gpus(self.gpus)} more, the nodes would draw more than their power cap allows{late}"
         if self.reason is Reason.CPUS_OR_MEMORY:
-            return f"waits: where {_gpus(self.gpus)} are free, its CPUs or its memory are not{late}"
+            return f"waits: nodes with {_gpus(self.gpus)} free have too few CPUs or too little memory for it{late}"
         if self.reason is Reason.HELD_BACK and self.for_oldest:
             oldest = "those are reserved for the oldest job that cannot start, and it would not end in time"
             return f"waits although {_gpus(self.gpus)} are free: {oldest}{late}"
         if self.reason is Reason.HELD_BACK:
             return f"waits although {_gpus(self.gpus)} would fit: the room is kept for other jobs{late}"
-        kept = " and ".join(_UNSTOPPED[name] for name in self.unstopped)
-        kept = kept and f"; some that would be are those of jobs that {kept}, and are not stopped"
+        kept = " or ".join(_UNSTOPPED[name] for name in self.unstopped)
+        kept = kept and f"; there would be enough with those of jobs that are not stopped, as they {kept}"
         return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{kept}{late}"
 
 

@@ -204,7 +204,7 @@ class JobArrays:
     priority: Floats = field(default_factory=lambda: np.zeros(0))  # [J] factor of its QOS, 0 to 1; empty: 0
     cpus_per_gpu: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: needs none; empty: of all jobs
     memory_gib_per_gpu: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: needs none; empty: of all jobs
-    known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known, NaN: then; empty: all
+    known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known; NaN, or empty: then
 
     @classmethod
     def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobArrays:

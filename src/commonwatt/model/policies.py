@@ -1,4 +1,4 @@
-"""The policies of a scenario: solvers, what they know, and the limits that hold whichever solver decides."""
+"""The policies of a scenario: solvers, what they know, the limits that hold under each; fairness, and its results."""
 
 from __future__ import annotations
 

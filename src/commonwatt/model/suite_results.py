@@ -52,7 +52,7 @@ class ReproduceTopicResult(ResultModel):
     title: str = quantity("what it is")
     paper: str = quantity("place in the paper")
     state: Literal["done", "skipped", "failed"] = quantity(
-        "done; skipped: an extra or third-party data is missing; failed: it ended with an error"
+        "done; skipped: an extra is missing; failed: it ended with an error"
     )
     reason: str | None = quantity("why it was skipped or failed; null: it is done")
     stand_in: str | None = quantity("third-party data that is missing, and replaced; null: none")

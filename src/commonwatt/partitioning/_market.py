@@ -35,7 +35,7 @@ from commonwatt.partitioning._scaling_laws import (
 
 __all__ = ["SPREAD", "Market", "Shape", "law_of", "shape_of", "together"]
 
-# -- the market
+# -- envelopes of laws
 
 
 _FLAT = 1e-9  # of the first slope: less is none
@@ -128,6 +128,9 @@ def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
     return (b[1] - a[1]) / (b[0] - a[0])
 
 
+# -- the market
+
+
 SPREAD = 1e12
 """Weights, PEs and rates lie within this factor of each other, and of 1, so that none is lost in rounding."""
 
@@ -197,7 +200,7 @@ class Market:
         """Return the market with *laws*, a row for each tenant, in place of the laws it has.
 
         With *linear_below_one* turns on one PE are all that less than one is worth, else eq. (3.2) holds there too for
-        Amdahl's law. See ``_envelope``. Raises ``InputError`` for laws of another shape.
+        Amdahl's law. See the module's text. Raises ``InputError`` for laws of another shape.
         """
         if [len(row) for row in laws] != [len(self.pe_count)] * len(self.budgets):
             raise InputError("a law for each tenant and core cluster", field="laws", value=[len(row) for row in laws])

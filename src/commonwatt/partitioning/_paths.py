@@ -34,7 +34,7 @@ from commonwatt.partitioning._newton import assembled, centred, eliminate, polis
 
 __all__ = ["Bidding", "bid", "equal_bids", "limited_path", "respond", "softened_path"]
 
-# -- slower ways
+# -- bidding
 
 
 _ELEMENTS = 1 << 18
@@ -101,6 +101,9 @@ def bid(
         if len(state.history) <= keep:
             state.history.append(prices)
     return state
+
+
+# -- slower ways
 
 
 _LONGEST, _SHORTEST = 1.0, 1e-7

@@ -15,7 +15,7 @@ overstates what a machine can do, and ``(s'(n) - s'(n + 1)) / 4`` above. Roundin
 most ``s(n + 1) - s(n)`` divided by the units of a period.
 
 **Chords.** Under other laws a share can lie on a chord between n and m PEs that are not neighbours (see
-``_envelope``). The tenant then holds n PEs throughout and m - n more, all at once, for a fraction of the period. The
+``_market``). The tenant then holds n PEs throughout and m - n more, all at once, for a fraction of the period. The
 largest turns are placed first, in the units with most free PEs. A turn that does not fit is dropped: the tenant then
 runs at s(n).
 
@@ -51,7 +51,7 @@ __all__ = [
     "timeslice_weights",
 ]
 
-# -- schedule
+# -- throughput
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,9 @@ def laws_of(file: PartitionFile, configuration: PartitionConfiguration) -> list[
             row.append(law_of(spec) if spec is not None else Amdahl(fractions[i][c] if fractions else 1.0))
         rows.append(row)
     return rows
+
+
+# -- the schedule
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,9 @@ def answer(
         If ``exact`` finds no schedule.
     """
     name = solver if isinstance(solver, str) else str(getattr(solver, "name", type(solver).__name__))
-    if (
-        isinstance(solver, str) and solver != "best" and solver not in SOLVERS
-    ):  # published schedulers need what happened before
-        raise InputError(one_of(("best", *SOLVERS), solver), field="solver", value=solver)
+    known = ("best", *SOLVERS)  # without published schedulers, which need what happened before
+    if isinstance(solver, str) and solver not in known:
+        raise InputError(one_of(known, solver), field="solver", value=solver)
     problem = PlacementProblem.of(file)
     if problem.use_every_node and name not in ("best", "exact"):
         raise InputError("false, as only solvers best and exact keep it", field="use_every_node", value=True)

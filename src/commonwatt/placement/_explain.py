@@ -50,7 +50,7 @@ class Explainer:
         return found
 
     def _unstopped(self, rows: Ints) -> tuple[str, ...]:
-        """Return the limits for which jobs are not stopped on whose GPUs one of *rows* would fit."""
+        """Return the limits without which there could be room for one of *rows*."""
         return tuple(
             name
             for name, gpus in self.pinned.items()

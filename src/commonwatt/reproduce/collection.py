@@ -123,9 +123,7 @@ class Reproduction:
         same = hashlib.sha256("\n".join((__version__, code_digest(), data_digest(), self.extent)).encode()).hexdigest()
         return [
             TopicRun(topic.name, seed, self.extent, self.folder, f"{same}.{seed}.{seed == self.seed}")
-            for topic in sorted(
-                self.topics, key=lambda topic: not topic.long
-            )  # else one process ends long after others
+            for topic in sorted(self.topics, key=lambda topic: not topic.long)  # else one ends long after others
             for seed in range(self.seed, self.seed + self.seeds)
         ]
 
@@ -217,7 +215,7 @@ def _one(run: TopicRun, *, draw: bool) -> dict[str, Any]:
     except MissingExtraError as error:
         outcome |= {"state": "skipped", "reason": str(error)}
     except InputError as error:
-        outcome |= {"state": "skipped" if "COMMONWATT_DATA" in str(error) else "failed", "reason": str(error)}
+        outcome |= {"state": "failed", "reason": str(error)}
     except Exception as error:  # one topic must not end the others
         outcome |= {"state": "failed", "reason": f"{type(error).__name__}: {error}".splitlines()[0]}
     write_atomic(run.path, json.dumps(outcome, indent=1) + "\n")
@@ -227,8 +225,12 @@ def _one(run: TopicRun, *, draw: bool) -> dict[str, Any]:
 def _stand_in(topic: Topic) -> str | None:
     """Return the third-party data of *topic* that is missing; ``None``: nothing is."""
     traces = locate.folder()
-    missing = [name for name in topic.data if traces is None or not (traces.parent / name).exists()]
-    return ", ".join(missing) or None
+
+    def there(name: str) -> bool:
+        folder, _, rest = name.partition("/")  # the folder of traces may have another name
+        return traces is not None and ((traces if folder == "traces" else traces.parent / folder) / rest).exists()
+
+    return ", ".join(name for name in topic.data if not there(name)) or None
 
 
 def _topic_result(topic: Topic, outcomes: Sequence[dict[str, Any]]) -> ReproduceTopicResult:

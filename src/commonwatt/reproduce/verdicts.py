@@ -19,7 +19,7 @@ from commonwatt.model.suite_results import ReproduceClaim, Verdict
 __all__ = ["RULES", "Rule", "judged", "rule_of"]
 
 MOSTLY_PCT, HARDLY_PCT = 90.0, 10.0
-"""A claim of yes or no holds from the first part of seeds or draws on, and does not hold below the second."""
+"""A claim that is yes for every seed holds from the first part of draws on; another does not hold below the second."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Rule:
                 said = f"holds within a factor of {self.holds:g}, with changes on the same side of 1"
             case "yes":
                 said = (
-                    f"holds for {MOSTLY_PCT:.0f}% or more of the seeds or draws, with changes for {HARDLY_PCT:.0f}% or "
-                    "more, or for the stated inputs"
+                    f"holds if yes for every seed and {MOSTLY_PCT:.0f}% or more of the draws, with changes if for every"
+                    f" seed or {HARDLY_PCT:.0f}% or more of the seeds or draws"
                 )
             case "none":
                 return "not compared"
@@ -91,9 +91,7 @@ _FAIR = Rule(change=_STATED_POWER)
 
 RULES: tuple[tuple[str, str, Rule], ...] = (
     ("etf-figure-2", "*", _FAIR),
-    ("etf-figure-5", "*improvement*", Rule("ratio", 1.1, change=_STATED_POWER)),
     ("etf-figure-5", "*", _FAIR),
-    ("etf-figure-6", "*improvement*", Rule("ratio", 1.1)),
     ("etf-figure-7", "*", _FAIR),
     ("etf-figure-8", "*", Rule("yes", change="a simulated device stands in for the GPU")),
     ("etf-figure-11", "*", _FAIR),
@@ -102,13 +100,15 @@ RULES: tuple[tuple[str, str, Rule], ...] = (
     ("gsharp-figure-7", "*other methods over*", Rule("ratio", 1.5)),
     ("gsharp-figure-10", "*other methods over*", Rule("ratio", 1.5)),
     ("gsharp-table-6", "*: Raw over*", Rule("ratio", 1.5)),
-    ("gsharp-table-6", "*the nearest job, ours*", Rule("most", 0.05, 0.25, "jobs are paired by need, not rank")),
-    ("gsharp-table-6", "*over the full search*", Rule("most", 0.05, 0.25)),
-    ("gsharp-table-7", "*mean makespan*over G#'s*", Rule("ratio", 1.5)),
+    ("gsharp-table-6", "*the nearest job, ours*", Rule("most", change="jobs are paired by need, not rank")),
+    ("gsharp-table-6", "*over the full search*", Rule("most")),
     ("gsharp-table-7", "*mean makespan*", Rule("none")),
     ("market", "*rounds until*", Rule("most", 0.0, 0.0)),
 )  # fmt: skip
-"""Topic, pattern of the quantity, rule; the first that fits. Others: ``yes`` for yes and no, else ``close``."""
+"""Topic, pattern of the quantity, rule; the first that fits. Others: ``yes`` for yes and no, else ``close``.
+
+``ratio`` is for means over methods, or over random mappings, that the paper does not list.
+"""
 
 _WHY_NONE = {
     "gsharp-figure-6": "the paper averages three networks of each class, this row all layers that we have",

@@ -1,4 +1,4 @@
-"""What jobs that have ended tell about the next one.
+"""Distributions of run times, and what jobs that have ended tell about the next one.
 
 A job belongs to groups, from general to specific: everybody; its number of GPUs; its tenant; its tenant and GPUs; its
 tenant, its name and kind; and these with its GPUs. Each group has a histogram of the run times that ended in it. The
@@ -42,7 +42,7 @@ __all__ = [
     "prior",
 ]
 
-# -- the predictor
+# -- distributions
 
 
 PER_DECADE = 10
@@ -145,10 +145,12 @@ class RuntimeDistribution:
         return np.log(np.maximum(own, 1e-300)) - np.log(np.log(10.0) / PER_DECADE)
 
 
+# -- the predictor
+
+
 LEVELS = 7
 _OWN = 2  # of these, of jobs of the same name
 _LARGEST_WEIGHT = 1e12
-_ROWS = 2048  # predicted at a time
 _DIGITS = re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{6,}\b|\d+")  # a hash, or a number
 
 

@@ -32,7 +32,7 @@ from commonwatt.model.live import ServerSpec
 
 __all__ = ["ACCEPTED_AT_ONCE", "AcceptErrors", "Connections", "bound", "limits_of", "run_server"]
 
-# -- the server
+# -- connections
 
 
 ACCEPTED_AT_ONCE = 32
@@ -241,6 +241,9 @@ class AcceptErrors:
         if self._clock() >= self._said_s + _SAY_S:
             _log.error("connections cannot be accepted", extra={"cause": error.strerror, "times": self._unsaid})
             self._said_s, self._unsaid = self._clock(), 0
+
+
+# -- the server
 
 
 _log = logging.getLogger("commonwatt.service")

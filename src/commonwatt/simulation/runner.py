@@ -136,6 +136,8 @@ def _as_before(document: Any) -> Any:  # noqa: ANN401
         kept = {key: value for key, value in document.items() if key not in _ADDED or value != _ADDED[key]}
         if not kept.get("qos", True):  # a list in a scenario, a name in a job
             del kept["qos"]
+        if "submit_s" in kept and "known_s" in kept and kept["known_s"] is None:  # of a job, not of a policy
+            del kept["known_s"]
         return {key: _as_before(value) for key, value in kept.items()}
     return [_as_before(value) for value in document] if isinstance(document, list) else document
 

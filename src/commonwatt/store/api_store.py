@@ -1,4 +1,4 @@
-"""The store as the API and the command line use it: jobs, requests to the controller, tokens."""
+"""The store as the API and the command line use it: jobs, requests to the controller, tokens, quotas."""
 
 from __future__ import annotations
 

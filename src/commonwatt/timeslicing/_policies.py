@@ -50,7 +50,7 @@ __all__ = [
     "time_fair_shares",
 ]
 
-# -- policies
+# -- the quantum
 
 
 LONGEST = 2**50
@@ -124,6 +124,9 @@ class QuantumProblem:
     def unmet(self, slices: Ints) -> Bools:
         """Whether each tenant could use more than its slice. Shape [N]."""
         return (self.demands == self.quantum) | (slices < self.demands)
+
+
+# -- policies
 
 
 def guaranteed(shares: Floats, demands: Ints) -> Ints:

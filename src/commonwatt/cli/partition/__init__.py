@@ -1,4 +1,4 @@
-"""``commonwatt partition``: PROBLEM itself, and one file per subcommand."""
+"""``commonwatt partition``: a problem and ``characterize`` in ``divide``, GPUs to cut up in ``mig``."""
 
 from __future__ import annotations
 

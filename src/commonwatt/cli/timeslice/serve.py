@@ -1,4 +1,4 @@
-"""``commonwatt timeslice profile`` and ``commonwatt timeslice serve``: what works on real models."""
+"""``commonwatt timeslice profile`` and ``commonwatt timeslice serve``: they run real models."""
 
 from __future__ import annotations
 

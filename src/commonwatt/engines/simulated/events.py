@@ -1,7 +1,7 @@
 """The event queue of a simulated cluster, and which GPUs of a node each job has.
 
-The queue has a total order, so that ties never fall to hash or identity. GPUs are told apart only where a node's are on
-several hosts.
+Events have a total order, so ties do not depend on hashes or the identity of objects. Individual GPUs matter only where
+those of a node are on several hosts.
 """
 
 from __future__ import annotations

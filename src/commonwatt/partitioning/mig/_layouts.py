@@ -51,7 +51,7 @@ __all__ = [
     "parse_layout",
 ]
 
-# -- layouts
+# -- profiles
 
 
 COMPUTE_SLICES = 7
@@ -202,6 +202,9 @@ def mig_memory_gb(gpu_type: str) -> float | None:
 def mig_types() -> tuple[str, ...]:
     """Return the names of the GPU types that support MIG."""
     return tuple(GPUS)
+
+
+# -- layouts
 
 
 @dataclass(frozen=True, order=True)

@@ -48,7 +48,7 @@ __all__ = [
     "roughly",
 ]
 
-# -- bounds
+# -- rough solutions
 
 
 _STEPS = 100
@@ -123,7 +123,7 @@ def _one(weights: Floats, rates: Floats, close: float, shares: Floats, prices: F
             shares[i, goods[cluster[e]]] = y[0, e]
 
 
-# -- the listing
+# -- bounds
 
 
 MOST_COUNTS = 600_000
@@ -218,6 +218,9 @@ def constant(
     best = np.where(rates > 0, cheap, 0.0).max(axis=1)
     at_limit = np.where(np.isfinite(limits), limits, 0.0) @ limit_prices
     return float(at_limit + weights @ np.log(weights * best) - 1.0)
+
+
+# -- the listing
 
 
 TOLERANCE = 1e-7
