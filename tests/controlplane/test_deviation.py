@@ -20,11 +20,15 @@ def test_two_jobs_are_predicted_run_and_metered():
 @pytest.mark.long
 @pytest.mark.parametrize(("solver", "scale"), [("fifo", 800.0), ("random-greedy", 400.0)])
 def test_the_eight_jobs_cost_what_was_predicted(solver, scale):
-    """To 13%, the worst of Table III; what comes on top is how long processes take to begin, *scale* times as dear."""
+    """Nothing is left out of the bill: 13% is the worst of Table III. What comes on top hangs on the machine.
+
+    Processes that begin late cost *scale* times as much; ``benchmarks.live_deviation`` measures that.
+    """
     row = deviation(solver, scale)
     assert row["failed"] == 0
-    assert abs(row["off_full"]) < 13
-    assert abs(row["off_free"]) < 13
+    assert row["off_full"] < 13
+    assert row["off_free"] < 13
+    assert row["metered"] < 2 * row["predicted"]
 
 
 def test_costs_are_those_of_the_full_length_whatever_the_scale():

@@ -71,15 +71,14 @@ class Informer:
 
     def stop(self) -> None:
         """End the thread and close the connections."""
-        deadline_s = time.monotonic() + _SYNC_S
-        while self._thread.is_alive() and time.monotonic() < deadline_s:
-            with self._changed:
-                loop, tasks = self._loop, list(self._tasks)
-            if loop is not None:
-                with suppress(RuntimeError):  # it has ended just now
-                    for task in tasks:
-                        loop.call_soon_threadsafe(task.cancel)
-            self._thread.join(0.1)
+        with self._changed:
+            self._changed.wait_for(lambda: self._loop is not None or not self._thread.is_alive(), _SYNC_S)
+            loop, tasks = self._loop, list(self._tasks)
+        if loop is not None:
+            with suppress(RuntimeError):  # it has ended just now
+                for task in tasks:  # once: a second time would break off the closing of connections
+                    loop.call_soon_threadsafe(task.cancel)
+        self._thread.join(_SYNC_S)
         for number in (self.woken, self._waker):
             with suppress(OSError):
                 os.close(number)
@@ -126,11 +125,11 @@ class Informer:
         import httpx
 
         options = {**self._api.options(), "timeout": httpx.Timeout(self._api.timeout_s, read=_WATCH_S + 15.0)}
-        async with httpx.AsyncClient(**options) as client:
-            tasks = [asyncio.ensure_future(self._follow(client, each)) for each in self._watched]
+        async with httpx.AsyncClient(**options) as client, asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._follow(client, each)) for each in self._watched]
             with self._changed:
                 self._loop, self._tasks = asyncio.get_running_loop(), tasks
-            await asyncio.gather(*tasks)
+                self._changed.notify_all()
 
     async def _follow(self, client: Any, watched: Watched[Any]) -> None:  # noqa: ANN401
         pause_s = _PAUSE_S
