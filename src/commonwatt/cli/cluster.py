@@ -12,7 +12,7 @@ from commonwatt.cli.remote import JOB, asked_of_nodes, connected, plain, server_
 if TYPE_CHECKING:
     from commonwatt.model.live_results import EventEntry, NodeState
 
-__all__ = ["drain", "events", "mode", "nodes", "tenants", "undrain"]
+__all__ = ["drain", "events", "mode", "nodes", "services", "tenants", "undrain"]
 
 
 @click.command()
@@ -56,6 +56,43 @@ def _state(node: NodeState) -> str:
         return f"{node.state}, drained"
     few = node.state == "on" and node.usable_gpus < node.gpus
     return f"{node.state}, {node.usable_gpus} usable" if few else node.state
+
+
+@click.command()
+@server_option
+@json_option
+def services(*, url: str | None, as_json: bool) -> None:
+    """Show inference services: replicas, GPU share, requests, lateness, energy. A tenant sees its own.
+
+    \b
+    Example:
+      commonwatt services --json
+    """
+    from commonwatt.report import format as fmt
+
+    with connected(url) as client:
+        page = client.services()
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        (
+            s.name, s.tenant, f"{s.ready}/{s.replicas}", f"{s.gpus:.3g}", f"{s.requests_per_s:.3g}", f"{s.requests:,}",
+            "-" if s.late_share is None else f"{s.late_share:.1%}", _ms(s.p50_s), _ms(s.p99_s),
+            _ms(s.latency_target_s), fmt.energy(None if s.energy_j is None else s.energy_j / 3.6e6),
+        )
+        for s in page.services
+    ]  # fmt: skip
+    headings = (
+        "service", "tenant", "ready", "GPUs", "per s", "requests", "late", "p50, ms", "p99, ms", "target", "energy",
+    )  # fmt: skip
+    show(fmt.plural(len(rows), "service"), headings, rows, right=headings[2:])
+    for service in page.services:
+        click.echo(plain(service.trouble or f"{service.sentence}; {service.url or 'its front is not up yet'}"))
+
+
+def _ms(value_s: float | None) -> str:
+    return "-" if value_s is None else f"{1e3 * value_s:.3g}"
 
 
 @click.command()

@@ -33,6 +33,7 @@ VERBS = {
     "log": "Show the output of a job of the control plane.",
     "mode": "Show or switch the mode of the control plane: dry-run or live.",
     "nodes": "Show the nodes of the control plane.",
+    "services": "Show the services of the control plane.",
     "release": "Release held jobs of the control plane.",
     "submit": "Submit a job to the control plane.",
     "tenants": "Show tenants, their entitlements and their use.",
@@ -61,7 +62,7 @@ VERBS = {
 # Verbs whose module holds several; every other verb is the ``command`` of the module of its name.
 HOMES = {
     **dict.fromkeys(("cancel", "explain", "hold", "jobs", "log", "release"), "jobs"),
-    **dict.fromkeys(("drain", "events", "mode", "nodes", "tenants", "undrain"), "cluster"),
+    **dict.fromkeys(("drain", "events", "mode", "nodes", "services", "tenants", "undrain"), "cluster"),
     **dict.fromkeys(("check", "serve"), "serve"),
     **dict.fromkeys(("completion", "schema"), "schema"),
 }

@@ -27,6 +27,7 @@ __all__ = ["check", "serve"]
     help="If another controller uses the store (MariaDB, PostgreSQL): wait to take over, or exit.",
 )  # fmt: skip
 @click.option("--mode", type=click.Choice(["live", "dry-run"]), help="Start in this mode, instead of the last one.")
+@click.option("--stop-services", is_flag=True, help="When this ends, stop the services, too; else they go on.")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
     help="Format of the log on standard error.",
@@ -41,13 +42,13 @@ __all__ = ["check", "serve"]
 @seed_option
 @json_option
 def serve(
-    config: Path, *, host: str | None, port: int | None, standby: bool, mode: str | None, log_format: str,
-    log_level: str, seed: int, as_json: bool,
+    config: Path, *, host: str | None, port: int | None, standby: bool, mode: str | None, stop_services: bool,
+    log_format: str, log_level: str, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the control plane of CONFIG: accept jobs, place, preempt and migrate them; serve the API and the dashboard.
 
     CONFIG is a scenario file whose `engine` is local, slurm, kubernetes or simulated. SIGTERM or Ctrl-C stops the
-    control plane; jobs keep running, and the next `serve` finds them again. --json prints one document as soon as it
+    control plane; jobs and services keep running, and the next `serve` finds them again. --json prints one document as soon as it
     answers.
 
     \b
@@ -115,6 +116,18 @@ def serve(
         run_server(make_app(context), listening, ready, limits_of(server))
     finally:
         live.close()
+        if stop_services:
+            _stop_services(live)
+
+
+def _stop_services(live: Live) -> None:
+    from commonwatt.controlplane.state import state_of
+    from commonwatt.engines.local.shared_devices import stop_services
+    from commonwatt.model.units import plural
+
+    state = state_of(live.config, live.folder)
+    if state is not None and live.config.engine == "local":
+        say(f"stopped services: {plural(stop_services(state), 'server')}, the front included")
 
 
 def _leave_alone() -> None:

@@ -31,6 +31,7 @@ from commonwatt.model.live_results import (
     NodePage,
     NodeState,
     SamplePage,
+    ServicePage,
     SubmittedJob,
     TenantPage,
     TenantState,
@@ -257,6 +258,10 @@ class Client:
     def nodes(self) -> NodePage:
         """Return all nodes."""
         return self._link.ask(NodePage, "GET", "/nodes")
+
+    def services(self) -> ServicePage:
+        """Return the inference services: replicas, requests, latency, energy."""
+        return self._link.ask(ServicePage, "GET", "/services")
 
     def drain(self, node: str) -> NodeState:
         """Start no further jobs on a node (operators)."""

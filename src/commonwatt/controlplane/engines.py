@@ -9,6 +9,7 @@ from typing import Any
 
 from commonwatt.control.engine import LiveEngine, MeterMark
 from commonwatt.control.external_jobs import ExternalJob
+from commonwatt.controlplane.services import hosting_of
 from commonwatt.engines.kubernetes.connect import open_kubernetes
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.local.engine import LocalEngine
@@ -106,10 +107,12 @@ def make_engine(
     if config.engine == "local":
         spec = config.live.local
         slots = _checked(slots_of(config, cluster), cluster)
+        hosting = hosting_of(config, cluster, folder)
         energy_j = nvml_energy_j(cluster, slots, now_s) if spec.meter == "nvml" else None
         return lambda since: LocalEngine(
             cluster, folder / spec.state, works, slots=slots, grace_s=spec.grace_s, images=images,
             node_energy_j=energy_j, declared_power=spec.meter == "declared", since=since, now_s=now_s,
+            hosting=hosting,
         )  # fmt: skip
     if config.engine == "slurm":
         return lambda since: open_slurm(

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
@@ -31,16 +32,20 @@ from commonwatt.control.engine import (
     Stop,
     Stopped,
 )
+from commonwatt.control.fleet.interface import DeviceShares, SharedChange, SharingEngine
 from commonwatt.controlplane.jobs import TrackedJob
 from commonwatt.controlplane.pending_commands import DeferredStart, PowerCommands, Terminating
+from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import IntentRow
 
-__all__ = ["WriteAheadEngine"]
+__all__ = ["UNREGISTERED", "WriteAheadEngine"]
 
 log = logging.getLogger("commonwatt.session")
 
+UNREGISTERED = 1 << 40
+"""Jobs that the controller does not have (any more) are this much below 0, less their id: shared GPUs are above."""
 _CONFIRMED_S = 60.0
 """A job that runs so long after we began, or as long as a stop may take, missed an earlier request to stop."""
 
@@ -139,11 +144,9 @@ class WriteAheadEngine:
         return self.inner.power_w()
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
-        """Readings; the handle of a holder that the controller does not have (any more) is its id, negative."""
+        """Readings; the handle of a holder that the controller does not have (any more) is below ``-UNREGISTERED``."""
         readings = [
-            replace(r, holders=tuple(replace(h, handle=self._handles.get(h.handle, -h.handle)) for h in r.holders))
-            if r.holders
-            else r
+            replace(r, holders=tuple(replace(h, handle=self._handle(h.handle)) for h in r.holders)) if r.holders else r
             for r in (*self.unread, *self.inner.readings(up_to_now=up_to_now))
         ]
         self.unread = []
@@ -177,6 +180,47 @@ class WriteAheadEngine:
         self.power_commands.give([c for c in commands if isinstance(c, SetPower)])
         return receipts
 
+    # -- shared GPUs, as of ``SharingEngine``: the engine writes down itself what is to run there
+
+    def open_gpu(self, gpu: int, node: int) -> float:
+        """Share a free GPU of *node*."""
+        self.guard()
+        return self._sharing.open_gpu(gpu, node)
+
+    def close_gpu(self, gpu: int) -> None:
+        """Give a shared GPU back."""
+        self.guard()
+        self._sharing.close_gpu(gpu)
+
+    def share_gpu(self, gpu: int, power_w: float, speeds: Mapping[int, float], shares: DeviceShares) -> None:
+        """Set what a shared GPU does."""
+        self.guard()
+        self._sharing.share_gpu(gpu, power_w, speeds, shares)
+
+    def start_fraction(self, job: int, gpu: int, work_gpu_s: float, from_s: float) -> None:
+        """Put a fractional job on a shared GPU."""
+        self._sharing.start_fraction(job, gpu, work_gpu_s, from_s)
+
+    def stop_fraction(self, job: int) -> float:
+        """Take a fractional job off its GPU."""
+        return self._sharing.stop_fraction(job)
+
+    def poll_shared(self) -> Sequence[SharedChange]:
+        """What changed on shared GPUs since the last poll."""
+        return self._sharing.poll_shared()
+
+    def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
+        """Return the node of each shared GPU, and since when it is shared."""
+        return self._sharing.shared_gpus()
+
+    @property
+    def _sharing(self) -> SharingEngine:
+        return cast(SharingEngine, self.inner)
+
+    def _handle(self, engines: int) -> int:
+        """Return the controller's handle for the *engine's*: an id, or, below 0, a shared GPU's, which both have."""
+        return engines if engines < 0 else self._handles.get(engines, -UNREGISTERED - engines)
+
     # -- beside it
 
     def look(self) -> bool:
@@ -196,7 +240,7 @@ class WriteAheadEngine:
         while start := self._terminating.take_ready():
             self._give(start)
             self.touched.add(start.handle)
-        return bool(self._changes)
+        return bool(self._changes) or (isinstance(self.inner, LocalEngine) and self.inner.has_shared_news())
 
     def waiting_changes(self) -> Sequence[Change]:
         """What the next ``poll`` will return."""

@@ -13,6 +13,7 @@ import numpy as np
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import JobLeft, LiveEngine
 from commonwatt.control.events import EventKind, Requester
+from commonwatt.control.fleet.controller import FleetController
 from commonwatt.control.scheduling import JobCondition, NodeCondition
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import JobMaker, TimeFigure, TrackedJob
@@ -22,8 +23,10 @@ from commonwatt.controlplane.quotas import Quotas
 from commonwatt.controlplane.recorder import Recorder, tracked
 from commonwatt.controlplane.recovery import Recovery
 from commonwatt.controlplane.run_times import LearnedRunTimes
+from commonwatt.controlplane.services import LiveServices
 from commonwatt.controlplane.starts import StartConditions
 from commonwatt.controlplane.unschedulable import Unschedulable, fail
+from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, JobNeverFitsError
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.live import LiveSpec, ProfilingSpec
@@ -97,6 +100,7 @@ class Reconciler:
         self._backoff_s: dict[int, float] = {}  # by handle: when a job that was refused may be started again
         self._left_limits: dict[str, object] = {}  # what is written down of the policy's limits
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
+        self.services = LiveServices(self.controller) if isinstance(self.controller, FleetController) else None
 
     # -- beginning
 
@@ -107,6 +111,8 @@ class Reconciler:
             self._learned.refresh()
         self._set_mode(mode, tick)
         self._set_drained(drained, tick)
+        if self.services is not None:
+            self.services.resume(self.store.settings().get("fleet") or {}, self.engine.shared_gpus())
         dry = mode == "dry-run"
         recovery = Recovery(self.store, self.engine, self.controller, self._now_s, tick, dry=dry)
         rows = recovery.take_over(lambda row, new: self._register(row, tick, new=new))
@@ -142,6 +148,7 @@ class Reconciler:
             self.controller.cancel(cancelled, self._now_s())
         self._unschedulable.take_ends(tick)
         now_s, tick_s = self._now_s(), None
+        self._look_at_services(now_s)
         self._drain_engine(tick)
         if not self._must_restart() and (self.profiler.measure(tick, now_s) or decide):
             began = perf_counter()
@@ -160,6 +167,8 @@ class Reconciler:
         self.controller.charge()  # readings since then: the marks that are written down include them
         if self.recorder.record(tick, now_s, tick_s):
             tick.settings["metered"] = self._marks()
+            if self.services is not None:  # with the ledger, as it has accounts
+                tick.settings["fleet"] = self.services.state()
         self.profiler.track(tick, self.recorder.seen, now_s)
         tick.settings["usage"] = [now_s, self.controller.usage()]
         if self.controller.policy.by_service:
@@ -170,6 +179,11 @@ class Reconciler:
             closed = self.controller.scheduling.closed_nodes
             self._observer.look(tick, now_s, self.engine.nodes, self.controller.allocated_gpus(), closed)
         return tick
+
+    def _look_at_services(self, now_s: float) -> None:
+        engine = self.engine.inner
+        if self.services is not None and isinstance(engine, LocalEngine) and engine.keeper is not None:
+            self.services.look(now_s, engine.keeper.state)
 
     def outgrown(self) -> bool:
         """Whether a new reconciler should begin.

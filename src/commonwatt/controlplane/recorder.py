@@ -12,7 +12,7 @@ from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.job_registry import Status
 from commonwatt.control.ledger import Account
-from commonwatt.controlplane.intent_log import WriteAheadEngine
+from commonwatt.controlplane.intent_log import UNREGISTERED, WriteAheadEngine
 from commonwatt.controlplane.jobs import TrackedJob
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import EventRow, JobRow, JobStatus, SampleRow
@@ -199,7 +199,7 @@ class Recorder:
         self.segments = dict(now)
 
     def _id(self, handle: int) -> int:
-        return -handle if handle < 0 else self.engine.jobs[handle].id
+        return -handle - UNREGISTERED if handle < 0 else self.engine.jobs[handle].id
 
 
 def _why(event: Event) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from commonwatt.control.engine import NodeView
 from commonwatt.control.events import EventKind, lost_work
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.controlplane.reconciler import Reconciler
+from commonwatt.controlplane.services import SnapshotService
 from commonwatt.controlplane.starts import LONGEST, Waiting, expected_times
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.explanation import PlacementExplanation
@@ -117,6 +118,7 @@ class Snapshot:
     store_errors: int = 0
     saved: Mapping[str, float | str | None] | None = None
     role: str = "active"  # standby: another controller is
+    services: tuple[SnapshotService, ...] = ()
 
 
 _COLUMNS = (
@@ -195,6 +197,7 @@ class SnapshotBuilder:
             tick_s=last.tick_s if sample is None else sample.tick_s,
             ticks=last.ticks + (sample is not None),
             decided_s=last.decided_s if sample is None else now_s,
+            services=() if reconciler.services is None else reconciler.services.snapshot(),
         )
 
     def _update_progress(self) -> None:
@@ -210,17 +213,25 @@ class SnapshotBuilder:
         registry, view = reconciler.controller.registry, reconciler.engine.nodes()
         rows = registry.job("row")[np.fromiter(registry.nodes, dtype=np.int64)]
         figures = (rows, registry.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s, _up(view))
+        shared = self._shared()
+        figures = (*figures, *shared)
         seen = (dict(registry.nodes), list(reconciler.drained), tuple(column.tobytes() for column in figures))
         if seen != self._cached[0]:
             self._cached = (seen, self._make_nodes(view))
         return self._cached[1]
 
+    def _shared(self) -> tuple[Ints, Floats]:
+        """Return the shared GPUs of each node, and their power. Shapes [N]."""
+        nodes = len(self._reconciler.controller.cluster)
+        if self._reconciler.services is None:
+            return np.zeros(nodes, dtype=np.int64), np.zeros(nodes)
+        return self._reconciler.services.on_nodes()
+
     def _make_nodes(self, view: NodeView) -> tuple[SnapshotNode, ...]:
         reconciler = self._reconciler
         cluster, registry = reconciler.controller.cluster, reconciler.controller.registry
         jobs: list[list[int]] = [[] for _ in cluster.names]
-        allocated = np.zeros(len(cluster), dtype=np.int64)
-        busy_w = np.zeros(len(cluster))
+        allocated, busy_w = self._shared()
         for handle, nodes in registry.nodes.items():
             row = int(registry.job("row")[handle])
             each = int(registry.row("per_node")[row])

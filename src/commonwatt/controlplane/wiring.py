@@ -27,6 +27,7 @@ from commonwatt.controlplane.preflight_engines import broken_promises, shared_us
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.run_times import live_knowledge
 from commonwatt.controlplane.savings import Estimator, plans_of
+from commonwatt.controlplane.services import check_services, fleet_controller
 from commonwatt.controlplane.standby import StandbyView
 from commonwatt.controlplane.state import elsewhere, state_of, take_state
 from commonwatt.controlplane.supervisor import Pace, SteadyClock, Supervisor
@@ -108,9 +109,6 @@ def read_config(path: Path) -> Scenario:
     config = load_yaml(path, Scenario)
     if not config.nodes:
         raise InputError("at least one node", file=path, field="nodes", value="none")
-    if config.services or config.fractional is not None:
-        field = "services" if config.services else "fractional"
-        raise InputError("none, as `serve` runs training jobs only", file=path, field=field, value="some")
     part = next((node for node in config.nodes if node.host is not None), None)
     if part is not None and config.engine == "slurm":
         expected = "GPUs of one type on each node, as Slurm knows it: declare the type that commonwatt is to use"
@@ -149,6 +147,10 @@ def read_config(path: Path) -> Scenario:
     _check_users(config, path)
     _check_reachable(config, path)
     _check_plans(config, cluster, path)
+    try:
+        check_services(config, cluster, path.parent.absolute())
+    except InputError as error:
+        raise error.within(path) from None
     for field, names in _nodes_named(config).items():
         for name in names:
             if name not in cluster.names:
@@ -287,7 +289,8 @@ def open_live(
 
     def controller(engine: WriteAheadEngine) -> Controller:
         samples = [] if plan is None else store.samples(since_s(plan, clock()), limit=1_000_000)
-        return Controller(
+        make = Controller if not config.services else fleet_controller(config, cluster, folder)
+        return make(
             capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed, clock(), fits),
             cluster=cluster, engine=engine, policy=Policy.of(spec), rules=rules_of(config),
             tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 1]), now_s=clock(),

@@ -111,7 +111,10 @@ class Meters:
 def holders_of(cluster: Cluster, n: int, specs: Iterable[RunSpec]) -> list[Holder]:
     """Return the runs of *specs* that are on node *n*, as holders."""
     gpu_w = cluster.classes[cluster.klass[n]].gpu_w
-    return [Holder(s.handle, s.gpus_per_node, gpu_w, s.started_s) for s in specs if n in s.nodes]
+    return [
+        Holder(s.handle, s.gpus_per_node, gpu_w if s.gpu_w is None else s.gpu_w, s.started_s)
+        for s in specs if n in s.nodes
+    ]  # fmt: skip
 
 
 def catch_up(

@@ -107,6 +107,7 @@ class RunSpec:
     fence_file: str | None = None  # it begins only while this file has that text, or does not exist
     image: str | None = None  # of its ``JobWork``
     locks: tuple[str, ...] = ()  # further files to lock, of parts of earlier runs
+    gpu_w: float | None = None  # power of each of its GPUs, if that is not the node's
 
     def placed(self, names: Sequence[str]) -> RunSpec:
         """Return the spec with nodes by their index in *names*; with no nodes, if one of them is not there."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, model_validator
 
@@ -31,6 +31,7 @@ __all__ = [
     "Qos",
     "Replicas",
     "RequestLoad",
+    "Requests",
     "ServiceLoad",
     "ServiceModel",
     "ServiceProfile",
@@ -141,6 +142,11 @@ class ServiceSpec(FileModel):
     quantile: float = quantity("share of requests that must meet it", "-", 0.95, gt=0, lt=1)
     replicas: Replicas = quantity("number of replicas", "-", Replicas)
     start_s: float = quantity("time from the GPU until a new replica serves", "s", 30.0, ge=0)
+    model_file: str | None = quantity(
+        "`serve`: its model, an ONNX file (.onnx) or a PyTorch program saved by torch.export (.pt2), relative to this "
+        "file; not used by `simulate`",
+        "-", None, min_length=1,
+    )  # fmt: skip
 
 
 class FractionalJob(FileModel):
@@ -240,6 +246,27 @@ WHOLE_MILLI = 1000
 """Thousandths of a whole GPU."""
 
 
+class Requests(Protocol):
+    """Requests per second of a service over time: of a series, or counted."""
+
+    @property
+    def end_s(self) -> float:
+        """When the last request may come."""
+        ...
+
+    def at(self, time_s: float) -> float:
+        """Return the requests per second at *time_s*."""
+        ...
+
+    def seen(self, time_s: float) -> float:
+        """Return those of the step before *time_s*, which a controller has seen."""
+        ...
+
+    def next_s(self, time_s: float) -> float | None:
+        """Return when the next step begins; ``None`` after the last."""
+        ...
+
+
 @dataclass(frozen=True)
 class RequestLoad:
     """Requests per second in steps of equal length from time 0; none after the last."""
@@ -299,7 +326,7 @@ class ServiceModel:
 
     name: str
     tenant: str
-    load: RequestLoad
+    load: Requests
     types: Mapping[str, ModelOnType]
     latency_s: float
     quantile: float

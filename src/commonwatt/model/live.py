@@ -10,7 +10,16 @@ from pydantic import field_validator
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.job_file import ADDRESS
 
-__all__ = ["KubernetesSpec", "LiveSpec", "LocalSpec", "ProfilingSpec", "ServerSpec", "SlurmSpec", "TenantLimits"]
+__all__ = [
+    "KubernetesSpec",
+    "LiveSpec",
+    "LocalSpec",
+    "ProfilingSpec",
+    "ServerSpec",
+    "ServicesSpec",
+    "SlurmSpec",
+    "TenantLimits",
+]
 
 
 class LocalSpec(FileModel):
@@ -276,6 +285,22 @@ class TenantLimits(FileModel):
         return any(value is not None for value in (self.gpu_hours, self.energy_kwh, self.cost))
 
 
+class ServicesSpec(FileModel):
+    """Services of the live control plane: where clients reach them, and how they are run."""
+
+    host: str = quantity("address of the front of all services: a loopback address, as it asks for no key", "-",
+                         "127.0.0.1", min_length=1)  # fmt: skip
+    port: int = quantity("its port; 0: any free port", "-", 8480, ge=0, le=65535)
+    threads: int = quantity("CPU threads of each shared device, per request", "-", 1, ge=1, le=1024)
+    segment_s: float | None = quantity(
+        "length of the segments into which models are cut, between which services can be switched; null: not cut",
+        "s", 0.002, gt=0,
+    )  # fmt: skip
+    step_s: float = quantity(
+        "time over which requests are counted; replicas are sized by the last such step", "s", 30.0, gt=0
+    )
+
+
 class LiveSpec(FileModel):
     """The live control plane."""
 
@@ -290,6 +315,7 @@ class LiveSpec(FileModel):
         min_length=1,
     )
     local: LocalSpec = quantity("engine `local`", "-", LocalSpec)
+    services: ServicesSpec = quantity("services; engine `local` only", "-", ServicesSpec)
     slurm: SlurmSpec = quantity("engine `slurm`", "-", SlurmSpec)
     kubernetes: KubernetesSpec = quantity("engine `kubernetes`", "-", KubernetesSpec)
     server: ServerSpec = quantity("REST API and dashboard", "-", ServerSpec)

@@ -34,6 +34,8 @@ __all__ = [
     "ProblemDetail",
     "SamplePage",
     "ServeResult",
+    "ServicePage",
+    "ServiceState",
     "SubmittedArray",
     "SubmittedJob",
     "TenantOrder",
@@ -240,6 +242,40 @@ class NodePage(ResultModel):
 
     nodes: tuple[NodeState, ...] = quantity("nodes, all unless a page was requested")
     next_after: int | None = quantity("`after` of the next page; null: this is the last", default=None)
+
+
+class ServiceState(ResultModel):
+    """An inference service now, and what its clients got since it was first served."""
+
+    name: str = quantity("name of the service, and of its model in URLs")
+    tenant: str = quantity("tenant it belongs to")
+    url: str | None = quantity("where clients reach it; null: nowhere yet")
+    replicas: int = quantity("replicas that were placed")
+    ready: int = quantity("shared GPUs on which its model is loaded")
+    nodes: tuple[str, ...] = quantity("node of each shared GPU it is on")
+    gpus: float = quantity("GPUs it has reserved, parts included", "GPUs")
+    phi: float | None = quantity("largest phi in force on its GPUs; null: none", "share")
+    requests_per_s: float = quantity("requests of the last step, by which replicas are sized", "1/s")
+    requests: int = quantity("requests")
+    late: int = quantity("requests later than the target, or not answered")
+    late_share: float | None = quantity("late requests over all; null: none yet", "share")
+    unanswered: int = quantity("requests that no replica has answered")
+    latency_target_s: float = quantity("latency target", "s")
+    quantile: float = quantity("share of requests that must meet it", "share")
+    p50_s: float | None = quantity("median latency of answered requests, to 10%; null: unknown", "s")
+    p99_s: float | None = quantity("99th percentile of the same", "s")
+    energy_j: float | None = quantity("energy of its replicas; null: unknown", "J")
+    cost: float | None = quantity("cost of that energy; null: unknown", "currency")
+    trouble: str | None = quantity("why its model cannot be loaded; null: it can")
+    enforcement: Literal["time-sliced"] = quantity("how its share is kept", "-", "time-sliced")
+    sentence: str = quantity("why it has these replicas, as a sentence")
+
+
+class ServicePage(ResultModel):
+    """Services."""
+
+    services: tuple[ServiceState, ...] = quantity("visible services, in the order of the configuration")
+    currency: str = quantity("currency of costs")
 
 
 class ClusterState(ResultModel):

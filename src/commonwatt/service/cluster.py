@@ -20,11 +20,20 @@ from commonwatt.model.live_results import (
     NodePage,
     NodeState,
     SamplePage,
+    ServicePage,
 )
 from commonwatt.service.auth import AuditedRoute, Caller, Member, Operator, about
 from commonwatt.service.context import PREFIX, After, Before, Limit, NewestFirst, ServiceContext, context_of, unchanged
 from commonwatt.service.problems import ApiRefusal, refusals
-from commonwatt.service.serializers import body_of, cluster_state, described, event_page, node_states, sample
+from commonwatt.service.serializers import (
+    body_of,
+    cluster_state,
+    described,
+    event_page,
+    node_states,
+    sample,
+    service_state,
+)
 from commonwatt.store.records import JobStatus, RequestKind
 
 __all__ = ["router"]
@@ -69,6 +78,14 @@ def nodes(
     page = replace(snapshot, nodes=snapshot.nodes[after:end])
     more = end if end < len(snapshot.nodes) else None
     return NodePage(nodes=node_states(page, _visible(context, page, caller)), next_after=more)
+
+
+@router.get("/services", response_model=ServicePage)
+def services(request: Request, caller: Member) -> ServicePage:
+    """List inference services, all or a tenant's own: replicas, requests, latency, energy."""
+    context = context_of(request)
+    found = (service_state(s) for s in context.snapshot().services if caller.sees(s.tenant))
+    return ServicePage(services=tuple(found), currency=context.config.electricity.currency)
 
 
 def _version(snapshot: Snapshot) -> tuple[object, ...]:

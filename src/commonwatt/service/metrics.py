@@ -85,6 +85,7 @@ class _Collector:
         snapshot = self._snapshot()
         yield from _controller(snapshot)
         yield from _cluster(snapshot, self._set_aside)
+        yield from _services(snapshot)
         yield from self._saved(snapshot.saved)
         yield from self._process()
         try:
@@ -235,6 +236,30 @@ def _cluster(snapshot: Snapshot, set_aside: Collection[str]) -> Iterator[Metric]
     )  # fmt: skip
     power = {(node.name,): node.power_w for node in nodes if node.power_w is not None}
     yield _gauge("node_power_watts", "Power of a node", {("node",): power})
+
+
+def _services(snapshot: Snapshot) -> Iterator[Metric]:
+    if not snapshot.services:
+        return
+    gauges = (
+        ("replicas", "Replicas of a service that were placed", "replicas"),
+        ("replicas_ready", "Shared GPUs on which the model of a service is loaded", "ready"),
+        ("gpus", "GPUs that a service has reserved, parts included", "gpus"),
+        ("requests_per_second", "Requests of the last step, by which replicas are sized", "requests_per_s"),
+        ("latency_p50_seconds", "Median latency of answered requests", "p50_s"),
+        ("latency_p99_seconds", "99th percentile of the latency of answered requests", "p99_s"),
+    )
+    counters = (
+        ("requests", "Requests of a service", "requests"),
+        ("late_requests", "Requests later than the target, or not answered", "late"),
+        ("unanswered_requests", "Requests that no replica has answered", "unanswered"),
+        ("energy_joules", "Energy of the replicas of a service", "energy_j"),
+    )
+    for make, families in ((_gauge, gauges), (_counter, counters)):
+        for name, text, attribute in families:
+            values = {(s.name, s.tenant): getattr(s, attribute) for s in snapshot.services}
+            known = {labels: float(value) for labels, value in values.items() if value is not None}
+            yield make(f"service_{name}", text, {("service", "tenant"): known})
 
 
 def _shares(node: SnapshotNode) -> Iterator[tuple[tuple[str, ...], float]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from commonwatt.controlplane.services import SnapshotService
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode, is_late, why_of
 from commonwatt.data.files import validate
 from commonwatt.model.errors import InputError
@@ -24,6 +26,7 @@ from commonwatt.model.live_results import (
     JobExplanation,
     JobState,
     NodeState,
+    ServiceState,
     SubmittedJob,
 )
 from commonwatt.service.auth import Caller
@@ -41,6 +44,7 @@ __all__ = [
     "job_state",
     "node_states",
     "sample",
+    "service_state",
     "submitted_job",
 ]
 
@@ -112,6 +116,11 @@ def _no_constant(name: str) -> float:
 _NEW = ("new", "the controller has not processed this job yet")
 _HELD_LATER = "it is on hold: it continues, but does not start again until it is released"
 _ENDED = {"completed": "it completed", "failed": "it failed", "cancelled": "it was cancelled"}
+
+
+def service_state(service: SnapshotService) -> ServiceState:
+    """Return a service."""
+    return ServiceState(late_share=service.late_share, **asdict(service))
 
 
 def job_state(row: JobRow, snapshot: Snapshot) -> JobState:

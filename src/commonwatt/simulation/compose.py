@@ -12,7 +12,7 @@ import numpy as np
 from commonwatt.control.beliefs import Beliefs, relative_times, requested_rows
 from commonwatt.control.controller import Controller
 from commonwatt.control.electricity import check_electricity
-from commonwatt.control.fleet.controller import FleetController
+from commonwatt.control.fleet.controller import FleetController, eager
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.limits import QosKeeper
 from commonwatt.control.policy import Policy
@@ -31,9 +31,6 @@ from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window
 
 __all__ = ["PolicyRun", "TableSource", "believed_table", "check_runs", "run_policy", "slowdowns"]
-
-RESIDENT_ITERATIONS = 20
-"""Of the randomized greedy that places replicas and fractional jobs, of which few are new at a time."""
 
 MOST_AGAIN = 4
 """Decisions at one moment after the first, while limits of QOS keep back other jobs than before."""
@@ -225,10 +222,7 @@ def _controlled(
         engine = SimulatedEngine(cluster, table, world)
         return engine, Controller(engine=engine, **named)
     sharing = SharingCluster(cluster, table, world)
-    eager = spec.model_copy(
-        update={"work_conserving": True, "limits": None, "wait_for_price": None, "iterations": RESIDENT_ITERATIONS}
-    )
-    return sharing, FleetController(engine=sharing, fleet=fleet, resident_policy=Policy.of(eager), **named)
+    return sharing, FleetController(engine=sharing, fleet=fleet, resident_policy=Policy.of(eager(spec)), **named)
 
 
 def _window(

@@ -19,7 +19,7 @@ from commonwatt import __version__
 from commonwatt.data.log import JobLog
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import MissingExtraError
-from commonwatt.model.fleet import Fleet
+from commonwatt.model.fleet import Fleet, RequestLoad
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
 from commonwatt.model.results import PolicyResult, SimulationResult, Spread, SweepPolicy, SweepResult
@@ -98,7 +98,9 @@ class Prepared:
         for fleet in self.fleets.values():
             sha.update(repr(fleet.jobs).encode())
             for service in fleet.services:
-                sha.update(repr(service.types).encode() + service.load.rps.tobytes())
+                sha.update(repr(service.types).encode())
+                if isinstance(service.load, RequestLoad):
+                    sha.update(service.load.rps.tobytes())
         return sha.hexdigest()
 
     def key(self, spec: PolicySpec) -> str:
@@ -126,7 +128,7 @@ _ADDED: dict[str, object] = {
     "qos_weight": 0.0, "user": "", "fairness_power": -0.5,
     "cpus": None, "memory_gib": None, "cpus_per_gpu": None, "memory_gib_per_gpu": None,
     "services": [], "fractional": None, "sharing": None, "share": [], "platform": None, "fractions": "whole",
-    "fairness": None,
+    "fairness": None, "model_file": None,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 

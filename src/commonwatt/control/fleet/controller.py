@@ -24,8 +24,18 @@ from commonwatt.control.ledger import Account
 from commonwatt.control.policy import Policy
 from commonwatt.model.arrays import Ints
 from commonwatt.model.fleet import Fleet
+from commonwatt.model.scenario import PolicySpec
 
-__all__ = ["FleetController"]
+__all__ = ["FleetController", "eager"]
+
+RESIDENT_ITERATIONS = 20
+"""Of the randomized greedy that places replicas and fractional jobs, of which few are new at a time."""
+
+
+def eager(spec: PolicySpec) -> PolicySpec:
+    """Return the policy that places replicas and fractional jobs: it leaves none waiting beside room."""
+    changed = {"work_conserving": True, "limits": None, "wait_for_price": None, "iterations": RESIDENT_ITERATIONS}
+    return spec.model_copy(update=changed)
 
 
 class FleetController(Controller):
@@ -72,6 +82,8 @@ class FleetController(Controller):
         self._share(now_s)
 
     def _share(self, now_s: float) -> None:
+        if self.dry:  # what is shared stays as it is
+            return
         before = self.manager.held()
         self.manager.tick(now_s)
         if self.registry.waiting and (self.manager.held() < before).any():

@@ -13,6 +13,7 @@ from commonwatt.model.arrays import Floats
 
 __all__ = [
     "Cut",
+    "DeviceShares",
     "FractionEnded",
     "GpuLost",
     "Instance",
@@ -80,6 +81,17 @@ class TimeSlices:
         return cls(np.zeros(0), None)
 
 
+@dataclass(frozen=True)
+class DeviceShares:
+    """Who is on a shared GPU, and by what its time is divided: slices hand it to the engine.
+
+    *milli* are the reserved thousandths of each service there, its weight; *phi* is as of ``TimeSlices``.
+    """
+
+    milli: Mapping[int, int]
+    phi: float | None
+
+
 # -- engines of shared GPUs
 
 
@@ -122,8 +134,10 @@ class SharingEngine(Engine, Protocol):
         """Give a shared GPU back; nothing may run there."""
         ...
 
-    def share_gpu(self, gpu: int, power_w: float, speeds: Mapping[int, float]) -> None:
+    def share_gpu(self, gpu: int, power_w: float, speeds: Mapping[int, float], shares: DeviceShares) -> None:
         """Let a shared GPU draw *power_w*, and fractional jobs there work at *speeds* (GPU-seconds a second).
+
+        An engine that really serves runs the services of *shares*, and divides the GPU's time by them.
 
         Closes the reading of its node: what was drawn until now is metered apart from what follows.
         """
@@ -135,6 +149,10 @@ class SharingEngine(Engine, Protocol):
 
     def stop_fraction(self, job: int) -> float:
         """Take a fractional job off its GPU; returns the GPU-seconds of work that are kept."""
+        ...
+
+    def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
+        """Return the node of each shared GPU, and when it could first be used: after an earlier controller, too."""
         ...
 
     def poll_shared(self) -> Sequence[SharedChange]:

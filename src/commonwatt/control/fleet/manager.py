@@ -16,7 +16,15 @@ import numpy as np
 
 from commonwatt.control.engine import NodeView
 from commonwatt.control.events import Event, EventKind, EventLog
-from commonwatt.control.fleet.interface import Cut, FractionEnded, Instance, Placing, ReplicaDemand, SharingEngine
+from commonwatt.control.fleet.interface import (
+    Cut,
+    DeviceShares,
+    FractionEnded,
+    Instance,
+    Placing,
+    ReplicaDemand,
+    SharingEngine,
+)
 from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut
 from commonwatt.control.fleet.placing import OpenGpu, ResidentPlacer, UnplacedResident
 from commonwatt.control.fleet.shared_gpus import Resident, SharedGpu, SharedGpus
@@ -132,6 +140,10 @@ class FleetManager:
         for service, count in self._lacks.items():
             milli += count * min(self._demands[service].milli.values(), default=WHOLE_MILLI)
         return len(self.gpus.gpus) + math.ceil(milli / WHOLE_MILLI)
+
+    def demand_of(self, service: int) -> ReplicaDemand | None:
+        """Return what a service needs, by the last sizing; ``None``: nothing, or it was not sized yet."""
+        return self._demands.get(service)
 
     # -- the tick
 
@@ -490,11 +502,18 @@ class FleetManager:
             numbers = sorted({r.gpu for r in self.gpus.residents.values() if r.service in touched} | set(numbers))
         sliced = self._slicer.slice(numbers, loads, now_s)
         for number, work in sliced.items():
-            self._engine.share_gpu(number, work.power_w, work.speeds)
+            self._engine.share_gpu(number, work.power_w, work.speeds, self._shares(self.gpus.gpus[number]))
         self._host.charge()
         for number, work in sliced.items():
             self.gpus.weigh(self.gpus.gpus[number], work.power_of)
         self._dirty.clear()
+
+    def _shares(self, gpu: SharedGpu) -> DeviceShares:
+        milli: dict[int, int] = {}
+        for resident in self.gpus.on(gpu):
+            if resident.service >= 0:
+                milli[resident.service] = milli.get(resident.service, 0) + resident.milli
+        return DeviceShares(milli, gpu.phi)
 
     def finish(self, now_s: float) -> None:
         """Count what happened since the last tick."""

@@ -8,14 +8,14 @@ rows still sum to the meter, whatever is shared with whom.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from commonwatt.control.fleet.interface import handle_of
 from commonwatt.control.ledger import Account, Ledger
-from commonwatt.model.fleet import WHOLE_MILLI
+from commonwatt.model.fleet import WHOLE_MILLI, ServiceModel
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["FRACTIONS", "SERVICES", "GpuMode", "Resident", "SharedGpu", "SharedGpus", "Weight"]
@@ -170,6 +170,58 @@ class SharedGpus:
         )
         gpu.free_w = max(0.0, 1.0 - sum(self.reserved(r) for r in residents)) * idle_w
         gpu.used_as = self.mode(gpu)
+
+    # -- for another controller to go on from
+
+    def state(self, services: Sequence[ServiceModel]) -> dict[str, Any]:
+        """Return the shared GPUs, the replicas on them, and the accounts of services, by names; no fractional jobs."""
+        names = [service.name for service in services]
+        replicas = [r for r in self.residents.values() if r.service >= 0]
+        return {
+            "next": [self._next_gpu, self._next_resident],
+            "gpus": [
+                {
+                    "gpu": gpu.gpu, "free_w": gpu.free_w,
+                    "weights": [[names[w.service], w.milli, w.power_w] for w in gpu.weights if w.service >= 0],
+                }
+                for gpu in self.gpus.values()
+            ],
+            "replicas": [
+                {
+                    "key": r.key, "gpu": r.gpu, "service": names[r.service], "milli": r.milli, "ready_s": r.ready_s,
+                    "until_s": None if r.until_s == math.inf else r.until_s,
+                }
+                for r in replicas
+            ],
+            "accounts": {names[i]: vars(account).copy() for i, account in sorted(self.service_accounts.items())},
+        }  # fmt: skip
+
+    def resume(
+        self, state: Mapping[str, Any], services: Sequence[ServiceModel], there: Mapping[int, tuple[int, float]]
+    ) -> None:
+        """Continue from a ``state``: with GPUs that are *there* (node, and when it can be used), and known services."""
+        at = {service.name: i for i, service in enumerate(services)}
+        self._next_gpu, self._next_resident = state.get("next", (0, 0))
+        self._next_gpu = max([self._next_gpu, *(gpu + 1 for gpu in there)])
+        for number, (node, ready_s) in sorted(there.items()):
+            gpu_type = self._cluster.classes[self._cluster.klass[node]].gpu_type
+            self.gpus[number] = SharedGpu(number, node, gpu_type, ready_s, cut=False)
+        for row in state.get("gpus", ()):
+            if row["gpu"] in there:
+                gpu = self.gpus[row["gpu"]]
+                known = [(at[name], milli, power_w) for name, milli, power_w in row["weights"] if name in at]
+                gpu.weights = tuple(Weight(i, -1, milli, power_w) for i, milli, power_w in known)
+                gpu.free_w = row["free_w"]
+        for row in state.get("replicas", ()):
+            i, shared = at.get(row["service"]), self.gpus.get(row["gpu"])
+            if i is None or shared is None or shared.gpu_type not in services[i].types:
+                continue
+            until_s = math.inf if row["until_s"] is None else row["until_s"]
+            resident = Resident(row["key"], shared.gpu, i, -1, row["milli"], row["ready_s"], until_s)
+            resident.rate_rps = services[i].types[shared.gpu_type].rate_rps
+            self.residents[resident.key] = resident
+            shared.residents.append(resident.key)
+        self.service_accounts = {at[n]: Account(**row) for n, row in state.get("accounts", {}).items() if n in at}
 
     def divide(self, ledger: Ledger) -> None:
         """Divide what shared GPUs were charged since the last call among those that were on them."""

@@ -10,15 +10,18 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from commonwatt.control.engine import Capabilities, Change, NodeView, RecordedRun, SetPower, Start
+from commonwatt.control.engine import Capabilities, Change, Holder, NodeView, RecordedRun, SetPower, Start
+from commonwatt.control.fleet.interface import DeviceShares, SharedChange
 from commonwatt.engines.local.folder import End, RunFolder
+from commonwatt.engines.local.replica_keeper import ReplicaKeeper
 from commonwatt.engines.local.run import PATIENCE_S, LocalRun, await_any, reap
+from commonwatt.engines.local.shared_devices import Hosting, SharedDevices, stop_services
 from commonwatt.engines.meters import Since, catch_up
 from commonwatt.engines.recorded_engine import RecordedEngine, check_free
 from commonwatt.engines.run_history import RunPlanner
@@ -58,6 +61,8 @@ class LocalEngine(RecordedEngine[LocalRun]):
         How an earlier engine read each node's meter last (``marks``).
     now_s, steady_s
         The time, and a monotonic clock.
+    hosting
+        What GPUs may be shared for; none are if not given.
     """
 
     def __init__(
@@ -65,7 +70,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
         slots: Sequence[Sequence[int]] | None = None, grace_s: float = 10.0,
         node_energy_j: Callable[[int], float] | None = None, images: Images | None = None,
         declared_power: bool = False, since: Since | None = None, now_s: Callable[[], float] = time.time,
-        steady_s: Callable[[], float] = time.monotonic,
+        steady_s: Callable[[], float] = time.monotonic, hosting: Hosting | None = None,
     ) -> None:  # fmt: skip
         energy = node_energy_j is not None or declared_power
         self.capabilities = Capabilities(
@@ -76,11 +81,19 @@ class LocalEngine(RecordedEngine[LocalRun]):
             steady_s=steady_s,
         )  # fmt: skip
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
+        self._shared = None
+        if hosting is None:
+            stop_services(self._state)  # of an earlier configuration
+        else:
+            self._shared = SharedDevices(cluster, self._state, hosting, self._free, now_s)
         self._planner = RunPlanner(
             cluster, self._reports, self._history, images or Images(), grace_s, now_s, fence=fence_in(self._state)
         )
         (self._state / "jobs").mkdir(parents=True, exist_ok=True)
+        if self._shared is not None:
+            self._shared.attach()
         self._attach(since or {})
+        self.keeper = None if self._shared is None else ReplicaKeeper(self._shared)
 
     # -- the Engine interface
 
@@ -100,6 +113,9 @@ class LocalEngine(RecordedEngine[LocalRun]):
                 self._vacate(handle)
                 end = end.timely(run.spec, self._now_s())
                 self._changes.append(self._reports.change(run.spec, end, begun=run.folder.begun(end)))
+        if self._shared is not None:
+            for device in self._shared.poll():
+                self._meter([device.node])
         reap()
         changes, self._changes = self._changes, []
         return changes
@@ -113,7 +129,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
 
     def has_room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
         """Whether so many GPUs of each of *nodes* are free."""
-        return all(len(self._free(n)) >= gpus_per_node for n in nodes)
+        return all(len(self._free_for_jobs(n)) >= gpus_per_node for n in nodes)
 
     # -- what survives a controller
 
@@ -125,11 +141,70 @@ class LocalEngine(RecordedEngine[LocalRun]):
         """Close what this process has open; running jobs keep running."""
         for run in self._runs.values():
             run.unwatch()
+        if self._shared is not None:
+            self._shared.forget_runs()
+        if self.keeper is not None:
+            self.keeper.close()
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable."""
-        if not self._changes:
-            await_any(self._runs.values(), seconds, waker)
+        own = [] if self._shared is None else self._shared.runs()
+        if not self._changes and not (self._shared is not None and self._shared.has_news()):
+            await_any([*self._runs.values(), *own], seconds, waker)
+
+    # -- GPUs that are shared
+
+    def open_gpu(self, gpu: int, node: int) -> float:
+        """Share a GPU of *node*; its server starts once a slot is free. Returns when that may be."""
+        self._meter([node])
+        return self._devices.open(gpu, node)
+
+    def close_gpu(self, gpu: int) -> None:
+        """Stop the server of a shared GPU and give it back."""
+        node = self._devices.devices[gpu].node
+        self._meter([node])
+        self._devices.close(gpu)
+
+    def share_gpu(self, gpu: int, power_w: float, speeds: Mapping[int, float], shares: DeviceShares) -> None:
+        """Let a shared GPU serve by *shares*, and count as drawing *power_w*; there are no fractional jobs here."""
+        assert not speeds, "fractional jobs are refused with the configuration"
+        device = self._devices.devices.get(gpu)
+        if device is not None:
+            self._meter([device.node])
+            self._devices.share(gpu, power_w, shares)
+
+    def start_fraction(self, job: int, gpu: int, work_gpu_s: float, from_s: float) -> None:
+        """Refuse: a part of a GPU is not enforced for processes here."""
+        msg = f"start fractional job {job} ({work_gpu_s:g} GPU s, from {from_s:g}) on GPU {gpu}: this engine runs none"
+        raise EngineError(msg)
+
+    def stop_fraction(self, job: int) -> float:
+        """Refuse: there are none."""
+        msg = f"stop fractional job {job}: this engine runs none"
+        raise EngineError(msg)
+
+    def poll_shared(self) -> Sequence[SharedChange]:
+        """What changed on shared GPUs since the last poll."""
+        return self._devices.take_changes()
+
+    def has_shared_news(self) -> bool:
+        """Whether ``poll_shared`` has anything to report."""
+        return self._shared is not None and self._shared.has_news()
+
+    def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
+        """Return the node of each shared GPU, and since when it is shared: those of an earlier engine included."""
+        return {} if self._shared is None else self._shared.there()
+
+    @property
+    def _devices(self) -> SharedDevices:
+        if self._shared is None:
+            msg = "no GPU is shared here"
+            raise EngineError(msg)
+        return self._shared
+
+    def _holders(self, n: int) -> list[Holder]:
+        own = super()._holders(n)
+        return own if self._shared is None else [*own, *self._shared.holders(n)]
 
     # -- jobs
 
@@ -138,7 +213,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
             return
         slots = []
         for n in command.nodes:
-            free = self._free(n)
+            free = self._free_for_jobs(n)
             check_free(command, self._cluster.names[n], len(free))
             slots.append(tuple(free[: command.gpus_per_node]))
         gpus = ",".join(str(slot) for row in slots for slot in row)
@@ -176,7 +251,15 @@ class LocalEngine(RecordedEngine[LocalRun]):
             if node == n
             for slot in slots
         }
+        if self._shared is None:
+            return [slot for slot in self._slots[n] if slot not in taken]
+        taken |= self._shared.slots(n)
         return [slot for slot in self._slots[n] if slot not in taken]
+
+    def _free_for_jobs(self, n: int) -> list[int]:
+        """Return the free slots that no shared GPU waits for."""
+        free = self._free(n)
+        return free if self._shared is None else free[self._shared.waiting(n) :]
 
     def _attach(self, since: Since) -> None:
         """Take over the runs of an earlier engine: those that ended unnoticed are reported."""
@@ -192,6 +275,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
                 ended[spec.handle] = folder, spec, end.timely(spec, now_s)
                 spans.append((spec.started_s, ended[spec.handle][2].at_s, spec))
             self._reports.add(spec)
+        spans += [] if self._shared is None else self._shared.spans()
         catch_up(self._meters, self._cluster, since, spans)
         for handle in ended.keys() - self._runs.keys():
             folder, spec, end = ended[handle]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from commonwatt.control.engine import Holder
-from commonwatt.control.fleet.interface import FractionEnded, GpuLost, SharedChange, handle_of
+from commonwatt.control.fleet.interface import DeviceShares, FractionEnded, GpuLost, SharedChange, handle_of
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.engines.simulated.events import Priority, Scheduled
 from commonwatt.model.errors import EngineError
@@ -70,7 +70,9 @@ class SharingCluster(SimulatedEngine):
         if not own.holders:
             self._left_alone(node)
 
-    def share_gpu(self, gpu: int, power_w: float, speeds: Mapping[int, float]) -> None:
+    def share_gpu(
+        self, gpu: int, power_w: float, speeds: Mapping[int, float], shares: DeviceShares,  # noqa: ARG002
+    ) -> None:  # fmt: skip
         """Let a shared GPU draw *power_w*, and fractional jobs there work at *speeds*."""
         node = self._node_of[gpu]
         own = self._nodes[node]
@@ -95,6 +97,11 @@ class SharingCluster(SimulatedEngine):
         kept = fraction.kept_gpu_s + KEPT_EVERY_S * snapshots if self._world.lose_work else fraction.done_gpu_s
         self._kept[job] = kept
         return kept
+
+    def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
+        """Return the node of each shared GPU, and when it can be used."""
+        held = {holder.handle: holder.work_from_s for own in self._nodes for holder in own.holders}
+        return {gpu: (node, held[handle_of(gpu)]) for gpu, node in self._node_of.items()}
 
     def poll_shared(self) -> Sequence[SharedChange]:
         """What changed on shared GPUs since the last poll."""

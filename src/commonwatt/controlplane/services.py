@@ -1,0 +1,321 @@
+"""Services of the live control plane: what is checked of them, what they are compiled to, and what was counted.
+
+The controller is the fleet's, as in simulation. Its loads are counted by the front, its engine really serves.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from commonwatt.control.controller import Controller
+from commonwatt.control.fleet.controller import FleetController, eager
+from commonwatt.control.ledger import Account
+from commonwatt.control.policy import Policy
+from commonwatt.data.fleet import make_fleet
+from commonwatt.engines.local.replica_keeper import ServingState
+from commonwatt.engines.local.shared_devices import HostedService, Hosting
+from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.errors import InputError
+from commonwatt.model.fleet import WHOLE_MILLI, Fleet, SharingSpec
+from commonwatt.model.histogram import FINE_BOUNDS_S
+from commonwatt.model.names import is_loopback
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import Scenario
+
+__all__ = [
+    "CountedLoad",
+    "LiveServices",
+    "SnapshotService",
+    "check_services",
+    "fleet_controller",
+    "hosting_of",
+    "live_fleet",
+]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_COUNTS = ("requests", "served", "late", "unanswered")
+
+
+# -- the configuration
+
+
+def sharing_of(config: Scenario) -> SharingSpec:
+    """Return how GPUs may be shared."""
+    return config.policies[0].sharing or config.sharing or SharingSpec()
+
+
+def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
+    """Raise ``InputError`` on services that cannot be served live, or parts of a fleet that are not enforced."""
+    if config.fractional is not None:
+        expected = "none: `serve` enforces no part of a GPU for processes of jobs; `simulate` takes them"
+        raise InputError(expected, field="fractional", value="some")
+    if not config.services:
+        return
+    if config.engine != "local":
+        expected = (
+            f"none with engine {config.engine}: it gives whole GPUs to jobs, so submit a service there as a job "
+            "without an end; engine local serves them"
+        )
+        raise InputError(expected, field="services", value="some")
+    if config.live.mode == "dry-run":
+        raise InputError("live: what services get is measured by serving them", field="live.mode", value="dry-run")
+    for kind in cluster.classes:
+        if "mig" in kind.share or kind.platform is not None:
+            field = "nodes.share" if "mig" in kind.share else "nodes.platform"
+            expected = "none: `serve` divides GPUs in time only (share: [time]); `simulate` takes the rest"
+            raise InputError(expected, field=field, value="mig" if "mig" in kind.share else kind.platform)
+    if not is_loopback(config.live.services.host):
+        expected = "a loopback address: the front of services asks for no key"
+        raise InputError(expected, field="live.services.host", value=config.live.services.host)
+    for service in config.services:
+        where = f"services.{service.name}"
+        if not _NAME.fullmatch(service.name):
+            raise InputError("letters, digits, '.', '_' and '-', as it is a part of URLs", field="services.name",
+                             value=service.name)  # fmt: skip
+        if service.model_file is None or not service.model_file.endswith((".onnx", ".pt2")):
+            expected = "a file name that ends in .onnx or .pt2: `serve` really serves it"
+            raise InputError(expected, field=f"{where}.model_file", value=service.model_file or "none")
+        if not (folder / service.model_file).is_file():
+            raise InputError("a file that is there", field=f"{where}.model_file", value=folder / service.model_file)
+    live_fleet(config, cluster, folder)
+
+
+def live_fleet(config: Scenario, cluster: Cluster, folder: Path) -> Fleet:
+    """Return the fleet of a configuration, with loads that are counted. Raises ``InputError``."""
+    fleet = make_fleet(config, folder, cluster, sharing_of(config), (), 0)
+    step_s = config.live.services.step_s
+    return replace(fleet, services=tuple(replace(service, load=CountedLoad(step_s)) for service in fleet.services))
+
+
+def hosting_of(config: Scenario, cluster: Cluster, folder: Path) -> Hosting | None:
+    """Return what GPUs of the engine are shared for; ``None``: there are no services."""
+    if not config.services:
+        return None
+    sharing, live = sharing_of(config), config.live.services
+    hosted = tuple(
+        HostedService(
+            spec.name, str((folder / str(spec.model_file)).absolute()), spec.latency_s,
+            {gpu_type: max(1e-3, model.power_w) for gpu_type, model in service.types.items()},
+        )
+        for spec, service in zip(config.services, live_fleet(config, cluster, folder).services, strict=True)
+    )  # fmt: skip
+    equal = sharing.slices == "equal"
+    return Hosting(
+        hosted, "tf" if sharing.slices == "equal" else sharing.slices, equal, sharing.phi, sharing.quantum_s,
+        live.host, live.port, live.threads, live.segment_s,
+    )  # fmt: skip
+
+
+def fleet_controller(config: Scenario, cluster: Cluster, folder: Path) -> Callable[..., Controller]:
+    """Return what makes the controller of a configuration with services, from the arguments of ``Controller``."""
+    fleet, spec = live_fleet(config, cluster, folder), eager(config.policies[0])
+    return partial(FleetController, fleet=fleet, resident_policy=Policy.of(spec))
+
+
+# -- requests
+
+
+@dataclass
+class CountedLoad:
+    """Requests per second of a service, as counted in steps of equal length; what the next step brings is unknown."""
+
+    step_s: float
+    rps: float = 0.0  # in the last step
+    _since: tuple[float, int] | None = None  # when the present step began, and the requests until then
+
+    @property
+    def end_s(self) -> float:
+        """Return infinity: a live service does not end."""
+        return math.inf
+
+    def at(self, time_s: float) -> float:  # noqa: ARG002
+        """Return the requests per second of the last step: those of the present one are not counted yet."""
+        return self.rps
+
+    def seen(self, time_s: float) -> float:  # noqa: ARG002
+        """Return the same."""
+        return self.rps
+
+    def next_s(self, time_s: float) -> float:
+        """Return when the next step begins."""
+        return (math.floor(time_s / self.step_s + 1e-9) + 1) * self.step_s
+
+    def count(self, now_s: float, requests: int) -> None:
+        """Take note of all requests until now."""
+        if self._since is None:
+            self._since = (now_s, requests)
+            return
+        from_s, before = self._since
+        if now_s >= self.next_s(from_s):
+            self.rps = max(0, requests - before) / (now_s - from_s)
+            self._since = (now_s, requests)
+
+
+@dataclass
+class _Total:
+    """Counts of a service since it was first served, over all fronts there were."""
+
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+    buckets: list[int] = field(default_factory=list)
+    latency_s: float = 0.0
+
+    def add(self, told: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+        """Add what the front has counted since it told *before*."""
+        for name in _COUNTS:
+            self.counts[name] += int(told[name]) - int(before.get(name, 0))
+        buckets, old = told["buckets"], before.get("buckets", [0] * len(told["buckets"]))
+        if len(self.buckets) != len(buckets):
+            self.buckets = [0] * len(buckets)
+        self.buckets = [own + now - then for own, now, then in zip(self.buckets, buckets, old, strict=True)]
+        self.latency_s += float(told["latency_s"]) - float(before.get("latency_s", 0.0))
+
+    def quantile_s(self, quantile: float) -> float | None:
+        """Return the upper bound of the bucket that the quantile is in; ``None`` without requests, or above all."""
+        served = sum(self.buckets)
+        if not served or len(FINE_BOUNDS_S) + 1 != len(self.buckets):
+            return None
+        for upper, below in zip(FINE_BOUNDS_S, accumulate(self.buckets), strict=False):
+            if below >= quantile * served:
+                return upper
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotService:
+    """A service now.
+
+    Attributes
+    ----------
+    replicas, ready
+        Replicas that were placed, and devices on which its model is loaded.
+    gpus
+        GPUs it has reserved, parts included.
+    requests, late, unanswered
+        Since it was first served: all, those later than the target or not answered, and those not answered.
+    p50_s, p99_s
+        Of all requests that were answered, to 10%.
+    """
+
+    name: str
+    tenant: str
+    replicas: int
+    ready: int
+    gpus: float
+    nodes: tuple[str, ...]
+    phi: float | None
+    requests_per_s: float
+    requests: int
+    late: int
+    unanswered: int
+    latency_target_s: float
+    quantile: float
+    p50_s: float | None
+    p99_s: float | None
+    energy_j: float | None
+    cost: float | None
+    url: str | None
+    trouble: str | None
+    sentence: str
+
+    @property
+    def late_share(self) -> float | None:
+        """Late requests over all; ``None`` without requests."""
+        return self.late / self.requests if self.requests else None
+
+
+class LiveServices:
+    """What is counted of the services of one controller, kept from one controller to the next."""
+
+    def __init__(self, controller: FleetController) -> None:
+        self._controller, self._fleet = controller, controller.manager.fleet
+        self._totals = {service.name: _Total() for service in self._fleet.services}
+        self._told: dict[str, Mapping[str, Any]] = {}  # by the front, last
+        self._began_s = math.nan
+        self.seen = ServingState()
+
+    def look(self, now_s: float, seen: ServingState) -> None:
+        """Take note of what was counted until now."""
+        self.seen = seen
+        if seen.began_s != self._began_s and not math.isnan(seen.began_s):
+            self._told, self._began_s = {}, seen.began_s
+        for service in self._fleet.services:
+            told, total = seen.counts.get(service.name), self._totals[service.name]
+            if told is not None and not math.isnan(seen.began_s):
+                total.add(told, self._told.get(service.name, {}))
+                self._told[service.name] = told
+            if isinstance(service.load, CountedLoad):
+                service.load.count(now_s, total.counts["requests"])
+
+    def state(self) -> dict[str, Any]:
+        """Return what another controller goes on from."""
+        counts = {
+            service.name: {
+                "counts": total.counts, "buckets": total.buckets, "latency_s": total.latency_s, "rps": load.rps,
+                "told": self._told.get(service.name, {}),
+            }
+            for service in self._fleet.services
+            if isinstance(load := service.load, CountedLoad)
+            for total in (self._totals[service.name],)
+        }  # fmt: skip
+        began_s = None if math.isnan(self._began_s) else self._began_s
+        return {"gpus": self._controller.manager.gpus.state(self._fleet.services), "began_s": began_s, "counts": counts}
+
+    def resume(self, state: Mapping[str, Any], there: Mapping[int, tuple[int, float]]) -> None:
+        """Continue from a ``state``, with the shared GPUs that are *there*."""
+        self._controller.manager.gpus.resume(state.get("gpus", {}), self._fleet.services, there)
+        self._began_s = math.nan if state.get("began_s") is None else float(state["began_s"])
+        for service in self._fleet.services:
+            row = state.get("counts", {}).get(service.name)
+            if row is None:
+                continue
+            total = _Total(dict(row["counts"]), list(row["buckets"]), float(row["latency_s"]))
+            self._totals[service.name], self._told[service.name] = total, row["told"]
+            if isinstance(service.load, CountedLoad):
+                service.load.rps = float(row["rps"])
+
+    def snapshot(self) -> tuple[SnapshotService, ...]:
+        """Return all services as of the last look."""
+        return tuple(self._service(i) for i in range(len(self._fleet.services)))
+
+    def on_nodes(self) -> tuple[Ints, Floats]:
+        """Return the shared GPUs of each node, and their declared power beyond idle. Shapes [N]."""
+        manager, cluster = self._controller.manager, self._controller.cluster
+        power_w = np.zeros(len(cluster))
+        for gpu in manager.gpus.gpus.values():
+            kind = cluster.classes[cluster.klass[gpu.node]]
+            idle_w = kind.idle_w / kind.gpus
+            power_w[gpu.node] += sum(w.power_w - idle_w * w.milli / WHOLE_MILLI for w in gpu.weights)
+        return manager.held(), power_w
+
+    def _service(self, i: int) -> SnapshotService:
+        manager, service, seen = self._controller.manager, self._fleet.services[i], self.seen
+        own = list(manager.gpus.of_service(i))
+        gpus = sorted({r.gpu for r in own})
+        total, account = self._totals[service.name], manager.gpus.service_accounts.get(i, Account())
+        phis = [phi for g in gpus if (phi := manager.gpus.gpus[g].phi) is not None]
+        rps = service.load.at(0.0)
+        ready = sum(service.name in names for names in seen.ready.values())
+        wanted = manager.demand_of(i)
+        reserved = sum(r.milli for r in own) / WHOLE_MILLI
+        names = tuple(self._controller.cluster.names[manager.gpus.gpus[g].node] for g in gpus)
+        needs = "" if wanted is None else f"; {wanted.rate_rps:.3g} requests/s it is sized for need {wanted.replicas}"
+        return SnapshotService(
+            name=service.name, tenant=service.tenant, replicas=len(own), ready=ready, gpus=reserved, nodes=names,
+            phi=max(phis, default=None), requests_per_s=rps, requests=total.counts["requests"],
+            late=total.counts["late"], unanswered=total.counts["unanswered"], latency_target_s=service.latency_s,
+            quantile=service.quantile, p50_s=total.quantile_s(0.5), p99_s=total.quantile_s(0.99),
+            energy_j=None if account.energy_uj is None else account.energy_uj / 1e6,
+            cost=None if account.cost_n is None else account.cost_n / 1e9,
+            url=None if seen.front is None else f"http://{seen.front}/v2/models/{service.name}",
+            trouble=seen.trouble.get(service.name),
+            sentence=f"{service.name} has {len(own)} replicas on {reserved:.3g} of a GPU{needs}",
+        )  # fmt: skip

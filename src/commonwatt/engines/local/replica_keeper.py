@@ -1,0 +1,202 @@
+"""The thread that brings model servers in line with what shared devices are to serve, and the front with both.
+
+It loads and unloads models, sets the weights and phi of each server, writes the front's routes, and reads what the
+front has counted and how long each service has had each device. A replica gets no more requests before its model is
+unloaded, and none before it is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from commonwatt.engines.local.shared_devices import SharedDevice, SharedDevices, server_settings
+from commonwatt.engines.state_folder import read_json, write_record
+
+__all__ = ["ReplicaKeeper", "ServingState"]
+
+log = logging.getLogger("commonwatt.engines")
+
+_PERIOD_S = 0.25
+_TIMEOUT_S, _LOAD_S = 5.0, 120.0
+_MOST_BYTES = 1 << 20
+_ROUTES_READ_S = 0.05
+"""How long requests that chose a replica by earlier routes may take to reach it."""
+
+
+@dataclass(frozen=True)
+class ServingState:
+    """What was served, as of the keeper's last look.
+
+    Attributes
+    ----------
+    front
+        Where the front listens; ``None``: it does not.
+    began_s
+        When it began to count; NaN: unknown.
+    counts
+        By service, as the front tells them.
+    ready
+        Services that each device serves now, by GPU.
+    device_s
+        Time of each device that each service has had since its server began, by GPU and service.
+    phi
+        In force on each device, by GPU, as its server tells.
+    trouble
+        Why a model could not be loaded, by service.
+    """
+
+    front: str | None = None
+    began_s: float = float("nan")
+    counts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ready: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    device_s: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    phi: Mapping[int, float] = field(default_factory=dict)
+    trouble: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Server:
+    """A server that answers."""
+
+    gpu: int
+    address: str
+    keys: dict[str, str]
+    operator_key: str
+    loaded: set[str]
+    applied: dict[str, Any] = field(default_factory=dict)
+
+
+class ReplicaKeeper:
+    """Sees to the servers of shared devices in a thread of its own."""
+
+    def __init__(self, shared: SharedDevices) -> None:
+        import httpx
+
+        self._shared = shared
+        self._client = httpx.Client(timeout=_TIMEOUT_S, trust_env=False)
+        self._error: type[Exception] = httpx.HTTPError
+        self._servers: dict[tuple[int, int], _Server] = {}  # by GPU and attempt
+        self._routes: dict[str, Any] | None = None
+        self._trouble: dict[str, str] = {}
+        self.state = ServingState()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="replicas", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; servers go on as they are."""
+        self._stopping.set()
+        self._thread.join(_TIMEOUT_S)
+        self._client.close()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.look()
+            except Exception:  # whatever a server answers: the next look may do better
+                log.exception("the keeper of replicas failed, and goes on")
+            self._stopping.wait(_PERIOD_S)
+
+    def look(self) -> None:
+        """Look at every server once, and do what is to be done."""
+        with self._shared.lock:
+            devices = {(d.gpu, d.attempt): d for d in self._shared.devices.values() if not d.closing}
+            wanted = {key: (dict(d.milli), d.phi) for key, d in devices.items()}
+        self._servers = {key: server for key, server in self._servers.items() if key in devices}
+        self._write_routes(wanted)
+        for key, device in devices.items():
+            if key not in self._servers and (server := self._found(device)) is not None:
+                self._servers[key] = server
+        for key, server in list(self._servers.items()):
+            try:
+                self._bring_in_line(server, *wanted[key])
+            except self._error as error:
+                log.info("a model server does not answer yet", extra={"gpu": server.gpu, "cause": str(error)})
+        self._write_routes(wanted)
+        self._read_counts()
+
+    def _found(self, device: SharedDevice) -> _Server | None:
+        address, seen = device.address(), device.configuration()
+        if address is None or not seen:
+            return None
+        keys = {tenant["name"]: tenant["key"] for tenant in seen["tenants"]}
+        loaded = set()
+        try:
+            for name, key in keys.items():
+                rows = self._ask("POST", address, "/v2/repository/index", key, {"ready": True})
+                loaded |= {name for row in rows if row["name"] == name}
+        except self._error:
+            return None
+        return _Server(device.gpu, address, keys, seen["server"]["operator_key"], loaded)
+
+    def _bring_in_line(self, server: _Server, milli: Mapping[str, int], phi: float | None) -> None:
+        for name in sorted(milli.keys() - server.loaded):
+            if name not in server.keys or self._stopping.is_set():
+                continue
+            path = f"/v2/repository/models/{name}/load"
+            reply = self._client.post(
+                f"http://{server.address}{path}", headers=_bearer(server.keys[name]), timeout=_LOAD_S
+            )
+            if reply.status_code == 200:
+                server.loaded.add(name)
+                self._trouble.pop(name, None)
+            elif self._trouble.get(name) != reply.text:
+                self._trouble[name] = reply.text
+                log.error("a model cannot be loaded", extra={"service": name, "cause": reply.text[:500]})
+        settings = server_settings(self._shared.hosting, {n: p for n, p in milli.items() if n in server.keys}, phi)
+        if settings["tenants"] and settings != server.applied:
+            self._ask("PATCH", server.address, "/v2/commonwatt/settings", server.operator_key, settings)
+            server.applied = settings
+        gone = sorted(server.loaded - milli.keys())
+        if gone:
+            server.loaded -= set(gone)
+            self._stopping.wait(_ROUTES_READ_S)  # the routes without them are written already
+        for name in gone:
+            path = f"/v2/repository/models/{name}/unload"
+            self._client.post(f"http://{server.address}{path}", headers=_bearer(server.keys[name]), timeout=_LOAD_S)
+
+    def _write_routes(self, wanted: Mapping[tuple[int, int], tuple[Mapping[str, int], float | None]]) -> None:
+        services = {}
+        for service in self._shared.hosting.services:
+            replicas = [
+                {"address": s.address, "key": s.keys[service.name], "milli": wanted[key][0][service.name]}
+                for key, s in sorted(self._servers.items())
+                if service.name in s.loaded and service.name in wanted[key][0]
+            ]
+            services[service.name] = {"latency_s": service.latency_s, "replicas": replicas}
+        routes = {"services": services}
+        if routes != self._routes:
+            write_record(self._shared.folder / "routes.json", routes)
+            self._routes = routes
+
+    def _read_counts(self) -> None:
+        front, began_s, counts = None, float("nan"), self.state.counts
+        with suppress(OSError, ValueError, KeyError, self._error):
+            listens = read_json(self._shared.folder / "front.json", _MOST_BYTES)
+            address = f"{listens['host']}:{listens['port']}"
+            told = self._client.get(f"http://{address}/v2/commonwatt/services").json()
+            front, began_s, counts = address, float(told["began_s"]), told["services"]
+        device_s, phi = {}, {}
+        for server in self._servers.values():
+            with suppress(self._error, KeyError, TypeError):
+                told = self._ask("GET", server.address, "/v2/commonwatt/status", server.operator_key, None)
+                device_s[server.gpu] = {name: float(row["time_s"]) for name, row in told["tenants"].items()}
+                phi[server.gpu] = float(told["phi"])
+        ready = {server.gpu: tuple(sorted(server.loaded)) for server in self._servers.values()}
+        self.state = ServingState(front, began_s, counts, ready, device_s, phi, dict(self._trouble))
+
+    def _ask(self, verb: str, address: str, path: str, key: str, body: Mapping[str, Any] | None) -> Any:  # noqa: ANN401
+        content = None if body is None else json.dumps(body)
+        reply = self._client.request(verb, f"http://{address}{path}", headers=_bearer(key), content=content)
+        reply.raise_for_status()
+        return reply.json()
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}

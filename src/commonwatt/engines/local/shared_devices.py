@@ -1,0 +1,469 @@
+"""Devices shared in time by replicas of services: a model server on each, and one front before all of them.
+
+Each server (``commonwatt timeslice serve``) and the front are processes under runners of their own, which outlive the
+controller. What is to run is on disk before it does, so that the next engine finds it, and starts nothing twice::
+
+    STATE/services/shared.json          shared devices: node, slot, run, and what they are to serve
+    STATE/services/routes.json          where the front finds replicas; front.json: where it listens
+    STATE/services/runs/GPU-ATTEMPT/    a server's run, as of a job; server.yaml: its configuration
+    STATE/services/front/0-ATTEMPT/     the front's
+
+A thread of its own (``ReplicaKeeper``) talks to the servers, as loading a model takes a while.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from commonwatt.control.engine import Holder
+from commonwatt.control.fleet.interface import DeviceShares, GpuLost, SharedChange, handle_of
+from commonwatt.engines.local.folder import RunFolder
+from commonwatt.engines.local.run import LocalRun
+from commonwatt.engines.run_spec import RunSpec
+from commonwatt.engines.state_folder import fence_in, read_json, write_record
+from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.timeslice_file import PolicyName
+
+__all__ = ["HostedService", "Hosting", "SharedDevice", "SharedDevices", "server_settings", "stop_services"]
+
+log = logging.getLogger("commonwatt.engines")
+
+_GRACE_S = 8.0
+"""Time for a server to answer what it has accepted."""
+_DRAIN_S = 5.0
+_QUICK_S = 30.0
+"""A server that is lost within so long counts as failed: the next on its node waits longer each time."""
+_LONGEST_BACKOFF_S = 60.0
+_OUTPUT_BYTES = 10_000_000
+_MOST_BYTES = 1 << 20
+_KEPT_RUNS = 20
+_ADDRESS = re.compile(rb'"rest": "([^"]+)"')
+
+
+@dataclass(frozen=True)
+class HostedService:
+    """A service as a server has it: its model, its latency target, and its power by GPU type."""
+
+    name: str
+    model_file: str  # absolute
+    latency_s: float
+    power_w: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Hosting:
+    """What devices are shared for: services, how their time is divided, and where the front listens."""
+
+    services: tuple[HostedService, ...]
+    policy: PolicyName
+    equal: bool  # slices, whatever is reserved
+    phi: float
+    quantum_s: float
+    host: str
+    port: int
+    threads: int = 1
+    segment_s: float | None = 0.002
+
+    def server(self, gpu_type: str, keys: Mapping[str, str], operator_key: str) -> dict[str, Any]:
+        """Return the configuration of a device's server: every service is its tenant, none is loaded yet."""
+        tenants = [
+            {
+                "name": service.name, "key": keys[service.name], "power_w": service.power_w[gpu_type],
+                "models": [{"name": service.name, "path": service.model_file, "load_at_start": False}],
+            }
+            for service in self.services if service.power_w.get(gpu_type)
+        ]  # fmt: skip
+        return {
+            "device": {"kind": "cpu", "threads": self.threads, "segment_s": self.segment_s},
+            "policy": self.policy, "phi": self.phi, "quantum_s": self.quantum_s, "tenants": tenants,
+            "server": {
+                "host": "127.0.0.1", "rest_port": 0, "grpc_port": None, "operator_key": operator_key,
+                "drain_s": _DRAIN_S,
+            },
+        }  # fmt: skip
+
+
+def server_settings(hosting: Hosting, milli: Mapping[str, int], phi: float | None) -> dict[str, Any]:
+    """Return the settings of a server by which its device is divided among services with *milli* thousandths of it."""
+    weights = {name: {"weight": 1.0 if hosting.equal else float(parts)} for name, parts in sorted(milli.items())}
+    changed: dict[str, Any] = {"policy": hosting.policy, "quantum_s": hosting.quantum_s, "tenants": weights}
+    return changed if phi is None else {**changed, "phi": phi}
+
+
+@dataclass
+class SharedDevice:
+    """A device, and what it is to serve.
+
+    Attributes
+    ----------
+    slot
+        Its GPU index; ``None``: none is free yet.
+    attempt
+        Number of its server's run.
+    milli
+        Reserved thousandths of each service by name.
+    not_before_s
+        When its server may start.
+    """
+
+    gpu: int
+    node: int
+    slot: int | None
+    attempt: int
+    since_s: float
+    power_w: float = 0.0
+    milli: dict[str, int] = field(default_factory=dict)
+    phi: float | None = None
+    not_before_s: float = 0.0
+    run: LocalRun | None = None
+    closing: bool = False
+
+    @property
+    def holder(self) -> Holder:
+        """Return it as one that holds a GPU of its node."""
+        return Holder(handle_of(self.gpu), 1, self.power_w, self.since_s)
+
+    def address(self) -> str | None:
+        """Return where its server listens; ``None``: it does not yet."""
+        if self.run is None:
+            return None
+        with suppress(OSError):
+            found = _ADDRESS.search((self.run.folder.path / "output.log").read_bytes()[:_MOST_BYTES])
+            return None if found is None else found[1].decode()
+        return None
+
+    def configuration(self) -> dict[str, Any]:
+        """Return the configuration of its server; empty if it cannot be read."""
+        if self.run is None:
+            return {}
+        with suppress(OSError, ValueError):
+            return dict(read_json(self.run.folder.path / "server.yaml", _MOST_BYTES))
+        return {}
+
+
+class SharedDevices:
+    """All shared devices of a machine, and the front.
+
+    Parameters
+    ----------
+    cluster, state
+        As of the engine.
+    hosting
+        What they are shared for.
+    free_slots
+        Returns the slots of a node that neither jobs nor shared devices have.
+    now_s
+        The time.
+    """
+
+    def __init__(
+        self, cluster: Cluster, state: Path, hosting: Hosting, free_slots: Callable[[int], Sequence[int]],
+        now_s: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._cluster, self.hosting, self._free_slots, self._now_s = cluster, hosting, free_slots, now_s
+        self._state, self.folder = state, state / "services"
+        self._fence = fence_in(state)
+        self.lock = threading.RLock()  # of the devices
+        self.devices: dict[int, SharedDevice] = {}
+        self._changes: list[SharedChange] = []
+        self._failures: dict[int, int] = {}  # in a row, by node
+        self._front: LocalRun | None = None
+        self._front_failures, self._front_again_s = 0, 0.0
+        for folder in (self.folder, self.folder / "runs", self.folder / "front"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    # -- what survives a controller
+
+    def attach(self) -> None:
+        """Take over the devices of an earlier engine; those whose server has ended are reported as lost."""
+        at = {name: n for n, name in enumerate(self._cluster.names)}
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            record = read_json(self.folder / "shared.json", _MOST_BYTES)
+            for row in record["devices"]:
+                node = at.get(row["node"], -1)
+                if node >= 0:
+                    own = {key: row[key] for key in ("gpu", "slot", "attempt", "since_s", "power_w", "milli", "phi")}
+                    self.devices[row["gpu"]] = SharedDevice(node=node, **own)
+        for device in self.devices.values():
+            folder = RunFolder(self.folder / "runs" / f"{device.gpu}-{device.attempt}")
+            if (folder.path / "run.json").exists():
+                device.run = LocalRun(folder, folder.spec())
+        known = {device.run.folder.path for device in self.devices.values() if device.run is not None}
+        for folder, spec in RunFolder.all_in(self.folder / "runs"):
+            if folder.path not in known and folder.end() is None:
+                _stop(LocalRun(folder, spec))  # its node is not in the configuration (any more)
+        fronts = RunFolder.all_in(self.folder / "front")
+        if fronts and fronts[-1][0].end() is None:
+            self._front = LocalRun(*fronts[-1])
+        for device in list(self.devices.values()):
+            if device.run is not None and device.run.ended() is None and not self._fits(device):
+                _stop(device.run)
+                self._lose(device, "its services are not those of the configuration any more")
+        self._remove_old()
+
+    def there(self) -> dict[int, tuple[int, float]]:
+        """Return the node of each shared device, and when it could first be used."""
+        return {gpu: (device.node, device.since_s) for gpu, device in self.devices.items()}
+
+    def spans(self) -> list[tuple[float, float, RunSpec]]:
+        """Return the runs of devices with their starts and ends, as of ``catch_up``: who held GPUs meanwhile."""
+        found = []
+        for device in self.devices.values():
+            if device.run is not None:
+                end, own = device.run.folder.end(), replace(device.run.spec, handle=handle_of(device.gpu))
+                ended_s = float("inf") if end is None else end.timely(own, self._now_s()).at_s
+                found.append((device.since_s, ended_s, replace(own, gpu_w=device.power_w)))
+        return found
+
+    def _fits(self, device: SharedDevice) -> bool:
+        seen, gpu_type = device.configuration(), self._type(device.node)
+        if not seen:
+            return False
+        keys = {tenant["name"]: tenant["key"] for tenant in seen["tenants"]}
+        try:
+            wanted = self.hosting.server(gpu_type, keys, seen["server"]["operator_key"])
+        except KeyError:
+            return False
+        return {**seen, "phi": 0, "policy": ""} == {**json.loads(json.dumps(wanted)), "phi": 0, "policy": ""}
+
+    def _write(self) -> None:
+        """Write down what is to run; raises ``EngineDownError``."""
+        rows = [
+            {
+                "gpu": d.gpu, "node": self._cluster.names[d.node], "slot": d.slot, "attempt": d.attempt,
+                "since_s": d.since_s, "power_w": d.power_w, "milli": d.milli, "phi": d.phi,
+            }
+            for d in self.devices.values()
+        ]  # fmt: skip
+        try:
+            write_record(self.folder / "shared.json", {"devices": rows})
+        except OSError as error:
+            msg = f"shared devices cannot be written down: {error}"
+            raise EngineDownError(msg) from error
+
+    # -- what the controller asks
+
+    def open(self, gpu: int, node: int) -> float:
+        """Share a GPU of *node*: its server starts as soon as a slot is free; returns when that may be."""
+        now_s, failures = self._now_s(), self._failures.get(node, 0)
+        pause_s = min(_LONGEST_BACKOFF_S, 2.0**failures) if failures else 0.0
+        with self.lock:
+            free = self._free_slots(node)
+            slot = free[0] if free else None
+            device = SharedDevice(gpu, node, slot, self._next_attempt(gpu), now_s, not_before_s=now_s + pause_s)
+            self.devices[gpu] = device
+            self._write()
+        self.launch_due()
+        return now_s + pause_s
+
+    def close(self, gpu: int) -> None:
+        """Stop a device's server, which answers what it has accepted, and give its GPU back."""
+        with self.lock:
+            device = self.devices[gpu]
+            device.closing, device.milli = True, {}
+        if device.run is not None:
+            _stop(device.run)
+        with self.lock:
+            del self.devices[gpu]
+            self._write()
+        if device.run is not None:
+            shutil.rmtree(device.run.folder.path, ignore_errors=True)
+
+    def share(self, gpu: int, power_w: float, shares: DeviceShares) -> None:
+        """Set what a device serves and how its time is divided; its keeper sees to it."""
+        names = [service.name for service in self.hosting.services]
+        milli = {names[i]: parts for i, parts in sorted(shares.milli.items())}
+        with self.lock:
+            device = self.devices.get(gpu)
+            if device is None:  # lost meanwhile, as the next poll reports
+                return
+            changed = (device.milli, device.phi) != (milli, shares.phi)
+            device.milli, device.phi = milli, shares.phi
+            changed |= abs(device.power_w - power_w) > 1e-9
+            device.power_w = power_w
+            if changed:
+                self._write()
+
+    def holders(self, n: int) -> list[Holder]:
+        """Return the shared devices of node *n* as holders of its GPUs."""
+        return [device.holder for device in self.devices.values() if device.node == n]
+
+    def slots(self, n: int) -> set[int]:
+        """Return the slots of node *n* that shared devices have."""
+        return {d.slot for d in self.devices.values() if d.node == n and d.slot is not None}
+
+    def waiting(self, n: int) -> int:
+        """Return how many devices of node *n* wait for a slot."""
+        return sum(d.node == n and d.slot is None for d in self.devices.values())
+
+    def runs(self) -> list[LocalRun]:
+        """Return all processes that are to run."""
+        own = [d.run for d in self.devices.values() if d.run is not None and not d.closing]
+        return own if self._front is None else [*own, self._front]
+
+    def poll(self) -> list[SharedDevice]:
+        """Look for servers that have ended, which are reported, and start what is due; returns those lost."""
+        lost = []
+        for device in list(self.devices.values()):
+            if device.run is not None and (end := device.run.glance()) is not None:
+                self._lose(
+                    device, f"its model server ended: {end.cause}", end.timely(device.run.spec, self._now_s()).at_s
+                )
+                lost.append(device)
+        self.launch_due()
+        self._tend_front()
+        return lost
+
+    def has_news(self) -> bool:
+        """Whether there is anything to report."""
+        return bool(self._changes)
+
+    def take_changes(self) -> list[SharedChange]:
+        """Return what changed since it was asked last."""
+        changes, self._changes = self._changes, []
+        with self.lock:
+            for change in changes:
+                if isinstance(change, GpuLost):
+                    self.devices.pop(change.gpu, None)
+            if changes:
+                self._write()
+        return changes
+
+    def forget_runs(self) -> None:
+        """Stop watching all processes; they go on."""
+        for run in self.runs():
+            run.unwatch()
+
+    # -- processes
+
+    def _lose(self, device: SharedDevice, cause: str, at_s: float | None = None) -> None:
+        now_s = self._now_s()
+        log.warning("a shared device lost its model server", extra={"gpu": device.gpu, "cause": cause})
+        quick = now_s - device.since_s < _QUICK_S
+        self._failures[device.node] = self._failures.get(device.node, 0) + 1 if quick else 0
+        with self.lock:
+            device.closing = True
+            if device.run is not None:
+                device.run.close()
+                device.run = None
+        self._changes.append(GpuLost(device.gpu, now_s if at_s is None else at_s, cause))
+
+    def launch_due(self) -> None:
+        """Start the servers of devices that have a slot, and are due."""
+        now_s = self._now_s()
+        for device in list(self.devices.values()):
+            if device.run is not None or device.closing or device.not_before_s > now_s:
+                continue
+            with self.lock:
+                if device.slot is None:
+                    free = self._free_slots(device.node)
+                    if not free:
+                        continue
+                    device.slot = free[0]
+                    self._write()
+                self._launch(device)
+
+    def _launch(self, device: SharedDevice) -> None:
+        assert device.slot is not None
+        keys = {service.name: secrets.token_urlsafe(24) for service in self.hosting.services}
+        document = self.hosting.server(self._type(device.node), keys, secrets.token_urlsafe(24))
+        path = self.folder / "runs" / f"{device.gpu}-{device.attempt}"
+        code = "from commonwatt.cli import main; main()"
+        command = (sys.executable, "-c", code, "timeslice", "serve", str(path / "server.yaml"), "--json")
+        spec = self._spec(device.gpu, device.attempt, f"services-{device.gpu}", command, path)
+        spec = replace(
+            spec, nodes=(device.node,), gpus_per_node=1, slots=((device.slot,),),
+            node_names=(self._cluster.names[device.node],),
+        )  # fmt: skip
+        folder = RunFolder.create(self.folder / "runs", spec)
+        try:
+            write_record(path / "server.yaml", document)
+        except OSError as error:
+            msg = f"start a model server: its configuration cannot be written: {error}"
+            raise EngineDownError(msg) from error
+        device.run = LocalRun(folder, spec)
+        device.run.launch()
+
+    def _spec(self, handle: int, attempt: int, name: str, command: tuple[str, ...], path: Path) -> RunSpec:
+        return RunSpec(
+            handle=handle, attempt=attempt, name=name, nodes=(), gpus_per_node=0, slots=(), started_s=self._now_s(),
+            base_epochs=0.0, command=command, folder=str(self.folder),
+            environment={"COMMONWATT_PROGRESS": str(path / "progress"), "PYTHONUNBUFFERED": "1"}, grace_s=_GRACE_S,
+            output_bytes=_OUTPUT_BYTES, fence=self._fence[0] if self._fence else "",
+            fence_file=str(self._fence[1]) if self._fence else None,
+        )  # fmt: skip
+
+    def _tend_front(self) -> None:
+        """Start the front unless it runs; one that does not stay waits longer each time."""
+        now_s = self._now_s()
+        if self._front is not None and self._front.glance() is not None:
+            log.warning("the front of services ended", extra={"folder": str(self._front.folder.path)})
+            quick = now_s - self._front.spec.started_s < _QUICK_S
+            self._front_failures = self._front_failures + 1 if quick else 0
+            self._front_again_s = now_s + min(_LONGEST_BACKOFF_S, 2.0**self._front_failures)
+            self._front.close()
+            self._front = None
+        if self._front is None and now_s >= self._front_again_s and (self.folder / "routes.json").exists():
+            with suppress(OSError):
+                (self.folder / "front.json").unlink()
+            attempt = 1 + max((spec.attempt for _, spec in RunFolder.all_in(self.folder / "front")), default=0)
+            path = self.folder / "front" / f"0-{attempt}"
+            module = "commonwatt.serving.replica_front"
+            command = (sys.executable, "-m", module, str(self.folder), self.hosting.host, str(self.hosting.port))
+            spec = self._spec(0, attempt, "front", command, path)
+            self._front = LocalRun(RunFolder.create(self.folder / "front", spec), spec)
+            self._front.launch()
+
+    def _type(self, n: int) -> str:
+        return self._cluster.classes[self._cluster.klass[n]].gpu_type
+
+    def _next_attempt(self, gpu: int) -> int:
+        names = (path.name.partition("-") for path in (self.folder / "runs").glob(f"{gpu}-*"))
+        return 1 + max((int(attempt) for _, _, attempt in names if attempt.isdigit()), default=0)
+
+    def _remove_old(self) -> None:
+        """Delete the records of servers and fronts that ended long ago."""
+        for which in ("runs", "front"):
+            over = [folder.path for folder, _ in RunFolder.all_in(self.folder / which) if folder.end() is not None]
+            for path in sorted(over, key=lambda path: path.stat().st_mtime)[:-_KEPT_RUNS]:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def stop_services(state: Path) -> int:
+    """Stop all model servers and the front that have records in the engine's folder *state*; returns how many ran."""
+    running = [
+        LocalRun(folder, spec)
+        for which in ("front", "runs")
+        for folder, spec in RunFolder.all_in(state / "services" / which)
+        if folder.end() is None
+    ]
+    for run in running:
+        run.terminate(signal.SIGTERM)
+    for run in running:
+        _stop(run)
+    with suppress(OSError):
+        (state / "services" / "shared.json").unlink()
+    return len(running)
+
+
+def _stop(run: LocalRun) -> None:
+    """Stop a process and wait for its end; one that cannot be killed is left."""
+    run.terminate(signal.SIGTERM)
+    try:
+        run.await_end()
+    except EngineError as error:
+        log.warning("a model server cannot be stopped", extra={"cause": str(error)})
+    run.close()

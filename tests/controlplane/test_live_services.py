@@ -1,0 +1,281 @@
+"""Services of the live control plane: really served, counted, found again, replaced, and charged to the last unit."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import os
+import signal
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("tritonclient")
+
+from commonwatt.controlplane.services import CountedLoad, LiveServices, hosting_of, live_fleet, sharing_of
+from commonwatt.controlplane.wiring import read_config
+from commonwatt.devices.tiny_models import write_tiny_models
+from commonwatt.engines.local.shared_devices import server_settings, stop_services
+from commonwatt.model.errors import InputError
+from commonwatt.model.histogram import FINE_BOUNDS_S
+from commonwatt.model.nodes import Cluster
+from commonwatt.store.records import JobStatus
+from tests.controlplane.chaos import config_in, controller, kill, store_of, witness
+from tests.engines.waiting import until
+
+VISION = {
+    "name": "vision", "tenant": "a", "model_file": "models/resnet.onnx", "latency_s": 5.0, "start_s": 0.2,
+    "load": {"source": "series", "rps": [1.0]}, "profiles": {"V100": {"request_s": 0.01, "power_w": 150}},
+}  # fmt: skip
+TEXT = {**VISION, "name": "text", "tenant": "b", "model_file": "models/transformer.onnx"}
+NODES = [{"name": "n", "count": 1, "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 200, "share": ["time"]}]
+LIVE = {"local": {"grace_s": 2}, "default_time_limit_s": 5, "services": {"port": 0, "step_s": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny_models(folder / "models")
+    return folder / "models"
+
+
+def fleet_in(folder: Path, models: Path, **changes) -> Path:
+    if not (folder / "models").exists():
+        (folder / "models").symlink_to(models)
+    return config_in(folder, **{"nodes": NODES, "live": LIVE, "services": [VISION, TEXT], **changes})
+
+
+def pixels(seed: int) -> list[float]:
+    return np.random.default_rng(seed).random(3 * 32 * 32, dtype=np.float32).tolist()
+
+
+def infer(folder: Path, seed: int, service: str = "vision") -> tuple[int, list[float]]:
+    where = json.loads((folder / "state" / "services" / "front.json").read_text())
+    given = {"name": "image", "datatype": "FP32", "shape": [1, 3, 32, 32], "data": pixels(seed)}
+    with closing(http.client.HTTPConnection(where["host"], where["port"], timeout=60)) as connection:
+        connection.request("POST", f"/v2/models/{service}/infer", json.dumps({"inputs": [given]}))
+        reply = connection.getresponse()
+        body = json.loads(reply.read())
+        return reply.status, body["outputs"][0]["data"] if reply.status == 200 else []
+
+
+def ready(folder: Path) -> bool:
+    """Whether both services have a replica: asked for without a request that counts."""
+    try:
+        where = json.loads((folder / "state" / "services" / "front.json").read_text())
+        with closing(http.client.HTTPConnection(where["host"], where["port"], timeout=60)) as connection:
+            connection.request("GET", "/v2/health/ready")
+            return connection.getresponse().status == 200
+    except (OSError, ValueError, http.client.HTTPException):
+        return False
+
+
+def server_pids(folder: Path) -> set[int]:
+    """Processes of model servers that are alive."""
+    found = set()
+    for path in (folder / "state" / "services" / "runs").glob("*/runner.json"):
+        pid = json.loads(path.read_text())["job"]
+        if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
+            found.add(pid)
+    return found
+
+
+def conserved(store) -> None:
+    rows = store.ledger()
+    for unit in ("energy_uj", "cost_n", "gpu_us"):
+        meter = sum(row[unit] for row in rows if row["row"] == "meter")
+        assert sum(row[unit] for row in rows if row["row"] != "meter") == meter > 0
+        own = sum(row[unit] for row in rows if row["row"] == "services")
+        accounts = store.setting("fleet", {})["gpus"]["accounts"].values()
+        assert sum(account[unit] for account in accounts) == own > 0
+
+
+@pytest.mark.long
+def test_services_outlive_the_controller_and_lost_replicas_are_replaced(tmp_path, models):
+    import onnxruntime
+
+    path = fleet_in(tmp_path, models)
+    store = store_of(path, tenants="ab")
+    right = onnxruntime.InferenceSession(str(models / "resnet.onnx"))
+    sent = 0
+
+    def ask(number: int) -> None:
+        nonlocal sent
+        for _ in range(number):
+            sent += 1
+            status, outputs = infer(tmp_path, sent)
+            image = np.array(pixels(sent), dtype=np.float32).reshape(1, 3, 32, 32)
+            assert status == 200
+            np.testing.assert_allclose(outputs, right.run(None, {"image": image})[0].ravel(), rtol=1e-3, atol=1e-4)
+
+    def counted() -> int:
+        counts = (store.setting("fleet", {}) or {}).get("counts", {})
+        return counts.get("vision", {}).get("counts", {}).get("requests", -1)
+
+    child = controller(path)
+    try:
+        until(lambda: ready(tmp_path))
+        job = store.submit("a", witness("beside", tmp_path, 0.2), time.time())[0].id
+        ask(10)
+        until(lambda: store.job(job).status is JobStatus.COMPLETED)
+        until(lambda: counted() == sent)
+        first = server_pids(tmp_path)
+        assert len(first) == 1, "both services share one device"
+
+        kill(child)
+        ask(5)  # nobody controls it, and it serves
+        child = controller(path)
+        until(lambda: counted() == sent)
+        assert server_pids(tmp_path) == first, "found again, and nothing is started twice"
+
+        os.kill(min(first), signal.SIGKILL)
+        until(lambda: server_pids(tmp_path) - first)
+        until(lambda: ready(tmp_path))
+        assert len(server_pids(tmp_path)) == 1
+        ask(3)
+        until(lambda: counted() == sent)
+        until(lambda: any(event.kind == "gpu-lost" for event in store.events(limit=1000)))
+    finally:
+        kill(child)
+        stop_services(tmp_path / "state")
+    assert not server_pids(tmp_path)
+    conserved(store)
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"engine": "simulated"}, "services"),
+        ({"engine": "slurm"}, "services"),
+        ({"live": {**LIVE, "mode": "dry-run"}}, "live.mode"),
+        ({"nodes": [{**NODES[0], "gpu_type": "A100-80GB", "share": ["mig"]}]}, "nodes.share"),
+        ({"live": {**LIVE, "services": {"host": "0.0.0.0"}}}, "live.services.host"),
+        ({"services": [{**VISION, "model_file": None}]}, "services.vision.model_file"),
+        ({"services": [{**VISION, "model_file": "models/resnet.txt"}]}, "services.vision.model_file"),
+        ({"services": [{**VISION, "model_file": "models/nothing.onnx"}]}, "services.vision.model_file"),
+        ({"services": [{**VISION, "name": "a b"}]}, "services.name"),
+        ({"services": [{**VISION, "profiles": {"P100": {"request_s": 0.01}}}]}, "services.vision.profiles"),
+        ({"services": [], "fractional": {"source": "law", "jobs_per_day": 5}}, "fractional"),
+    ],
+)
+def test_what_is_not_served_is_refused_with_its_field(tmp_path, models, changes, field):
+    with pytest.raises(InputError) as refused:
+        read_config(fleet_in(tmp_path, models, **changes))
+    assert refused.value.field == field
+    assert refused.value.file is not None
+
+
+# -- requests are counted
+
+
+def test_the_rate_is_that_of_the_last_whole_step():
+    load = CountedLoad(step_s=10.0)
+    load.count(1003.0, 50)
+    assert (load.seen(1003.0), load.next_s(1003.0), load.end_s) == (0.0, 1010.0, math.inf)
+    load.count(1009.0, 80)  # within the step
+    assert load.seen(1009.0) == 0.0
+    load.count(1010.0, 120)
+    assert load.seen(1010.0) == pytest.approx(70 / 7)
+    load.count(1020.0, 120)
+    assert load.seen(1020.0) == 0.0
+
+
+def counts(requests, *, late=0, at_s=None):
+    buckets = [0] * (len(FINE_BOUNDS_S) + 1)
+    if at_s is not None:
+        buckets[next(k for k, upper in enumerate(FINE_BOUNDS_S) if at_s <= upper)] = requests
+    return {
+        "requests": requests, "served": requests, "late": late, "unanswered": 0, "latency_s": 0.1, "buckets": buckets,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def services(tmp_path, models):
+    from commonwatt.control.fleet.shared_gpus import SharedGpus
+
+    config = read_config(fleet_in(tmp_path, models))
+    cluster = Cluster.of(config.nodes)
+
+    class Manager:
+        fleet = live_fleet(config, cluster, tmp_path)
+        gpus = SharedGpus(cluster)
+
+        def demand_of(self, service):
+            return None
+
+    class Controller:
+        manager = Manager()
+
+    Controller.cluster = cluster
+    return LiveServices(Controller())
+
+
+def seen(began_s, **by_service):
+    from commonwatt.engines.local.replica_keeper import ServingState
+
+    return ServingState("127.0.0.1:1", began_s, by_service)
+
+
+def test_requests_of_a_front_that_starts_again_are_added_to_those_before(services):
+    services.look(10.0, seen(1.0, vision=counts(5, late=2, at_s=0.1)))
+    services.look(11.0, seen(1.0, vision=counts(7, late=2, at_s=0.1)))
+    services.look(12.0, seen(2.0, vision=counts(3, late=1, at_s=0.1)))
+    services.look(13.0, seen(math.nan))  # it does not answer
+    vision = services.snapshot()[0]
+    assert (vision.requests, vision.late, vision.late_share) == (10, 3, 0.3)
+    assert 0.1 <= vision.p50_s <= 0.11
+    assert services.snapshot()[1].p50_s is None
+
+
+def test_counts_and_shared_gpus_go_on_in_the_next_controller(services, tmp_path, models):
+    gpus = services._controller.manager.gpus
+    gpu = gpus.open(0, "V100", 5.0, cut=False)
+    replica = gpus.enter(gpu.gpu, 300, 6.0, service=0)
+    gpus.enter(gpu.gpu, 200, 6.0, service=1)
+    gpus.weigh(gpu, {replica.key: 70.0})
+    services.look(10.0, seen(1.0, vision=counts(5), text=counts(2)))
+    state = json.loads(json.dumps(services.state()))
+    before = services.snapshot()
+
+    gpus.gpus.clear()
+    gpus.residents.clear()
+    services._totals["vision"].counts["requests"] = 0
+    services.resume(state, {gpu.gpu: (0, 5.0), 7: (0, 9.0)})  # the second was opened just before the end
+    assert services.snapshot() == before
+    assert gpus.next_gpu == 8
+    assert not gpus.gpus[7].residents
+    assert gpus.gpus[0].weights[0].power_w == pytest.approx(70.0 + 50.0 * 0.3)
+    services.look(20.0, seen(1.0, vision=counts(6), text=counts(2)))  # the same front: one more request, not six
+    assert services.snapshot()[0].requests == 6
+    gpus.gpus.clear()
+    gpus.residents.clear()
+    services.resume(state, {})  # the GPUs are gone, and with them the replicas
+    assert [s.replicas for s in services.snapshot()] == [0, 0]
+
+
+# -- slices
+
+
+def test_servers_get_the_weights_and_phi_of_the_decision(tmp_path, models):
+    config = read_config(fleet_in(tmp_path, models, sharing={"slices": "etf", "phi": 0.6, "quantum_s": 0.05}))
+    hosting = hosting_of(config, Cluster.of(config.nodes), tmp_path)
+    assert server_settings(hosting, {"vision": 250, "text": 100}, 0.8) == {
+        "policy": "etf", "quantum_s": 0.05, "phi": 0.8,
+        "tenants": {"text": {"weight": 100.0}, "vision": {"weight": 250.0}},
+    }  # fmt: skip
+    equal = read_config(fleet_in(tmp_path, models, sharing={"slices": "equal"}))
+    hosting = hosting_of(equal, Cluster.of(equal.nodes), tmp_path)
+    settings = server_settings(hosting, {"vision": 250, "text": 100}, None)
+    assert settings["policy"] == "tf"
+    assert {row["weight"] for row in settings["tenants"].values()} == {1.0}
+    assert sharing_of(equal).slices == "equal"
