@@ -6,8 +6,11 @@ import http.client
 import json
 import math
 import os
+import re
 import signal
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -87,6 +90,20 @@ def server_pids(folder: Path) -> set[int]:
     return found
 
 
+def in_force(folder: Path, service: str) -> set[float]:
+    """Weights of a service on the servers that are there, as these tell."""
+    found = set()
+    for path in (folder / "state" / "services" / "runs").glob("*/server.yaml"):
+        key = json.loads(path.read_text())["server"]["operator_key"]
+        address = re.search(r'"rest": "([^"]+)"', (path.parent / "output.log").read_text())
+        if address is None:
+            continue
+        with closing(http.client.HTTPConnection(address[1], timeout=60)) as connection:
+            connection.request("GET", "/v2/commonwatt/settings", headers={"authorization": f"Bearer {key}"})
+            found.add(json.loads(connection.getresponse().read())["tenants"][service]["weight"])
+    return found
+
+
 def conserved(store) -> None:
     rows = store.ledger()
     for unit in ("energy_uj", "cost_n", "gpu_us"):
@@ -146,6 +163,54 @@ def test_services_outlive_the_controller_and_lost_replicas_are_replaced(tmp_path
         kill(child)
         stop_services(tmp_path / "state")
     assert not server_pids(tmp_path)
+    conserved(store)
+
+
+@pytest.mark.long
+def test_replicas_follow_the_requests_and_take_a_gpu_from_a_job(tmp_path, models):
+    """Declared slower than it is, so that few requests need two GPUs; the job goes on from its last epoch."""
+    slow = {**VISION, "profiles": {"V100": {"request_s": 0.25, "power_w": 150}}, "replicas": {"max": 2}}
+    path = fleet_in(tmp_path, models, services=[slow, {**TEXT, "latency_s": 3.0}])
+    store = store_of(path, tenants="ab")
+    stop = threading.Event()
+
+    def ask() -> None:
+        with ThreadPoolExecutor(16) as each:
+            answers = []
+            while not stop.wait(0.2):
+                answers.append(each.submit(infer, tmp_path, len(answers)))
+            assert {answer.result()[0] for answer in answers} == {200}
+
+    def replicas() -> int:
+        rows = (store.setting("fleet", {}) or {}).get("gpus", {}).get("replicas", [])
+        return sum(row["service"] == "vision" for row in rows)
+
+    def reserved(service: str) -> set[float]:
+        rows = store.setting("fleet", {})["gpus"]["replicas"]
+        return {float(row["milli"]) for row in rows if row["service"] == service}
+
+    child = controller(path)
+    clients = ThreadPoolExecutor(1)
+    try:
+        until(lambda: ready(tmp_path))
+        job = store.submit("a", witness("long", tmp_path, 4.0, epochs=40), time.time())[0].id
+        until(lambda: store.job(job).status is JobStatus.RUNNING)
+        asking = clients.submit(ask)
+        until(lambda: replicas() == 2 or asking.done())
+        until(lambda: len(server_pids(tmp_path)) == 2 or asking.done())
+        until(lambda: any(event.reason == "room-for-a-service" for event in store.events(limit=1000)))
+        until(lambda: in_force(tmp_path, "vision") == reserved("vision") or asking.done())
+        stop.set()
+        asking.result()
+        until(lambda: replicas() == 1)
+        until(lambda: len(server_pids(tmp_path)) == 1)
+        until(lambda: store.job(job).status is JobStatus.COMPLETED)
+        assert store.job(job).attempts >= 2
+    finally:
+        stop.set()
+        clients.shutdown()
+        kill(child)
+        stop_services(tmp_path / "state")
     conserved(store)
 
 

@@ -48,8 +48,8 @@ def serve(
     """Run the control plane of CONFIG: accept jobs, place, preempt and migrate them; serve the API and the dashboard.
 
     CONFIG is a scenario file whose `engine` is local, slurm, kubernetes or simulated. SIGTERM or Ctrl-C stops the
-    control plane; jobs and services keep running, and the next `serve` finds them again. --json prints one document as soon as it
-    answers.
+    control plane; jobs and services keep running, and the next `serve` finds them again. --json prints one document as
+    soon as it answers.
 
     \b
     Example:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,20 @@ import numpy as np
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.fleet.controller import FleetController, eager
+from commonwatt.control.fleet.interface import ReplicaDemand
 from commonwatt.control.ledger import Account
 from commonwatt.control.policy import Policy
 from commonwatt.data.fleet import make_fleet
 from commonwatt.engines.local.replica_keeper import ServingState
 from commonwatt.engines.local.shared_devices import HostedService, Hosting
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.errors import InputError
-from commonwatt.model.fleet import WHOLE_MILLI, Fleet, SharingSpec
+from commonwatt.model.errors import InputError, MissingExtraError
+from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ServiceModel, SharingSpec
 from commonwatt.model.histogram import FINE_BOUNDS_S
 from commonwatt.model.names import is_loopback
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
+from commonwatt.model.units import plural
 
 __all__ = [
     "CountedLoad",
@@ -42,6 +45,8 @@ __all__ = [
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NEEDED = ("onnxruntime", "starlette", "tritonclient", "uvicorn")
+"""Packages of the model servers."""
 _COUNTS = ("requests", "served", "late", "unanswered")
 
 
@@ -54,7 +59,10 @@ def sharing_of(config: Scenario) -> SharingSpec:
 
 
 def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
-    """Raise ``InputError`` on services that cannot be served live, or parts of a fleet that are not enforced."""
+    """Raise ``InputError`` on services that cannot be served live, or parts of a fleet that are not enforced.
+
+    Raises ``MissingExtraError`` without what model servers need.
+    """
     if config.fractional is not None:
         expected = "none: `serve` enforces no part of a GPU for processes of jobs; `simulate` takes them"
         raise InputError(expected, field="fractional", value="some")
@@ -66,6 +74,9 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
             "without an end; engine local serves them"
         )
         raise InputError(expected, field="services", value="some")
+    for module in _NEEDED:
+        if find_spec(module) is None:
+            raise MissingExtraError(module, "serve")
     if config.live.mode == "dry-run":
         raise InputError("live: what services get is measured by serving them", field="live.mode", value="dry-run")
     for kind in cluster.classes:
@@ -232,6 +243,15 @@ class SnapshotService:
         return self.late / self.requests if self.requests else None
 
 
+def _sentence(service: ServiceModel, demand: ReplicaDemand | None, replicas: int, gpus: float, headroom: float) -> str:
+    has = f"{service.name} has {plural(replicas, 'replica')} on {gpus:.3g} GPUs"
+    if demand is None:
+        return f"{has}, and was not sized yet"
+    last = f"{service.load.at(0.0):.3g} requests/s of the last step, times {headroom:g},"
+    within = f"to answer {service.quantile:.3g} of them within {service.latency_s:g} s"
+    return f"{has}: {last} need {plural(demand.replicas, 'replica')} {within}"
+
+
 class LiveServices:
     """What is counted of the services of one controller, kept from one controller to the next."""
 
@@ -307,7 +327,6 @@ class LiveServices:
         wanted = manager.demand_of(i)
         reserved = sum(r.milli for r in own) / WHOLE_MILLI
         names = tuple(self._controller.cluster.names[manager.gpus.gpus[g].node] for g in gpus)
-        needs = "" if wanted is None else f"; {wanted.rate_rps:.3g} requests/s it is sized for need {wanted.replicas}"
         return SnapshotService(
             name=service.name, tenant=service.tenant, replicas=len(own), ready=ready, gpus=reserved, nodes=names,
             phi=max(phis, default=None), requests_per_s=rps, requests=total.counts["requests"],
@@ -317,5 +336,5 @@ class LiveServices:
             cost=None if account.cost_n is None else account.cost_n / 1e9,
             url=None if seen.front is None else f"http://{seen.front}/v2/models/{service.name}",
             trouble=seen.trouble.get(service.name),
-            sentence=f"{service.name} has {len(own)} replicas on {reserved:.3g} of a GPU{needs}",
+            sentence=_sentence(service, wanted, len(own), reserved, manager.fleet.sharing.headroom),
         )  # fmt: skip

@@ -11,7 +11,7 @@ import { drawPower } from "./power.js";
 import { drawQueue, endedAnother, setUpQueue } from "./queue.js";
 import { now_s, state, takeBoard, takeEvent, takeSamples } from "./state.js";
 import { openSubmit } from "./submit.js";
-import { drawCost, drawTenants, drawTiles } from "./tenants.js";
+import { drawCost, drawServices, drawTenants, drawTiles } from "./tenants.js";
 
 const ACCOUNTS_MS = 10000; // interval of requests for tenants and ledger
 const WHY = "commonwatt-why";
@@ -68,10 +68,12 @@ function take({ name, data }) {
 
 async function readAccounts() {
   try {
-    const [tenants, ledger] = await Promise.all([ask("/tenants"), ask("/ledger")]);
+    const [tenants, ledger, services] = await Promise.all([ask("/tenants"), ask("/ledger"), ask("/services")]);
+    state.services = services.services;
     state.tenants = tenants.tenants;
     state.ledger = ledger.ledger;
     drawTenants();
+    drawServices();
     draw();
   } catch (error) {
     if (error instanceof Refused && error.status !== 503) failed(error); // the banner reports a missing server

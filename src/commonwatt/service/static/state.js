@@ -12,6 +12,7 @@ export const state = {
   samples: [],
   tenants: [],
   ledger: [],
+  services: [],
   lastEvent: 0,
   sent_s: 0, // the server's clock when its last message was sent
   heard_ms: 0, // ours then

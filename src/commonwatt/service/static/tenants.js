@@ -29,9 +29,19 @@ export function drawTenants() {
     }));
 }
 
+export function drawServices() {
+  const ms = (seconds) => (seconds === null ? DASH : `${number(1000 * seconds, 1)} ms`);
+  byId("services").hidden = !state.services.length;
+  table(byId("service-table"),
+    ["Service", "Tenant", "Ready", "GPUs", "Requests/s", "Requests", "Late", "p50", "p99", "Target", "Energy", "Why"],
+    state.services.map((service) => [service.name, service.tenant, `${service.ready} of ${service.replicas}`, number(service.gpus, 2),
+      number(service.requests_per_s, 1), number(service.requests), service.late_share === null ? DASH : percent(service.late_share), ms(service.p50_s),
+      ms(service.p99_s), ms(service.latency_target_s), energy(service.energy_j), service.trouble ?? service.sentence]));
+}
+
 const NAMES = {
   job: "ended jobs", segment: "running jobs", idle: "idle nodes", starting: "starting jobs", waking: "waking nodes",
-  asleep: "nodes asleep", meter: "all nodes",
+  asleep: "nodes asleep", services: "services", meter: "all nodes",
 };
 const times = (value, factor) => (value === null ? null : value * factor);
 
