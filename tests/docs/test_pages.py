@@ -8,17 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from commonwatt.engines.local.shared_devices import stop_services
 from tests.docs.pages import ROOT, Step, missing, run, steps_of
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 GUIDES = [ROOT / "docs" / "how-to" / f"{name}.md" for name in ("completion", "fleet", "hardware", "init", "profiling")]
-NEEDS = {"operator": ("sqlalchemy", "fastapi"), "serving-engineer": ("onnx", "onnxruntime", "starlette")}
+NEEDS = {
+    "live-fleet": ("sqlalchemy", "fastapi", "onnx", "onnxruntime", "starlette", "tritonclient"),
+    "operator": ("sqlalchemy", "fastapi"),
+    "serving-engineer": ("onnx", "onnxruntime", "starlette"),
+}
 
 
 def check(page: Path, folder: Path) -> None:
     """Run *page* and compare what it prints with what it says."""
     steps = steps_of(page)
-    outcome = run(steps, folder)
+    try:
+        outcome = run(steps, folder)
+    finally:
+        stop_services(folder / "fleet-state")  # where a page did not come to its end
     last = max(outcome.printed, default=0)
     assert outcome.code == 0, f"{page.name}, line {last}: exit code {outcome.code}\n{outcome.printed.get(last)}"
     for step in steps:

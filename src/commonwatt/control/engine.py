@@ -61,6 +61,8 @@ class Capabilities:
         It has a scheduler of its own, which can be kept off nodes (``drain``).
     prune
         Its records of past runs can be deleted (``prunable``, ``prune``).
+    measures_shared
+        It measures who uses a shared GPU (``busy`` of ``SharingEngine``).
     """
 
     preempt: bool
@@ -71,6 +73,7 @@ class Capabilities:
     stop_s: float = 0.0
     drain: bool = False
     prune: bool = False
+    measures_shared: bool = False
 
 
 @dataclass(frozen=True)

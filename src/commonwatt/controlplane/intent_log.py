@@ -209,6 +209,10 @@ class WriteAheadEngine:
         """What changed on shared GPUs since the last poll."""
         return self._sharing.poll_shared()
 
+    def busy(self, gpu: int) -> Mapping[int, float] | None:
+        """Return the part of a shared GPU's time that each service has had of late."""
+        return self._sharing.busy(gpu)
+
     def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
         """Return the node of each shared GPU, and since when it is shared."""
         return self._sharing.shared_gpus()

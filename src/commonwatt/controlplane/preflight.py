@@ -160,23 +160,32 @@ def _people(store: ApiStore, config: Scenario) -> Iterator[CheckLine]:
 
 
 def _server(config: Scenario, *, running: bool) -> Iterator[CheckLine]:
-    server, what = config.live.server, "port"
-    where = f"{server.host}:{server.port}"
+    yield from _port(config.live.server.host, config.live.server.port, "port", "live.server.port", running=running)
+    if config.services:
+        front = config.live.services
+        yield from _port(front.host, front.port, "port of services", "live.services.port", running=running)
+
+
+def _port(host: str, port: int, what: str, field: str, *, running: bool) -> Iterator[CheckLine]:
+    where = f"{host}:{port}"
     try:
-        family, kind, _, _, address_ = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)[0]
+        family, kind, _, _, address_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address_)
     except OSError as error:
         if running:
             yield fine(what, f"{where} is taken, probably by the running controller")
+        elif field == "live.services.port":
+            advice = "nothing to do if it is the front of these services, which go on without `serve`"
+            yield warning(what, f"{where}: {error.strerror or error}", advice)
         else:
-            yield failed(what, f"{where}: {error.strerror or error}", "choose another live.server.port, or free it")
+            yield failed(what, f"{where}: {error.strerror or error}", f"choose another {field}, or free it")
         return
     yield fine(what, f"{where} is free")
     if not ipaddress.ip_address(str(address_[0]).partition("%")[0]).is_loopback:
         advice = "listen on 127.0.0.1 behind a reverse proxy with TLS: tokens would cross the network unencrypted"
-        yield warning("network", f"{server.host} can be reached from other machines", advice)
+        yield warning("network", f"{host} can be reached from other machines", advice)
 
 
 def _clock() -> Iterator[CheckLine]:

@@ -275,6 +275,11 @@ class LiveServices:
             if isinstance(service.load, CountedLoad):
                 service.load.count(now_s, total.counts["requests"])
 
+    def differs(self, seen: ServingState) -> bool:
+        """Whether something else is served now, or elsewhere, than at the last look."""
+        was = self.seen
+        return (was.front, was.ready, was.trouble) != (seen.front, seen.ready, seen.trouble)
+
     def state(self) -> dict[str, Any]:
         """Return what another controller goes on from."""
         counts = {

@@ -212,9 +212,15 @@ class SnapshotBuilder:
         reconciler = self._reconciler
         registry, view = reconciler.controller.registry, reconciler.engine.nodes()
         rows = registry.job("row")[np.fromiter(registry.nodes, dtype=np.int64)]
-        figures = (rows, registry.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s, _up(view))
-        shared = self._shared()
-        figures = (*figures, *shared)
+        figures = (
+            rows,
+            registry.row("gpu_w")[rows],
+            view.power_state,
+            view.usable_gpus,
+            view.wait_s,
+            _up(view),
+            *self._shared(),
+        )
         seen = (dict(registry.nodes), list(reconciler.drained), tuple(column.tobytes() for column in figures))
         if seen != self._cached[0]:
             self._cached = (seen, self._make_nodes(view))

@@ -92,11 +92,13 @@ class FleetController(Controller):
     def charge(self) -> None:
         """Account for all readings the meters have given, of shared GPUs to those on them."""
         super().charge()
+        self.manager.weigh_measured()
         self.manager.gpus.divide(self.ledger)
 
     def close(self) -> None:
         """Account for everything up to now."""
         super().close()
+        self.manager.weigh_measured()
         self.manager.gpus.divide(self.ledger)
         self.manager.finish(self._now_s)
 

@@ -151,6 +151,10 @@ class SharingEngine(Engine, Protocol):
         """Take a fractional job off its GPU; returns the GPU-seconds of work that are kept."""
         ...
 
+    def busy(self, gpu: int) -> Mapping[int, float] | None:
+        """Return the part of a shared GPU's time that each service has had of late; ``None``: it is not measured."""
+        ...
+
     def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
         """Return the node of each shared GPU, and when it could first be used: after an earlier controller, too."""
         ...

@@ -508,6 +508,20 @@ class FleetManager:
             self.gpus.weigh(self.gpus.gpus[number], work.power_of)
         self._dirty.clear()
 
+    def weigh_measured(self) -> None:
+        """Divide what shared GPUs were charged by the time each service has had, where the engine measures it."""
+        for gpu in self.gpus.gpus.values() if self._engine.capabilities.measures_shared else ():
+            busy = self._engine.busy(gpu.gpu)
+            if busy is None or gpu.cut:
+                continue
+            milli = self._shares(gpu).milli
+            power_of = {
+                r.key: busy.get(r.service, 0.0) * r.milli / max(1, milli[r.service])
+                * self.fleet.services[r.service].types[gpu.gpu_type].power_w
+                for r in self.gpus.on(gpu) if r.service >= 0
+            }  # fmt: skip
+            self.gpus.weigh(gpu, power_of)
+
     def _shares(self, gpu: SharedGpu) -> DeviceShares:
         milli: dict[int, int] = {}
         for resident in self.gpus.on(gpu):

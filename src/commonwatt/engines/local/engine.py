@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,14 +74,16 @@ class LocalEngine(RecordedEngine[LocalRun]):
     ) -> None:  # fmt: skip
         energy = node_energy_j is not None or declared_power
         self.capabilities = Capabilities(
-            preempt=True, gangs=True, energy=energy, deferred_stop=True, stop_s=grace_s + PATIENCE_S, prune=True
-        )
+            preempt=True, gangs=True, energy=energy, deferred_stop=True, stop_s=grace_s + PATIENCE_S, prune=True,
+            measures_shared=hosting is not None,
+        )  # fmt: skip
         super().__init__(
             cluster, state, work_of, node_energy_j=node_energy_j, declared_power=declared_power, now_s=now_s,
             steady_s=steady_s,
         )  # fmt: skip
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
-        self._shared = None
+        self.keeper: ReplicaKeeper | None = None
+        self._shared: SharedDevices | None = None
         if hosting is None:
             stop_services(self._state)  # of an earlier configuration
         else:
@@ -190,6 +192,17 @@ class LocalEngine(RecordedEngine[LocalRun]):
     def has_shared_news(self) -> bool:
         """Whether ``poll_shared`` has anything to report."""
         return self._shared is not None and self._shared.has_news()
+
+    def busy(self, gpu: int) -> Mapping[int, float] | None:
+        """Return the part of a shared GPU's time that each service had when it was measured last."""
+        return None if self._shared is None else self._shared.busy(gpu)
+
+    def _meter(self, nodes: Iterable[int]) -> None:
+        there = list(nodes)
+        if self._shared is not None and self.keeper is not None:
+            for n in there:
+                self._shared.measure(n, self.keeper.state.device_s)
+        super()._meter(there)
 
     def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
         """Return the node of each shared GPU, and since when it is shared: those of an earlier engine included."""

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from commonwatt.engines.local.shared_devices import SharedDevice, SharedDevices, server_settings
@@ -44,7 +45,8 @@ class ServingState:
     ready
         Services that each device serves now, by GPU.
     device_s
-        Time of each device that each service has had since its server began, by GPU and service.
+        Time of each device that each service has had since its server began, by GPU: when that was read, by a
+        monotonic clock, and the time by service.
     phi
         In force on each device, by GPU, as its server tells.
     trouble
@@ -55,7 +57,7 @@ class ServingState:
     began_s: float = float("nan")
     counts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     ready: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    device_s: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    device_s: Mapping[int, tuple[float, Mapping[str, float]]] = field(default_factory=dict)
     phi: Mapping[int, float] = field(default_factory=dict)
     trouble: Mapping[str, str] = field(default_factory=dict)
 
@@ -182,13 +184,22 @@ class ReplicaKeeper:
             address = f"{listens['host']}:{listens['port']}"
             told = self._client.get(f"http://{address}/v2/commonwatt/services").json()
             front, began_s, counts = address, float(told["began_s"]), told["services"]
-        device_s, phi = {}, {}
+        device_s: dict[int, tuple[float, Mapping[str, float]]] = {}
+        phi = {}
         for server in self._servers.values():
             with suppress(self._error, KeyError, TypeError):
                 told = self._ask("GET", server.address, "/v2/commonwatt/status", server.operator_key, None)
-                device_s[server.gpu] = {name: float(row["time_s"]) for name, row in told["tenants"].items()}
+                had = {name: float(row["time_s"]) for name, row in told["tenants"].items()}
+                device_s[server.gpu] = monotonic(), had
                 phi[server.gpu] = float(told["phi"])
         ready = {server.gpu: tuple(sorted(server.loaded)) for server in self._servers.values()}
+        if front is not None:
+            self._shared.front_trouble = None
+        elif self._shared.front_trouble is not None:
+            trouble = dict.fromkeys((service.name for service in self._shared.hosting.services), "")
+            trouble = {name: self._trouble.get(name, self._shared.front_trouble) for name in trouble}
+            self.state = ServingState(front, began_s, counts, ready, device_s, phi, trouble)
+            return
         self.state = ServingState(front, began_s, counts, ready, device_s, phi, dict(self._trouble))
 
     def _ask(self, verb: str, address: str, path: str, key: str, body: Mapping[str, Any] | None) -> Any:  # noqa: ANN401

@@ -44,6 +44,8 @@ log = logging.getLogger("commonwatt.engines")
 _GRACE_S = 8.0
 """Time for a server to answer what it has accepted."""
 _DRAIN_S = 5.0
+_LEAST_WINDOW_S = 0.5
+"""Shorter times are not measured: servers tell what they have done when a step of a model ends."""
 _QUICK_S = 30.0
 """A server that is lost within so long counts as failed: the next on its node waits longer each time."""
 _LONGEST_BACKOFF_S = 60.0
@@ -117,6 +119,8 @@ class SharedDevice:
         Reserved thousandths of each service by name.
     not_before_s
         When its server may start.
+    busy
+        Part of its time that each service had when it was measured last; ``None``: it was not measured yet.
     """
 
     gpu: int
@@ -130,6 +134,21 @@ class SharedDevice:
     not_before_s: float = 0.0
     run: LocalRun | None = None
     closing: bool = False
+    busy: dict[str, float] | None = None
+    _measured: tuple[float, Mapping[str, float]] | None = None
+
+    def measure(self, at_s: float, device_s: Mapping[str, float], power_w: Mapping[str, float]) -> None:
+        """Take what each service has had of the device until *at_s*, and the power of the device while it has it."""
+        if self._measured is None or any(device_s.get(name, 0.0) < had for name, had in self._measured[1].items()):
+            self._measured = at_s, dict(device_s)
+            return
+        since_s, before = self._measured
+        if at_s - since_s < _LEAST_WINDOW_S:
+            return
+        had = {name: (time_s - before.get(name, 0.0)) / (at_s - since_s) for name, time_s in device_s.items()}
+        self.busy = {name: min(1.0, part) for name, part in had.items()}
+        self.power_w = sum(part * power_w.get(name, 0.0) for name, part in self.busy.items())
+        self._measured = at_s, dict(device_s)
 
     @property
     def holder(self) -> Holder:
@@ -182,6 +201,7 @@ class SharedDevices:
         self._failures: dict[int, int] = {}  # in a row, by node
         self._front: LocalRun | None = None
         self._front_failures, self._front_again_s = 0, 0.0
+        self.front_trouble: str | None = None
         for folder in (self.folder, self.folder / "runs", self.folder / "front"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -292,10 +312,25 @@ class SharedDevices:
                 return
             changed = (device.milli, device.phi) != (milli, shares.phi)
             device.milli, device.phi = milli, shares.phi
-            changed |= abs(device.power_w - power_w) > 1e-9
-            device.power_w = power_w
+            if device.busy is None:  # else it is measured
+                changed |= abs(device.power_w - power_w) > 1e-9
+                device.power_w = power_w
             if changed:
                 self._write()
+
+    def measure(self, n: int, device_s: Mapping[int, tuple[float, Mapping[str, float]]]) -> None:
+        """Take what was measured on the devices of node *n*, by GPU: until when, and the time of each service."""
+        powers_w = {s.name: s.power_w.get(self._type(n), 0.0) for s in self.hosting.services}
+        for device in self.devices.values():
+            if device.node == n and device.gpu in device_s:
+                device.measure(*device_s[device.gpu], powers_w)
+
+    def busy(self, gpu: int) -> dict[int, float] | None:
+        """Return the part of a device's time that each service had when it was measured last."""
+        device = self.devices.get(gpu)
+        if device is None or device.busy is None:
+            return None
+        return {i: device.busy.get(service.name, 0.0) for i, service in enumerate(self.hosting.services)}
 
     def holders(self, n: int) -> list[Holder]:
         """Return the shared devices of node *n* as holders of its GPUs."""
@@ -410,7 +445,8 @@ class SharedDevices:
         """Start the front unless it runs; one that does not stay waits longer each time."""
         now_s = self._now_s()
         if self._front is not None and self._front.glance() is not None:
-            log.warning("the front of services ended", extra={"folder": str(self._front.folder.path)})
+            self.front_trouble = f"the front of services ended: {_last_line(self._front)}"
+            log.warning("the front of services ended", extra={"cause": _last_line(self._front)})
             quick = now_s - self._front.spec.started_s < _QUICK_S
             self._front_failures = self._front_failures + 1 if quick else 0
             self._front_again_s = now_s + min(_LONGEST_BACKOFF_S, 2.0**self._front_failures)
@@ -457,6 +493,16 @@ def stop_services(state: Path) -> int:
     with suppress(OSError):
         (state / "services" / "shared.json").unlink()
     return len(running)
+
+
+def _last_line(run: LocalRun) -> str:
+    """Return the last line a process has printed; how it ended if there is none."""
+    with suppress(OSError):
+        lines = (run.folder.path / "output.log").read_bytes()[-4096:].decode("utf-8", "replace").split("\n")
+        if printed := [line.strip() for line in lines if line.strip()]:
+            return printed[-1][:300]
+    end = run.folder.end()
+    return "" if end is None else end.cause
 
 
 def _stop(run: LocalRun) -> None:

@@ -98,6 +98,10 @@ class SharingCluster(SimulatedEngine):
         self._kept[job] = kept
         return kept
 
+    def busy(self, gpu: int) -> Mapping[int, float] | None:  # noqa: ARG002
+        """Return ``None``: the controller's own laws say what is simulated."""
+        return None
+
     def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
         """Return the node of each shared GPU, and when it can be used."""
         held = {holder.handle: holder.work_from_s for own in self._nodes for holder in own.holders}
