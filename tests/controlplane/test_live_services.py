@@ -29,7 +29,7 @@ from commonwatt.engines.local.shared_devices import server_settings, stop_servic
 from commonwatt.model.errors import InputError
 from commonwatt.model.histogram import FINE_BOUNDS_S
 from commonwatt.model.nodes import Cluster
-from commonwatt.store.records import JobStatus
+from commonwatt.store.records import JobStatus, RequestKind
 from tests.controlplane.chaos import config_in, controller, kill, store_of, witness
 from tests.engines.waiting import until
 
@@ -90,8 +90,8 @@ def server_pids(folder: Path) -> set[int]:
     return found
 
 
-def in_force(folder: Path, service: str) -> set[float]:
-    """Weights of a service on the servers that are there, as these tell."""
+def in_force(folder: Path, service: str | None) -> set[float]:
+    """Weights of a service (none: values of phi) on the servers that are there, as these tell."""
     found = set()
     for path in (folder / "state" / "services" / "runs").glob("*/server.yaml"):
         key = json.loads(path.read_text())["server"]["operator_key"]
@@ -100,7 +100,8 @@ def in_force(folder: Path, service: str) -> set[float]:
             continue
         with closing(http.client.HTTPConnection(address[1], timeout=60)) as connection:
             connection.request("GET", "/v2/commonwatt/settings", headers={"authorization": f"Bearer {key}"})
-            found.add(json.loads(connection.getresponse().read())["tenants"][service]["weight"])
+            told = json.loads(connection.getresponse().read())
+            found.add(told["phi"] if service is None else told["tenants"][service]["weight"])
     return found
 
 
@@ -200,6 +201,8 @@ def test_replicas_follow_the_requests_and_take_a_gpu_from_a_job(tmp_path, models
         until(lambda: len(server_pids(tmp_path)) == 2 or asking.done())
         until(lambda: any(event.reason == "room-for-a-service" for event in store.events(limit=1000)))
         until(lambda: in_force(tmp_path, "vision") == reserved("vision") or asking.done())
+        store.ask(RequestKind.PHI, time.time(), value=1.0)
+        until(lambda: in_force(tmp_path, None) == {1.0} or asking.done())
         stop.set()
         asking.result()
         until(lambda: replicas() == 1)
@@ -212,6 +215,20 @@ def test_replicas_follow_the_requests_and_take_a_gpu_from_a_job(tmp_path, models
         kill(child)
         stop_services(tmp_path / "state")
     conserved(store)
+
+
+def test_a_phi_that_was_set_holds_until_the_configuration_has_another(services):
+    manager = services._controller.manager
+    manager.phi, manager.set_phi = 0.7, lambda phi: setattr(manager, "phi", phi)
+    written = services.set_phi(0.4)
+    assert (written, manager.phi) == ({"phi": 0.4, "instead_of": 0.7}, 0.4)
+    manager.phi = 0.7
+    services.resume_phi({**written, "instead_of": 0.9})
+    assert manager.phi == 0.7
+    services.resume_phi(None)
+    assert manager.phi == 0.7
+    services.resume_phi(json.loads(json.dumps(written)))
+    assert manager.phi == 0.4
 
 
 # -- what is refused

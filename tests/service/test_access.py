@@ -43,6 +43,8 @@ ACCESS = {
     "PUT /api/v1/tenants/{tenant}": OPERATORS,
     "GET /api/v1/cluster": MEMBERS,
     "GET /api/v1/nodes": MEMBERS,
+    "GET /api/v1/services": MEMBERS,
+    "POST /api/v1/phi": (401, 403, 403, 409, 401),  # there are no services here
     "POST /api/v1/nodes/{node}/drain": (401, 403, 403, 202, 401),
     "POST /api/v1/nodes/{node}/undrain": (401, 403, 403, 202, 401),
     "POST /api/v1/mode": (401, 403, 403, 202, 401),
@@ -57,6 +59,7 @@ ACCESS = {
 }
 BODIES = {
     "POST /api/v1/jobs": job(), "PUT /api/v1/tenants/{tenant}": {"weight": 2.0}, "POST /api/v1/mode": {"mode": "live"},
+    "POST /api/v1/phi": {"phi": 0.5},
     "POST /api/v1/tokens": {"tenant": "bob"},
 }  # fmt: skip
 ENDLESS = {"GET /api/v1/stream"}

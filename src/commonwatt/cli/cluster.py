@@ -59,18 +59,22 @@ def _state(node: NodeState) -> str:
 
 
 @click.command()
+@click.option("--phi", type=click.FloatRange(0, 1), help="First set phi of shared GPUs (operators).")
 @server_option
 @json_option
-def services(*, url: str | None, as_json: bool) -> None:
+def services(*, phi: float | None, url: str | None, as_json: bool) -> None:
     """Show inference services: replicas, GPU share, requests, lateness, energy. A tenant sees its own.
 
     \b
-    Example:
+    Examples:
       commonwatt services --json
+      commonwatt services --phi 0.5
     """
     from commonwatt.report import format as fmt
 
     with connected(url) as client:
+        if phi is not None:
+            client.set_phi(phi)
         page = client.services()
     if as_json:
         print_json(page)

@@ -30,6 +30,7 @@ from commonwatt.model.live_results import (
     NewToken,
     NodePage,
     NodeState,
+    PhiState,
     SamplePage,
     ServicePage,
     SubmittedJob,
@@ -262,6 +263,10 @@ class Client:
     def services(self) -> ServicePage:
         """Return the inference services: replicas, requests, latency, energy."""
         return self._link.ask(ServicePage, "GET", "/services")
+
+    def set_phi(self, phi: float) -> PhiState:
+        """Set phi of all shared GPUs (operators)."""
+        return self._link.ask(PhiState, "POST", "/phi", body={"phi": phi})
 
     def drain(self, node: str) -> NodeState:
         """Start no further jobs on a node (operators)."""

@@ -114,6 +114,7 @@ class Reconciler:
         self._set_drained(drained, tick)
         if self.services is not None:
             self.services.resume(self.store.settings().get("fleet") or {}, self.engine.shared_gpus())
+            self.services.resume_phi(self.store.settings().get("phi"))
         dry = mode == "dry-run"
         recovery = Recovery(self.store, self.engine, self.controller, self._now_s, tick, dry=dry)
         rows = recovery.take_over(lambda row, new: self._register(row, tick, new=new))
@@ -257,6 +258,8 @@ class Reconciler:
                 self._set_drained([name for name in self.drained if name != request.node], tick)
             case RequestKind.MODE if request.value in {"live", "dry-run"} and not self._advises:
                 self._set_mode(request.value, tick)
+            case RequestKind.PHI if self.services is not None:
+                tick.settings["phi"] = self.services.set_phi(float(request.value))
 
     def _set_mode(self, mode: str, tick: Tick) -> None:
         self.mode = tick.settings["mode"] = mode

@@ -275,6 +275,16 @@ class LiveServices:
             if isinstance(service.load, CountedLoad):
                 service.load.count(now_s, total.counts["requests"])
 
+    def set_phi(self, phi: float) -> dict[str, float]:
+        """Guarantee *phi* of the time-fair share from now on; returns what to write down."""
+        self._controller.manager.set_phi(min(1.0, max(0.0, phi)))
+        return {"phi": self._controller.manager.phi, "instead_of": self._fleet.sharing.phi}
+
+    def resume_phi(self, written: Mapping[str, float] | None) -> None:
+        """Continue with the phi that was set, unless the configuration has another now than it had then."""
+        if written and written["instead_of"] == self._fleet.sharing.phi:
+            self._controller.manager.set_phi(written["phi"])
+
     def differs(self, seen: ServingState) -> bool:
         """Whether something else is served now, or elsewhere, than at the last look."""
         was = self.seen

@@ -31,6 +31,8 @@ __all__ = [
     "NewToken",
     "NodePage",
     "NodeState",
+    "PhiOrder",
+    "PhiState",
     "ProblemDetail",
     "SamplePage",
     "ServeResult",
@@ -276,6 +278,18 @@ class ServicePage(ResultModel):
 
     services: tuple[ServiceState, ...] = quantity("visible services, in the order of the configuration")
     currency: str = quantity("currency of costs")
+
+
+class PhiOrder(FileModel):
+    """New phi of shared GPUs."""
+
+    phi: float = quantity("guaranteed part of the time-fair share of each service", "share", ge=0, le=1)
+
+
+class PhiState(ResultModel):
+    """Phi of shared GPUs, in force from the next tick on; raised where a service would miss its target."""
+
+    phi: float = quantity("guaranteed part of the time-fair share of each service", "share")
 
 
 class ClusterState(ResultModel):

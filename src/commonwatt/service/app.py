@@ -19,7 +19,7 @@ from commonwatt import __version__
 from commonwatt.model.errors import StoreError
 from commonwatt.model.fields import FileModel
 from commonwatt.model.job_file import JobFile
-from commonwatt.model.live_results import Health, ModeOrder, ProblemDetail, TenantOrder, TokenOrder
+from commonwatt.model.live_results import Health, ModeOrder, PhiOrder, ProblemDetail, TenantOrder, TokenOrder
 from commonwatt.service import cluster, jobs, stream, tenants, tokens
 from commonwatt.service.auth import Authenticator, Watcher
 from commonwatt.service.context import PREFIX, ServiceContext, TtlCache, context_of
@@ -30,7 +30,7 @@ from commonwatt.service.problems import install, refusals
 __all__ = ["make_app"]
 
 _RESOURCES = (jobs, tenants, cluster, tokens, stream)
-_BODIES: tuple[type[FileModel], ...] = (JobFile, ModeOrder, TenantOrder, TokenOrder)
+_BODIES: tuple[type[FileModel], ...] = (JobFile, ModeOrder, PhiOrder, TenantOrder, TokenOrder)
 
 
 _monitoring = APIRouter(tags=["health"])

@@ -19,6 +19,8 @@ from commonwatt.model.live_results import (
     ModeState,
     NodePage,
     NodeState,
+    PhiOrder,
+    PhiState,
     SamplePage,
     ServicePage,
 )
@@ -86,6 +88,25 @@ def services(request: Request, caller: Member) -> ServicePage:
     context = context_of(request)
     found = (service_state(s) for s in context.snapshot().services if caller.sees(s.tenant))
     return ServicePage(services=tuple(found), currency=context.config.electricity.currency)
+
+
+@router.post(
+    "/phi", status_code=202, response_model=PhiState, openapi_extra=described(PhiOrder),
+    responses=refusals(400, 403, 408, 409, 413, 415),
+)  # fmt: skip
+def phi(
+    request: Request, caller: Operator, order: Annotated[PhiOrder, Depends(body_of(PhiOrder))]  # noqa: ARG001
+) -> PhiState:  # fmt: skip
+    """Set phi of all shared GPUs, which holds until the configuration has another one."""
+    context = context_of(request)
+    if not context.config.services:
+        raise ApiRefusal(
+            409, "the configuration has no services, so that no GPU is shared", field="phi", value=order.phi
+        )
+    about(request, f"phi {order.phi:g}")
+    context.store.ask(RequestKind.PHI, time.time(), value=order.phi)
+    context.wake()
+    return PhiState(phi=order.phi)
 
 
 def _version(snapshot: Snapshot) -> tuple[object, ...]:

@@ -38,6 +38,7 @@ class RequestKind(StrEnum):
     DRAIN = "drain"
     UNDRAIN = "undrain"
     MODE = "mode"
+    PHI = "phi"
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,16 @@ class FleetManager:
             milli += count * min(self._demands[service].milli.values(), default=WHOLE_MILLI)
         return len(self.gpus.gpus) + math.ceil(milli / WHOLE_MILLI)
 
+    @property
+    def phi(self) -> float:
+        """The stated part of the time-fair share that is guaranteed on shared GPUs."""
+        return self._slicer.sharing.phi
+
+    def set_phi(self, phi: float) -> None:
+        """Guarantee this part of the time-fair share from the next tick on."""
+        self._slicer.sharing = self._slicer.sharing.model_copy(update={"phi": phi})
+        self._dirty |= self.gpus.gpus.keys()
+
     def demand_of(self, service: int) -> ReplicaDemand | None:
         """Return what a service needs, by the last sizing; ``None``: nothing, or it was not sized yet."""
         return self._demands.get(service)

@@ -94,6 +94,7 @@ class GpuSlicer:
 
     def __init__(self, fleet: Fleet, cluster: Cluster, gpus: SharedGpus) -> None:
         self._fleet, self._cluster, self._gpus = fleet, cluster, gpus
+        self.sharing = fleet.sharing
 
     def slice(self, numbers: Sequence[int], loads: Mapping[int, float], now_s: float) -> dict[int, GpuWork]:
         """Return what the GPUs *numbers* do from now on, with *loads* of services in requests per second.
@@ -119,7 +120,7 @@ class GpuSlicer:
             for resident in ready:
                 resident.part, resident.served_rps = self._gpus.reserved(resident), resident.rate_rps
             return ready
-        slices = slices_of([self._sharer(gpu, resident) for resident in ready], self._fleet.sharing)
+        slices = slices_of([self._sharer(gpu, resident) for resident in ready], self.sharing)
         gpu.phi = slices.phi
         for resident, part in zip(ready, slices.parts.tolist(), strict=True):
             resident.part = part
