@@ -25,7 +25,7 @@ pytest.importorskip("tritonclient")
 from commonwatt.controlplane.services import CountedLoad, LiveServices, hosting_of, live_fleet, sharing_of
 from commonwatt.controlplane.wiring import read_config
 from commonwatt.devices.tiny_models import write_tiny_models
-from commonwatt.engines.local.shared_devices import server_settings, stop_services
+from commonwatt.engines.local.shared_devices import SharedDevice, server_settings, stop_services
 from commonwatt.model.errors import InputError
 from commonwatt.model.histogram import FINE_BOUNDS_S
 from commonwatt.model.nodes import Cluster
@@ -241,6 +241,7 @@ def test_a_phi_that_was_set_holds_until_the_configuration_has_another(services):
         ({"engine": "slurm"}, "services"),
         ({"live": {**LIVE, "mode": "dry-run"}}, "live.mode"),
         ({"nodes": [{**NODES[0], "gpu_type": "A100-80GB", "share": ["mig"]}]}, "nodes.share"),
+        ({"nodes": [{**NODES[0], "share": []}]}, "nodes.share"),
         ({"live": {**LIVE, "services": {"host": "0.0.0.0"}}}, "live.services.host"),
         ({"services": [{**VISION, "model_file": None}]}, "services.vision.model_file"),
         ({"services": [{**VISION, "model_file": "models/resnet.txt"}]}, "services.vision.model_file"),
@@ -361,3 +362,22 @@ def test_servers_get_the_weights_and_phi_of_the_decision(tmp_path, models):
     assert settings["policy"] == "tf"
     assert {row["weight"] for row in settings["tenants"].values()} == {1.0}
     assert sharing_of(equal).slices == "equal"
+
+
+# -- energy
+
+
+def test_devices_draw_what_their_services_had_of_them():
+    device = SharedDevice(gpu=0, node=0, slot=0, attempt=1, since_s=0.0, power_w=7.0)
+    powers_w = {"vision": 150.0, "text": 50.0}
+    device.measure(10.0, {"vision": 1.0, "text": 0.0}, powers_w)
+    assert (device.busy, device.power_w) == (None, 7.0)  # since when is not known
+    device.measure(10.2, {"vision": 1.1, "text": 0.0}, powers_w)
+    assert device.busy is None  # too short
+    device.measure(14.0, {"vision": 3.0, "text": 1.0}, powers_w)
+    assert device.busy == {"vision": 0.5, "text": 0.25}
+    assert device.power_w == pytest.approx(0.5 * 150 + 0.25 * 50)
+    device.measure(15.0, {"vision": 0.0}, powers_w)  # the server is another one
+    assert device.power_w == pytest.approx(87.5)
+    device.measure(16.0, {"vision": 2.0}, powers_w)  # a step that began before
+    assert device.busy == {"vision": 1.0}

@@ -50,7 +50,7 @@ def test_guides_run_in_an_empty_folder(page, tmp_path):
 
 
 def copy_examples(folder: Path) -> None:
-    ignored = shutil.ignore_patterns("models", "live.db*", "live-state", "fleet.db*", "fleet-state", "slurm*db*", "slurm-state")
+    ignored = shutil.ignore_patterns("models", "*.db*", "*-state")
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=ignored)
 
 

@@ -27,7 +27,7 @@ from commonwatt.engines.local.replica_keeper import ServingState
 from commonwatt.engines.local.shared_devices import HostedService, Hosting
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError, MissingExtraError
-from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ServiceModel, SharingSpec
+from commonwatt.model.fleet import WHOLE_MILLI, Fleet, LoadSeries, ServiceModel, SharingSpec
 from commonwatt.model.histogram import FINE_BOUNDS_S
 from commonwatt.model.names import is_loopback
 from commonwatt.model.nodes import Cluster
@@ -97,12 +97,18 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
             raise InputError(expected, field=f"{where}.model_file", value=service.model_file or "none")
         if not (folder / service.model_file).is_file():
             raise InputError("a file that is there", field=f"{where}.model_file", value=folder / service.model_file)
-    live_fleet(config, cluster, folder)
+    shared = {kind.gpu_type for kind in cluster.classes if "time" in kind.share}
+    for service in live_fleet(config, cluster, folder).services:
+        if "time" in sharing_of(config).modes and shared.isdisjoint(service.types):
+            expected = f"a node with share: [time] and GPUs that {service.name} has a profile for"
+            raise InputError(expected, field="nodes.share", value="none")
 
 
 def live_fleet(config: Scenario, cluster: Cluster, folder: Path) -> Fleet:
     """Return the fleet of a configuration, with loads that are counted. Raises ``InputError``."""
-    fleet = make_fleet(config, folder, cluster, sharing_of(config), (), 0)
+    unread = tuple(service.model_copy(update={"load": LoadSeries(rps=(0.0,))}) for service in config.services)
+    known = config.model_copy(update={"services": unread})
+    fleet = make_fleet(known, folder, cluster, sharing_of(config), (), 0)
     step_s = config.live.services.step_s
     return replace(fleet, services=tuple(replace(service, load=CountedLoad(step_s)) for service in fleet.services))
 

@@ -83,6 +83,7 @@ class FleetController(Controller):
 
     def _share(self, now_s: float) -> None:
         if self.dry:  # what is shared stays as it is
+            self.manager.observe(now_s)
             return
         before = self.manager.held()
         self.manager.tick(now_s)

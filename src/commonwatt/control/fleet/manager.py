@@ -159,10 +159,7 @@ class FleetManager:
 
     def tick(self, now_s: float) -> None:
         """Bring everything up to date at *now_s*."""
-        self._host.charge()
-        self.tally.settle(self._last_s, now_s, self.gpus, self._lacks)
-        self._absorb()
-        self._last_s = now_s
+        self.observe(now_s)
         while self._arrived < len(self.fleet.jobs) and self.fleet.jobs[self._arrived].submit_s <= now_s:
             self._waiting.append(self._arrived)
             self._arrived += 1
@@ -175,6 +172,13 @@ class FleetManager:
         self._place(now_s)
         self._return_empty(now_s)
         self._slice(now_s, everything=sized)
+
+    def observe(self, now_s: float) -> None:
+        """Account for everything up to *now_s*, and take note of what has ended or was lost."""
+        self._host.charge()
+        self.tally.settle(self._last_s, now_s, self.gpus, self._lacks)
+        self._absorb()
+        self._last_s = now_s
 
     def _look_for_progress(self) -> None:
         """Raise ``SolverError`` if fractional jobs wait, and nothing has happened for a long time that could help."""

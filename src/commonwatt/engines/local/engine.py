@@ -87,7 +87,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
         if hosting is None:
             stop_services(self._state)  # of an earlier configuration
         else:
-            self._shared = SharedDevices(cluster, self._state, hosting, self._free, now_s)
+            self._shared = SharedDevices(cluster, self._state, hosting, self._slots, self._free, now_s)
         self._planner = RunPlanner(
             cluster, self._reports, self._history, images or Images(), grace_s, now_s, fence=fence_in(self._state)
         )
@@ -266,7 +266,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
         }
         if self._shared is None:
             return [slot for slot in self._slots[n] if slot not in taken]
-        taken |= self._shared.slots(n)
+        taken |= self._shared.taken(n)
         return [slot for slot in self._slots[n] if slot not in taken]
 
     def _free_for_jobs(self, n: int) -> list[int]:

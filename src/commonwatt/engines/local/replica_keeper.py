@@ -23,8 +23,9 @@ __all__ = ["ReplicaKeeper", "ServingState"]
 
 log = logging.getLogger("commonwatt.engines")
 
-_PERIOD_S = 0.25
+_PERIOD_S = 0.5
 _TIMEOUT_S, _LOAD_S = 5.0, 120.0
+_LONGEST_PAUSE_S = 60.0
 _MOST_BYTES = 1 << 20
 _ROUTES_READ_S = 0.05
 """How long requests that chose a replica by earlier routes may take to reach it."""
@@ -72,6 +73,8 @@ class _Server:
     operator_key: str
     loaded: set[str]
     applied: dict[str, Any] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)  # to load a model
+    again_s: dict[str, float] = field(default_factory=dict)
 
 
 class ReplicaKeeper:
@@ -139,18 +142,8 @@ class ReplicaKeeper:
 
     def _bring_in_line(self, server: _Server, milli: Mapping[str, int], phi: float | None) -> None:
         for name in sorted(milli.keys() - server.loaded):
-            if name not in server.keys or self._stopping.is_set():
-                continue
-            path = f"/v2/repository/models/{name}/load"
-            reply = self._client.post(
-                f"http://{server.address}{path}", headers=_bearer(server.keys[name]), timeout=_LOAD_S
-            )
-            if reply.status_code == 200:
-                server.loaded.add(name)
-                self._trouble.pop(name, None)
-            elif self._trouble.get(name) != reply.text:
-                self._trouble[name] = reply.text
-                log.error("a model cannot be loaded", extra={"service": name, "cause": reply.text[:500]})
+            if name in server.keys and not self._stopping.is_set() and monotonic() >= server.again_s.get(name, 0.0):
+                self._load(server, name)
         settings = server_settings(self._shared.hosting, {n: p for n, p in milli.items() if n in server.keys}, phi)
         if settings["tenants"] and settings != server.applied:
             self._ask("PATCH", server.address, "/v2/commonwatt/settings", server.operator_key, settings)
@@ -162,6 +155,23 @@ class ReplicaKeeper:
         for name in gone:
             path = f"/v2/repository/models/{name}/unload"
             self._client.post(f"http://{server.address}{path}", headers=_bearer(server.keys[name]), timeout=_LOAD_S)
+
+    def _load(self, server: _Server, name: str) -> None:
+        """Load a model; one that cannot be loaded is tried again later, each time after twice as long."""
+        url = f"http://{server.address}/v2/repository/models/{name}/load"
+        reply = self._client.post(url, headers=_bearer(server.keys[name]), timeout=_LOAD_S)
+        if reply.status_code == 200:
+            server.loaded.add(name)
+            self._trouble.pop(name, None)
+            return
+        failures = server.failures[name] = server.failures.get(name, 0) + 1
+        server.again_s[name] = monotonic() + min(_LONGEST_PAUSE_S, 2.0**failures)
+        why = reply.text[:500]
+        with suppress(ValueError, KeyError, TypeError):
+            why = str(reply.json()["error"])[:500]
+        if self._trouble.get(name) != why:
+            self._trouble[name] = why
+            log.error("a model cannot be loaded", extra={"service": name, "cause": why})
 
     def _write_routes(self, wanted: Mapping[tuple[int, int], tuple[Mapping[str, int], float | None]]) -> None:
         services = {}

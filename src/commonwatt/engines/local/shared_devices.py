@@ -182,16 +182,19 @@ class SharedDevices:
         As of the engine.
     hosting
         What they are shared for.
+    slots
+        Slots of each node.
     free_slots
-        Returns the slots of a node that neither jobs nor shared devices have.
+        Returns those of a node that neither jobs nor shared devices have.
     now_s
         The time.
     """
 
     def __init__(
-        self, cluster: Cluster, state: Path, hosting: Hosting, free_slots: Callable[[int], Sequence[int]],
-        now_s: Callable[[], float],
+        self, cluster: Cluster, state: Path, hosting: Hosting, slots: Sequence[Sequence[int]],
+        free_slots: Callable[[int], Sequence[int]], now_s: Callable[[], float],
     ) -> None:  # fmt: skip
+        self._slots = slots
         self._cluster, self.hosting, self._free_slots, self._now_s = cluster, hosting, free_slots, now_s
         self._state, self.folder = state, state / "services"
         self._fence = fence_in(state)
@@ -231,7 +234,7 @@ class SharedDevices:
         for device in list(self.devices.values()):
             if device.run is not None and device.run.ended() is None and not self._fits(device):
                 _stop(device.run)
-                self._lose(device, "its services are not those of the configuration any more")
+                self._lose(device, "its place or its services are not those of the configuration any more")
         self._remove_old()
 
     def there(self) -> dict[int, tuple[int, float]]:
@@ -250,7 +253,7 @@ class SharedDevices:
 
     def _fits(self, device: SharedDevice) -> bool:
         seen, gpu_type = device.configuration(), self._type(device.node)
-        if not seen:
+        if not seen or device.slot not in self._slots[device.node]:
             return False
         keys = {tenant["name"]: tenant["key"] for tenant in seen["tenants"]}
         try:
@@ -298,6 +301,7 @@ class SharedDevices:
             _stop(device.run)
         with self.lock:
             del self.devices[gpu]
+            self._changes = [c for c in self._changes if not (isinstance(c, GpuLost) and c.gpu == gpu)]
             self._write()
         if device.run is not None:
             shutil.rmtree(device.run.folder.path, ignore_errors=True)
@@ -336,7 +340,7 @@ class SharedDevices:
         """Return the shared devices of node *n* as holders of its GPUs."""
         return [device.holder for device in self.devices.values() if device.node == n]
 
-    def slots(self, n: int) -> set[int]:
+    def taken(self, n: int) -> set[int]:
         """Return the slots of node *n* that shared devices have."""
         return {d.slot for d in self.devices.values() if d.node == n and d.slot is not None}
 
