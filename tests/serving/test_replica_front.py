@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from urllib.parse import unquote
 
 import pytest
 
@@ -146,3 +147,59 @@ def test_large_bodies_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("commonwatt.serving.replica_front.LARGEST_BYTES", 1)
     own = front(routes(tmp_path, vision=(EASY, [("a:1", 1)])), lambda _: httpx.Response(200, json={}))
     assert ask(own, INFER)[0][0] == 413
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v2/models/vision/../../repository/models/vision/unload",
+        "/v2/models/vision/%2e%2e/%2e%2e/repository/models/vision/unload",
+        "/v2/models/vision/versions/../infer",
+        "/v2/models/vision/versions/2/infer",
+        "/v2/repository/models/vision/unload",
+        "/v2/commonwatt/settings",
+    ],
+)
+def test_only_inferences_and_metadata_pass(tmp_path, path):
+    """Clients without a key reach what replicas do with the service's key."""
+    seen = []
+
+    def handler(request):
+        seen.append(request.url.path)
+        return httpx.Response(200, json={})
+
+    own = front(routes(tmp_path, vision=(EASY, [("a:1", 1)])), handler)
+
+    async def raw():
+        scope = {
+            "type": "http", "method": "POST", "path": unquote(path), "raw_path": path.encode(), "query_string": b"",
+            "headers": [], "http_version": "1.1", "scheme": "http", "server": ("front", 80), "client": ("a", 1),
+            "root_path": "", "asgi": {"version": "3.0"},
+        }  # fmt: skip
+        sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+
+        async def send(message):
+            sent.append(message)
+
+        await own.application()(scope, receive, send)
+        return sent[0]["status"]
+
+    assert asyncio.run(raw()) in (404, 405)
+    assert seen == []
+
+
+def test_metadata_and_versions_pass(tmp_path):
+    seen = []
+
+    def handler(request):
+        seen.append(request.url.path)
+        return httpx.Response(200, json={})
+
+    own = front(routes(tmp_path, vision=(EASY, [("a:1", 1)])), handler)
+    ask(own, "/v2/models/vision", "/v2/models/vision/ready", "/v2/models/vision/versions/1/ready", method="GET")
+    ask(own, "/v2/models/vision/versions/1/infer?a=b")
+    model = "/v2/models/vision"
+    assert seen == [model, f"{model}/ready", f"{model}/ready", f"{model}/infer"]

@@ -20,6 +20,7 @@ from typing import Any
 
 from commonwatt.data.files import write_atomic
 from commonwatt.model.histogram import FINE_BOUNDS_S, Histogram
+from commonwatt.serving.front import VERSION
 from commonwatt.serving.optional import Foreign, wanted
 from commonwatt.serving.rest import HttpAnswer, json_answer
 
@@ -109,9 +110,10 @@ class ReplicaFront:
         began_s = time.perf_counter()
         self.look()
         name = request.path_params["service"]
-        if name not in self._replicas:
-            return json_answer({"error": f"unknown model {name[:100]!r}"}, 404)
-        counted = request.method == "POST" and request.url.path.endswith("/infer")
+        version = request.path_params.get("version", VERSION)
+        if name not in self._replicas or version != VERSION:
+            return json_answer({"error": f"unknown model {name[:100]!r} of version {version[:100]!r}"}, 404)
+        counted = request.method == "POST"
         body = await _body(request)
         if body is None:
             return json_answer({"error": f"expected at most {LARGEST_BYTES} bytes"}, 413)
@@ -123,7 +125,7 @@ class ReplicaFront:
     async def _passed_on(self, name: str, request: Foreign, body: bytes) -> HttpAnswer:
         """Return the answer of a replica; another one is tried if one is not there, or does not have the model."""
         headers = {key: value for key, value in request.headers.items() if key not in _GONE}
-        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        path = f"/v2/models/{name}{'/infer' if request.method == 'POST' else _tail(request.url.path)}"
         tried: list[str] = []
         last = json_answer({"error": f"no replica of {name} is ready"}, 503, {"Retry-After": "1"})
         while own := [r for r in self._replicas.get(name, ()) if r.address not in tried]:
@@ -180,10 +182,15 @@ class ReplicaFront:
             routing.Route(COUNTS, self.told, methods=["GET"]),
             routing.Route("/v2/health/live", self.health, methods=["GET"]),
             routing.Route("/v2/health/ready", self.health, methods=["GET"]),
-            routing.Route("/v2/models/{service}", self.answer, methods=["GET"]),
-            routing.Route("/v2/models/{service}/{rest:path}", self.answer, methods=["GET", "POST"]),
         ]
+        for model in ("/v2/models/{service}", "/v2/models/{service}/versions/{version}"):
+            routes += [routing.Route(model + end, self.answer, methods=["GET"]) for end in ("", "/ready")]
+            routes.append(routing.Route(model + "/infer", self.answer, methods=["POST"]))
         return applications.Starlette(routes=routes)
+
+
+def _tail(path: str) -> str:
+    return "/ready" if path.endswith("/ready") else ""
 
 
 def _not_ready(reply: Foreign) -> bool:
