@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -84,9 +84,9 @@ def server_pids(folder: Path) -> set[int]:
     """Processes of model servers that are alive."""
     found = set()
     for path in (folder / "state" / "services" / "runs").glob("*/runner.json"):
-        pid = json.loads(path.read_text())["job"]
-        if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
-            found.add(pid)
+        with suppress(OSError):  # it is gone meanwhile
+            pid = json.loads(path.read_text())["job"]
+            found |= {pid} if Path(f"/proc/{pid}/cmdline").read_bytes() else set()
     return found
 
 
@@ -94,14 +94,15 @@ def in_force(folder: Path, service: str | None) -> set[float]:
     """Weights of a service (none: values of phi) on the servers that are there, as these tell."""
     found = set()
     for path in (folder / "state" / "services" / "runs").glob("*/server.yaml"):
-        key = json.loads(path.read_text())["server"]["operator_key"]
-        address = re.search(r'"rest": "([^"]+)"', (path.parent / "output.log").read_text())
-        if address is None:
-            continue
-        with closing(http.client.HTTPConnection(address[1], timeout=60)) as connection:
-            connection.request("GET", "/v2/commonwatt/settings", headers={"authorization": f"Bearer {key}"})
-            told = json.loads(connection.getresponse().read())
-            found.add(told["phi"] if service is None else told["tenants"][service]["weight"])
+        with suppress(OSError, http.client.HTTPException):  # it is not there yet, or not any more
+            key = json.loads(path.read_text())["server"]["operator_key"]
+            address = re.search(r'"rest": "([^"]+)"', (path.parent / "output.log").read_text())
+            if address is None:
+                continue
+            with closing(http.client.HTTPConnection(address[1], timeout=60)) as connection:
+                connection.request("GET", "/v2/commonwatt/settings", headers={"authorization": f"Bearer {key}"})
+                told = json.loads(connection.getresponse().read())
+                found.add(told["phi"] if service is None else told["tenants"][service]["weight"])
     return found
 
 

@@ -98,9 +98,9 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
         if not (folder / service.model_file).is_file():
             raise InputError("a file that is there", field=f"{where}.model_file", value=folder / service.model_file)
     shared = {kind.gpu_type for kind in cluster.classes if "time" in kind.share}
-    for service in live_fleet(config, cluster, folder).services:
-        if "time" in sharing_of(config).modes and shared.isdisjoint(service.types):
-            expected = f"a node with share: [time] and GPUs that {service.name} has a profile for"
+    for model in live_fleet(config, cluster, folder).services:
+        if "time" in sharing_of(config).modes and shared.isdisjoint(model.types):
+            expected = f"a node with share: [time] and GPUs that {model.name} has a profile for"
             raise InputError(expected, field="nodes.share", value="none")
 
 
