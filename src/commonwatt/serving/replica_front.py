@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from commonwatt.data.files import write_atomic
+from commonwatt.model.errors import InputError
 from commonwatt.model.histogram import FINE_BOUNDS_S, Histogram
 from commonwatt.serving.front import VERSION
 from commonwatt.serving.optional import Foreign, wanted
 from commonwatt.serving.rest import HttpAnswer, json_answer
+from commonwatt.serving.server import listening
 
 __all__ = ["COUNTS", "ReplicaFront", "ServiceCounts", "run_front"]
 
@@ -209,21 +211,24 @@ async def _body(request: Foreign) -> bytes | None:
 
 
 async def run_front(folder: Path, host: str, port: int) -> None:
-    """Serve until SIGTERM; raises ``OSError`` if the port is in use."""
+    """Serve until SIGTERM; raises ``InputError`` if the port is in use."""
     httpx, uvicorn = wanted("httpx"), wanted("uvicorn")
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     async with httpx.AsyncClient(timeout=TIMEOUT_S, limits=limits, trust_env=False) as client:
         front = ReplicaFront(folder / "routes.json", client)
         front.look()
         config = uvicorn.Config(
-            front.application(), host=host, port=port, log_level="warning", access_log=False, lifespan="off",
-            ws="none", proxy_headers=False, server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=5,
+            front.application(), log_level="warning", access_log=False, lifespan="off", ws="none",
+            proxy_headers=False, server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=5,
         )  # fmt: skip
-        listener = config.bind_socket()
+        listener = listening(host, port)
         address = {"host": host, "port": listener.getsockname()[1], "pid": os.getpid()}
         write_atomic(folder / "front.json", json.dumps(address))
         await uvicorn.Server(config).serve(sockets=[listener])
 
 
 if __name__ == "__main__":
-    asyncio.run(run_front(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    try:
+        asyncio.run(run_front(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    except InputError as error:
+        sys.exit(str(error))

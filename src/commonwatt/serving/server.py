@@ -23,7 +23,7 @@ from commonwatt.serving.optional import Foreign, wanted
 from commonwatt.serving.refusals import BoundedFilter
 from commonwatt.serving.rest import rest_application
 
-__all__ = ["Addresses", "serve"]
+__all__ = ["Addresses", "listening", "serve"]
 
 LAST_WORDS_S = 2.0  # for responses still being written when the server stops
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -85,7 +85,7 @@ async def serve(
     largest = int(spec.largest_request_mb * 1e6)
     rest = _uvicorn(rest_application(front, largest, metrics_page(backend.measurements)))
     serving: asyncio.Task[None] | None = None
-    with _stops(stop) as stops, _few_warnings(), contextlib.closing(_listen(spec.host, spec.rest_port)) as listener:
+    with _stops(stop) as stops, _few_warnings(), contextlib.closing(listening(spec.host, spec.rest_port)) as listener:
         rpc = None if spec.grpc_port is None else grpc_server(front, largest)
         try:
             rpc_port = None if rpc is None else _bind_grpc(rpc, spec)
@@ -100,7 +100,11 @@ async def serve(
             await _finish(rest, serving, rpc, at_once=stops.at_once.is_set())
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; asyncio sends what it is given at once, as the protocol is stated.
+
+    Raises ``InputError`` if the port is in use or the host is another machine.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
