@@ -1,7 +1,7 @@
 """Marks tests by what they need; runs them with the same examples of Hypothesis each time.
 
-``HYPOTHESIS_PROFILE=explore`` tries new examples. ``COMMONWATT_TEST_PASSED=FILE`` adds the tests that pass to a file, and
-leaves out those it has.
+``HYPOTHESIS_PROFILE=explore`` tries new examples. ``COMMONWATT_TEST_PASSED=FILE`` adds the tests that pass to
+a file, and leaves out those it has.
 """
 
 import os
