@@ -161,6 +161,11 @@ def test_services_outlive_the_controller_and_lost_replicas_are_replaced(tmp_path
         ask(3)
         until(lambda: counted() == sent)
         until(lambda: any(event.kind == "gpu-lost" for event in store.events(limit=1000)))
+
+        kill(child)
+        fleet_in(tmp_path, models, services=[])
+        child = controller(path)
+        until(lambda: not server_pids(tmp_path))
     finally:
         kill(child)
         stop_services(tmp_path / "state")

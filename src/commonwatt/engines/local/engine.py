@@ -84,9 +84,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
         self.keeper: ReplicaKeeper | None = None
         self._shared: SharedDevices | None = None
-        if hosting is None:
-            stop_services(self._state)  # of an earlier configuration
-        else:
+        if hosting is not None:
             self._shared = SharedDevices(cluster, self._state, hosting, self._slots, self._free, now_s)
         self._planner = RunPlanner(
             cluster, self._reports, self._history, images or Images(), grace_s, now_s, fence=fence_in(self._state)
@@ -299,6 +297,8 @@ class LocalEngine(RecordedEngine[LocalRun]):
         unplaced = [handle for handle, run in self._runs.items() if not self._has_place(run.spec)]
         if dry:
             return unplaced
+        if self._shared is None:
+            stop_services(self._state)  # of an earlier configuration
         for handle in unplaced:
             self._runs[handle].terminate()
         for handle in unplaced:
