@@ -82,6 +82,7 @@ class Prepared:
         paths: dict[str, Any] = {
             "workload": {"path": True, "jobs": {"__all__": {"profile"}}},
             "gpu_types": {"__all__": {"profile"}},
+            "live": {"services"},  # of `serve` alone
         }
         document = _as_before(self.scenario.model_dump(mode="json", exclude=paths))
         if self.scenario.knowledge == "oracle":
