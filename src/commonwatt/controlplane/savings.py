@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from commonwatt.capacity import Pools
 from commonwatt.control.events import EventKind
 from commonwatt.controlplane.capacity import since_s
 from commonwatt.controlplane.jobs import JobMaker, TimeFigure
@@ -179,14 +180,18 @@ def _run_with(
 
 def past_of(config: Scenario, store: ApiStore, folder: Path, began_s: float) -> Past:
     """Return the demand before *began_s*, as far as plans need it; *folder* is that of the configuration."""
-    demands = {}
+    past, cluster = Past({}, folder, pools={}), Cluster.of(config.nodes)
+    pools: dict[tuple[str, str], Past] = {}
     for plan in plans_of(config):
-        if plan is not None and plan.forecasts:
-            samples = store.samples(since_s(plan, began_s), limit=1_000_000)
-            demand = demand_of_samples([sample for sample in samples if sample.time_s < began_s], plan.step_s)
+        if plan is None or not plan.forecasts:
+            continue
+        samples = [one for one in store.samples(since_s(plan, began_s), limit=1_000_000) if one.time_s < began_s]
+        for name in Pools.of(plan, cluster).names:
+            part = past if plan.pools is None else pools.setdefault((plan.pools, name), Past({}, folder))
+            demand = demand_of_samples(samples, plan.step_s, name or None)
             if demand is not None:
-                demands[plan.step_s, plan.history_days] = demand
-    return Past(demands, folder)
+                part.demands[plan.step_s, plan.history_days] = demand
+    return replace(past, pools=pools)
 
 
 class Estimator:

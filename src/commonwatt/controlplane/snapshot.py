@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from commonwatt.capacity import PowerUse
+from commonwatt.control.capacity import PoolNow
 from commonwatt.control.engine import NodeView
 from commonwatt.control.events import EventKind, lost_work
 from commonwatt.control.scheduling import JobCondition
@@ -116,6 +118,8 @@ class Snapshot:
     engine_errors: int = 0
     store_errors: int = 0
     saved: Mapping[str, float | str | None] | None = None
+    pools: tuple[PoolNow, ...] = ()  # of the capacity plan, at the last one; empty: there is none
+    power: PowerUse | None = None  # the power budget of the capacity plan; None: there is none
     role: str = "active"  # standby: another controller is
 
 
@@ -177,7 +181,7 @@ class SnapshotBuilder:
         if len(self._progress) < _FEW or now_s >= self._progress_s + pause_s:
             self._progress_s = now_s
             self._update_progress()
-        jobs = dict(self._jobs)
+        jobs, capacity = dict(self._jobs), reconciler.controller.capacity
         nodes = self._nodes()
         running = sum(job.status == "running" for job in jobs.values())
         return replace(
@@ -195,6 +199,8 @@ class SnapshotBuilder:
             tick_s=last.tick_s if sample is None else sample.tick_s,
             ticks=last.ticks + (sample is not None),
             decided_s=last.decided_s if sample is None else now_s,
+            pools=() if capacity is None else capacity.pools_now,
+            power=None if capacity is None else capacity.power_now,
         )
 
     def _update_progress(self) -> None:

@@ -1,7 +1,7 @@
 """Pools: parts of a cluster whose nodes only their own jobs may use, each with its demand and its promise.
 
-A column of a series file (a virtual cluster) names the pools. In a job log, a job's tenant, GPU type, partition, user or
-QOS does, or its shape: jobs that need whole nodes, and the others. Pools that share their nodes are one pool.
+A column of a series file (a virtual cluster) names the pools. In a job log, a job's tenant, GPU type, partition, user
+or QOS does, or its shape: jobs that need whole nodes, and the others. Pools that share their nodes are one pool.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from commonwatt import __version__
 from commonwatt.data.demand import demand_of
-from commonwatt.data.log import JobLog
+from commonwatt.data.log import JobLog, part_of
 from commonwatt.data.series_files import LONGEST_GAP_S, SeriesFile, read_series_by
 from commonwatt.model.arrays import Floats
 from commonwatt.model.capacity import Target, WaitingTarget, target_label, target_of
@@ -24,7 +24,7 @@ from commonwatt.model.forecast_results import ForecastPool, ForecastPoolsResult,
 from commonwatt.model.names import one_of
 from commonwatt.model.units import HOUR_S
 from commonwatt.planning.replay import ReplayedPlan, plan_series
-from commonwatt.planning.series import LoadedSeries, job_log, part_of
+from commonwatt.planning.series import LoadedSeries, job_log
 from commonwatt.planning.waiting import Hindsight, Price
 
 __all__ = ["LOG_POOLS", "load_pools", "plan_pools"]
