@@ -149,6 +149,7 @@ class Capacity:
         self._pool: list[int] = []  # of each job
         self._short: dict[int, float] = {}  # jobs that wait for power, by handle: since when
         self._claimed: set[int] = set()  # nodes that they need
+        self._slept: tuple[float, list[int]] = -math.inf, []  # time of the last plan, and nodes that it put to sleep
 
     @property
     def next_s(self) -> float | None:
@@ -265,6 +266,7 @@ class Capacity:
         if plan is None:
             return []
         self._came.clear()
+        self._slept = now_s, [node for node, state in plan.changes if state is not None]
         self._count(plan, nodes, wanted)
         return [SetPower(node, state) for node, state in plan.changes]
 
@@ -384,7 +386,10 @@ class Capacity:
         if self._planner.budget is None:
             return math.inf, np.zeros(len(view.wait_s))
         in_use = np.zeros(len(view.wait_s), dtype=bool) if busy is None else busy
-        nodes = NodePowers(view.usable_gpus, view.power_state, view.wait_s, in_use)
+        wait_s = view.wait_s.copy()
+        slept_s, slept = self._slept
+        wait_s[slept if slept_s == now_s else []] = np.inf  # they could be back at once, but are not asleep yet
+        nodes = NodePowers(view.usable_gpus, view.power_state, wait_s, in_use)
         return self._planner.power_room_w(now_s, nodes), self._planner.budget.more_w(nodes)
 
     def _end_waits(self, before: Mapping[int, float], now_s: float) -> None:

@@ -146,7 +146,7 @@ def _asleep(registry: JobRegistry, view: NodeView) -> Bools:
     asleep = view.power_state >= 0
     for n in np.flatnonzero(asleep).tolist():
         state = registry.cluster.classes[registry.cluster.klass[n]].states[int(view.power_state[n])]
-        asleep[n] = view.wait_s[n] <= state.wake_s + 1e-9
+        asleep[n] = abs(view.wait_s[n] - state.wake_s) <= 1e-9  # one that has just begun to enter could be back at once
     return asleep
 
 
