@@ -23,7 +23,12 @@ def node(name, gpu_type="V100", gpus=4, count=1, partitions=(), **more):
 
 
 MIXED = Cluster.of(
-    [node("a", partitions=("vision",)), node("b", partitions=("vision", "speech")), node("c", gpus=8), node("d", "A100")]
+    [
+        node("a", partitions=("vision",)),
+        node("b", partitions=("vision", "speech")),
+        node("c", gpus=8),
+        node("d", "A100"),
+    ]
 )
 
 
@@ -69,14 +74,13 @@ def test_partitions_need_nodes_that_have_some():
 
 
 def least_cut(usable, reach, promised):
-    """The most GPUs of the promises that these nodes can meet: the least cut (max-flow min-cut), over all sets of pools."""
-    pools = range(len(promised))
-    return min(
-        sum(promised[p] for p in left)
-        + sum(int(gpus) for gpus, serves in zip(usable, reach.T, strict=True) if any(serves[p] for p in set(pools) - {*left}))
-        for count in range(len(promised) + 1)
-        for left in combinations(pools, count)
-    )  # fmt: skip
+    """The most GPUs of the promises that nodes can meet, by max-flow min-cut: the least cut over all sets of pools."""
+    pools, cuts = range(len(promised)), []
+    for count in range(len(promised) + 1):
+        for cut in combinations(pools, count):
+            others = [p for p in pools if p not in cut]
+            cuts.append(sum(promised[list(cut)]) + usable[reach[others].any(axis=0)].sum())
+    return min(cuts)
 
 
 @st.composite

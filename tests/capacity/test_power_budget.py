@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.capacity import CapacityPlanner, NodePowers, PoolDemand
-from commonwatt.capacity._budget import PowerBudget
+from commonwatt.capacity._budget import NodePowerBudget
 from commonwatt.capacity._outlooks import LastValueOutlook
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import StepIntegral
@@ -32,11 +32,11 @@ def plan(power_kw, now, wanted, held=0, claimed=(), cap_w=None, now_s=0.0):
 
 def test_what_nodes_count_for():
     """A node that is on counts with both GPUs busy, 300 W; asleep with 20 W; entering with its idle power, 100 W."""
-    budget = PowerBudget(CLUSTER, [(SLEEP,)], np.inf, None)
+    budget = NodePowerBudget(CLUSTER, [(SLEEP,)], np.inf, None)
     assert budget.counted_w(nodes([ON, ASLEEP, ASLEEP, ON], wait_s=[0, 60, 90, 30])).tolist() == [300, 20, 100, 300]
     hungry = SLEEP.model_copy(update={"wake_j": 60_000})  # 1,000 W beyond idle power while it wakes
     cluster = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=2, idle_w=100, gpu_w=100, states=(hungry,))])
-    assert PowerBudget(cluster, [(hungry,)], np.inf, None).counted_w(nodes([ON])).tolist() == [1_100]
+    assert NodePowerBudget(cluster, [(hungry,)], np.inf, None).counted_w(nodes([ON])).tolist() == [1_100]
 
 
 def test_no_more_nodes_wake_than_power_allows():
@@ -70,7 +70,7 @@ def test_what_runs_goes_on_below_a_budget_and_wakes_nothing():
 def test_the_least_limit_until_nodes_sleep_counts():
     """The limit falls at 150 s: the plan of 60 s holds till 120 s, and what it puts to sleep then sleeps at 180 s."""
     cap_w = StepIntegral.of([0.0, 150.0], [1_200.0, 400.0])
-    budget = PowerBudget(CLUSTER, [(SLEEP,)], 1_000.0, cap_w)
+    budget = NodePowerBudget(CLUSTER, [(SLEEP,)], 1_000.0, cap_w)
     assert [budget.at(now_s, 60.0) for now_s in (0.0, 60.0, 200.0)] == [1_000.0, 400.0, 400.0]
 
 

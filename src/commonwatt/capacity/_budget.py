@@ -17,12 +17,12 @@ from commonwatt.model.electricity import StepIntegral
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster, PowerState
 
-__all__ = ["PowerBudget"]
+__all__ = ["NodePowerBudget"]
 
 _ROUNDING_W = 1e-6
 
 
-class PowerBudget:
+class NodePowerBudget:
     """A limit of power, and what nodes count for.
 
     Parameters

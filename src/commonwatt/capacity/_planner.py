@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commonwatt.capacity._budget import PowerBudget
+from commonwatt.capacity._budget import NodePowerBudget
 from commonwatt.capacity._outlooks import AlwaysOnOutlook, ExpectedDemand, Outlook
 from commonwatt.capacity._pools import Pools, shared_out
 from commonwatt.capacity._power_plan import ON, Need, NodePowers, NodesNow, check_states, delay_w, plan_states
@@ -121,7 +121,7 @@ class CapacityPlanner:
     ------
     InputError
         For a state no node has, one that cannot be entered and left within the outlook's horizon, and as ``Pools.of``
-        and ``PowerBudget``.
+        and ``NodePowerBudget``.
     """
 
     def __init__(
@@ -145,10 +145,10 @@ class CapacityPlanner:
         for states in self._states:
             check_states(states, self._outlooks[0].steps * spec.step_s)
         self._idle_each = np.array([kind.idle_w / kind.gpus for kind in cluster.classes])[cluster.klass]
-        self.budget: PowerBudget | None = None
+        self.budget: NodePowerBudget | None = None
         if spec.power_kw is not None or cap_w is not None:
             limit_w = np.inf if spec.power_kw is None else 1000.0 * spec.power_kw
-            self.budget = PowerBudget(cluster, self._states, limit_w, cap_w)
+            self.budget = NodePowerBudget(cluster, self._states, limit_w, cap_w)
 
     @property
     def steps_s(self) -> Floats:

@@ -65,6 +65,7 @@ def live_capacity(
     pools = Pools.of(plan, cluster)
     if len(pools) > 1:
         return _of_pools(plan, cluster, pools, samples, folder, seed, now_s, fits, tariff)
+    plan = plan.model_copy(update={"pools": None, "share": ()})  # one pool: all demand is its
     demand = demand_of_samples(samples, plan.step_s)
     past = Past({} if demand is None else {(plan.step_s, plan.history_days): demand}, folder)
     try:

@@ -180,18 +180,18 @@ def _run_with(
 
 def past_of(config: Scenario, store: ApiStore, folder: Path, began_s: float) -> Past:
     """Return the demand before *began_s*, as far as plans need it; *folder* is that of the configuration."""
-    past, cluster = Past({}, folder, pools={}), Cluster.of(config.nodes)
-    pools: dict[tuple[str, str], Past] = {}
+    past, cluster = Past({}, folder), Cluster.of(config.nodes)
     for plan in plans_of(config):
         if plan is None or not plan.forecasts:
             continue
         samples = [one for one in store.samples(since_s(plan, began_s), limit=1_000_000) if one.time_s < began_s]
-        for name in Pools.of(plan, cluster).names:
-            part = past if plan.pools is None else pools.setdefault((plan.pools, name), Past({}, folder))
-            demand = demand_of_samples(samples, plan.step_s, name or None)
+        names = Pools.of(plan, cluster).names
+        for name in names:
+            part = past if plan.pools is None else past.pools.setdefault((plan.pools, name), Past({}, folder))
+            demand = demand_of_samples(samples, plan.step_s, name if len(names) > 1 else None)
             if demand is not None:
                 part.demands[plan.step_s, plan.history_days] = demand
-    return replace(past, pools=pools)
+    return past
 
 
 class Estimator:

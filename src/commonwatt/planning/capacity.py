@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from commonwatt.capacity import (
 from commonwatt.control.capacity import Capacity
 from commonwatt.data.demand import LogDemand
 from commonwatt.data.forecast_model import read_model
+from commonwatt.data.log import JobLog
 from commonwatt.data.series_files import SeriesFile
 from commonwatt.forecasting import PREDICTORS, make_predictor
 from commonwatt.model.arrays import Bools, Floats
@@ -38,7 +40,7 @@ from commonwatt.planning.waiting import Price
 
 __all__ = [
     "DemandSample", "FitCache", "Past", "check_capacity", "check_forecaster", "demand_of_run", "demand_of_samples",
-    "is_model", "make_capacity",
+    "foreseen_by", "is_model", "make_capacity", "pool_of_each",
 ]  # fmt: skip
 
 
@@ -59,6 +61,27 @@ class DemandSample(Protocol):
     def wanted_by_pool(self) -> Mapping[str, int] | None:
         """The same by pool; ``None`` where there is one pool."""
         ...
+
+
+def pool_of_each(log: JobLog, spec: CapacitySpec, cluster: Cluster) -> list[str]:
+    """Return the pool of each job of *log*, by the first nodes that it could have run on."""
+    pools, spelt = Pools.of(spec, cluster), {name.casefold(): name for name in cluster.gpu_types}
+
+    @cache
+    def pool(gpu_type: str, gpus: int, partition: str) -> str:
+        own = spelt.get(gpu_type.casefold())
+        ways = (cluster.shapes(one, gpus, partition) for one in ((own,) if own else cluster.gpu_types))
+        klass = next((shapes[0][0] for shapes in ways if shapes), 0)
+        return pools.names[pools.of_job(partition, klass)]
+
+    partitions = log.partition or ("",) * len(log)
+    return [pool(*job) for job in zip(log.gpu_type, log.gpus.tolist(), partitions, strict=True)]
+
+
+def foreseen_by(spec: CapacitySpec, cluster: Cluster, samples: Sequence[DemandSample]) -> list[DemandSeries]:
+    """Return the demand of each pool of *spec* in a finished run, as ``demand_of_run``."""
+    names = Pools.of(spec, cluster).names
+    return [demand_of_run(samples, spec.step_s, name if len(names) > 1 else None) for name in names]
 
 
 def demand_of_run(samples: Sequence[DemandSample], step_s: float, pool: str | None = None) -> DemandSeries:
@@ -128,21 +151,29 @@ class Past:
     folder: Path = Path()
     models: Mapping[str, str] = field(default_factory=dict)
     arrivals: dict[tuple[float, float], Arrivals] = field(default_factory=dict)
-    pools: Mapping[tuple[str, str], Past] = field(default_factory=dict)
+    pools: dict[tuple[str, str], Past] = field(default_factory=dict)
 
-    def note(self, key: tuple[float, float], own: LogDemand | None, others: LogDemand | None) -> None:
-        """Note the demand of a log; where it has none of *own*, but of *others*, that is a demand of 0."""
-        if own is not None:
-            self.demands[key], self.arrivals[key] = own.wanted, own.submitted
-        elif others is not None:
-            self.demands[key] = replace(others.wanted, gpus=np.zeros(len(others.wanted)))
-            self.arrivals[key] = Arrivals.none()
+    def of_pool(self, spec: CapacitySpec, name: str) -> Past:
+        """Return what is known of a pool of *spec*; without a name all of this, and nothing without a record of it."""
+        return self.pools.get((spec.pools, name), Past({}, self.folder, self.models)) if spec.pools and name else self
 
-    def of_pool(self, spec: CapacitySpec, pools: Pools, name: str) -> Past:
-        """Return what is known of one of *pools*; nothing but the models if there is no record of it."""
-        if len(pools) == 1:
-            return self
-        return self.pools.get((str(spec.pools), name), Past({}, self.folder, self.models))
+    def knows(self, spec: CapacitySpec, cluster: Cluster) -> bool:
+        """Whether the demand that a plan is fitted to has been noted."""
+        return all(self.of_pool(spec, name).demand(spec) is not None for name in Pools.of(spec, cluster).names)
+
+    def note(self, spec: CapacitySpec, cluster: Cluster, found: Mapping[str, LogDemand]) -> None:
+        """Note the demand of each pool, by name; that of a pool which the log has no job of is 0."""
+        key, some = (spec.step_s, spec.history_days), next(iter(found.values()), None)
+        for name in Pools.of(spec, cluster).names if some is not None else ():
+            past = self
+            if spec.pools is not None:
+                past = self.pools.setdefault((spec.pools, name), Past({}, self.folder, self.models))
+            own = found.get(name)
+            if own is not None:
+                past.demands[key], past.arrivals[key] = own.wanted, own.submitted
+            elif some is not None:
+                past.demands[key] = replace(some.wanted, gpus=np.zeros(len(some.wanted)))
+                past.arrivals[key] = Arrivals.none()
 
     def demand(self, spec: CapacitySpec) -> DemandSeries | None:
         """Return the demand a plan is fitted to; ``None`` if there is none."""
@@ -209,7 +240,7 @@ def check_capacity(spec: CapacitySpec, cluster: Cluster, past: Past) -> None:
     check_forecaster(spec, past.folder)
     pools = Pools.of(spec, cluster)
     for name in pools.names:
-        _check_past(spec, past.of_pool(spec, pools, name), name)
+        _check_past(spec, past.of_pool(spec, name), name)
 
 
 def _check_past(spec: CapacitySpec, past: Past, pool: str) -> None:
@@ -288,7 +319,7 @@ def make_capacity(
     outlooks: list[Outlook] = []
     targets: list[Target | None] = []
     for p, (name, gpus) in enumerate(zip(pools.names, pools.gpus(cluster).tolist(), strict=True)):
-        own, kept = past.of_pool(spec, pools, name), fits.of_pool(name)
+        own, kept = past.of_pool(spec, name), fits.of_pool(name)
         future = None if foreseen is None else foreseen[p]
         try:
             check(name)

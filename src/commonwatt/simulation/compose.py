@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 import numpy as np
 
-from commonwatt.capacity import Pools
 from commonwatt.control.beliefs import Beliefs, relative_times, requested_rows
 from commonwatt.control.controller import Controller
 from commonwatt.control.electricity import check_electricity
@@ -28,7 +27,7 @@ from commonwatt.model.fleet import Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
 from commonwatt.model.scenario import Knowledge, PeerName, PolicySpec, Scenario
-from commonwatt.planning.capacity import Past, demand_of_run, make_capacity
+from commonwatt.planning.capacity import Past, foreseen_by, make_capacity
 from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window
 
@@ -178,8 +177,7 @@ def run_policy(
         all_on = CapacitySpec(policy="always-on", step_s=plan.step_s, pools=plan.pools, share=plan.share)
         first = spec.model_copy(update={"capacity": all_on})
         before = run_policy(scenario, first, cluster, table, seed, until_s=until_s, hosts=hosts, fleet=fleet).controller
-        names = Pools.of(plan, cluster).names
-        foreseen = [demand_of_run(before.samples, plan.step_s, name if len(names) > 1 else None) for name in names]
+        foreseen = foreseen_by(plan, cluster, before.samples)
     world = World(
         restart_s=preemption.restart_s,
         first_start=preemption.first_start,

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from commonwatt.capacity import Pools
 from commonwatt.control.fleet.layouts import check_mig
 from commonwatt.control.limits import qos_limits
 from commonwatt.data.fleet import make_fleet
-from commonwatt.data.log import JobLog
 from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
 from commonwatt.data.workload import FitTypes, Made, demand_before, make_workload, period_begins_s
 from commonwatt.forecasting import PREDICTORS
@@ -24,7 +21,7 @@ from commonwatt.model.fleet import Fleet, FractionalLaw, SharingSpec
 from commonwatt.model.jobs import JobArrays, Qos, Tenant
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
-from commonwatt.planning.capacity import Past, check_capacity, is_model
+from commonwatt.planning.capacity import Past, check_capacity, is_model, pool_of_each
 from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.runner import Prepared
 
@@ -138,34 +135,11 @@ def _past(scenario: Scenario, folder: Path, seed: int, cluster: Cluster) -> Past
     files = sorted({plan.forecaster for plan in plans} - PREDICTORS.keys())
     read = {file: folder / file for file in files if is_model(folder, file)}
     models = {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in read.items()}
-    whole = Past({}, folder, models)
-    pools: dict[tuple[str, str], Past] = {}
+    past = Past({}, folder, models)
     for plan in sorted(plans, key=lambda plan: (plan.step_s, plan.history_days)):
-        key, own = (plan.step_s, plan.history_days), Pools.of(plan, cluster)
-        of = None if len(own) == 1 else partial(_pool_of_each, pools=own, cluster=cluster)
-        parts = [whole] if of is None else [
-            pools.setdefault((str(plan.pools), name), Past({}, folder, models)) for name in own.names
-        ]  # fmt: skip
-        if scenario.workload is None or all(key in part.demands for part in parts):
+        if scenario.workload is None or past.knows(plan, cluster):
             continue
+        of = None if plan.pools is None else partial(pool_of_each, spec=plan, cluster=cluster)
         rng = np.random.default_rng([seed, 3])
-        found = demand_before(scenario.workload, folder, *key, rng, of)
-        some = next(iter(found.values()), None)
-        for name, part in zip(own.names, parts, strict=True):
-            part.note(key, found.get("" if of is None else name), some)
-    return replace(whole, pools=pools)
-
-
-def _pool_of_each(log: JobLog, pools: Pools, cluster: Cluster) -> list[str]:
-    """Return the pool of each job of *log*, by the first nodes that it could have run on."""
-    spelt = {name.casefold(): name for name in cluster.gpu_types}
-
-    @cache
-    def pool(gpu_type: str, gpus: int, partition: str) -> str:
-        own = spelt.get(gpu_type.casefold())
-        ways = (cluster.shapes(one, gpus, partition) for one in ((own,) if own else cluster.gpu_types))
-        klass = next((shapes[0][0] for shapes in ways if shapes), 0)
-        return pools.names[pools.of_job(partition, klass)]
-
-    partitions = log.partition or ("",) * len(log)
-    return [pool(*job) for job in zip(log.gpu_type, log.gpus.tolist(), partitions, strict=True)]
+        past.note(plan, cluster, demand_before(scenario.workload, folder, plan.step_s, plan.history_days, rng, of))
+    return past
