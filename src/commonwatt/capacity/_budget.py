@@ -13,7 +13,7 @@ import numpy as np
 
 from commonwatt.capacity._power_plan import NodePowers
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.electricity import StepIntegral
+from commonwatt.model.electricity import NO_CAP_W, StepIntegral
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster, PowerState
 
@@ -64,7 +64,8 @@ class NodePowerBudget:
         if self._cap_w is None:
             return self._limit_w
         until_s = now_s + step_s + self._enter_s
-        return min(self._limit_w, float(self._cap_w.least_within(np.array([now_s, until_s]))[0]))
+        cap_w = float(self._cap_w.least_within(np.array([now_s, until_s]))[0])
+        return min(self._limit_w, cap_w if cap_w < NO_CAP_W else np.inf)
 
     def counted_w(self, nodes: NodePowers) -> Floats:
         """Return what each node counts for now, W. Shape [N]."""

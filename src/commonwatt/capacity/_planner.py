@@ -218,8 +218,10 @@ class CapacityPlanner:
             for pool, (own, demand) in enumerate(zip(expected, demands, strict=True))
         ]
 
+        at_last = [own.last_step() for own in expected]
+
         def chance(pool: int, gpus: int) -> float:
-            return float(expected[pool].probability(np.array([float(gpus)]))[0, -1])
+            return float(at_last[pool].probability(np.array([float(gpus)]))[0, 0])
 
         parts = shared_out(usable, order, self._reach, np.array([int(own.max()) for own in promised]), chance)
         serves = (parts > 0).sum(axis=0)

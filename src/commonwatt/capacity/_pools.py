@@ -187,7 +187,7 @@ class _Flow:
         """Add a node with *gpus* GPUs that serves *pools*; returns by how many GPUs the flow grows."""
         self.given.setdefault(pools, dict.fromkeys(pools, 0))
         left = gpus
-        while left and (path := self._path(pools)):
+        while left and any(self._left) and (path := self._path(pools)):
             end = path[-1][1]
             swaps = [(source, pool) for (_, pool), (source, _) in pairwise(path)]  # whom each source gives less
             grown = min([left, self._left[end], *(self.given[source][pool] for source, pool in swaps)])

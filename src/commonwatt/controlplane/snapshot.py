@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -271,15 +271,22 @@ class SnapshotBuilder:
             end_s = None if job is None else job.expected_end_s
             ends.append((now_s if end_s is None else end_s, klass, gpus))
         expected = expected_times(now_s, [max(0, f) for f in free], ends, self._waiting())
-        for handle, (begin_s, end_s) in expected.items():
+        unknown = dict.fromkeys(self._short_of_power, (None, None))
+        for handle, (begin_s, end_s) in (expected | unknown).items():
             job_id = reconciler.engine.jobs[handle].id
             if job_id in self._jobs:
                 self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
 
+    @property
+    def _short_of_power(self) -> Set[int]:
+        """Waiting jobs, by handle, for which the power budget lets no node wake: until when is not known."""
+        capacity = self._reconciler.controller.capacity
+        return frozenset() if capacity is None else capacity.waits_for_power
+
     def _waiting(self) -> list[Waiting]:
         """Waiting jobs whose start is estimated: the most pressing, by due date less shortest run time."""
         registry = self._reconciler.controller.registry
-        held = self._reconciler.controller.scheduling.jobs(JobCondition.HELD)
+        held = self._reconciler.controller.scheduling.jobs(JobCondition.HELD) | self._short_of_power
         handles = np.array(sorted(registry.active - registry.nodes.keys() - held), dtype=np.int64)
         if not len(handles):
             return []

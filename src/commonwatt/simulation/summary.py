@@ -316,14 +316,15 @@ def _pools(planned: Capacity) -> tuple[CapacityPoolResult, ...]:
     """Return what the plans did in each pool."""
     tally, rows = planned.tally, []
     plans = max(1, tally.steps)
-    for p, (now, counts) in enumerate(zip(planned.pools_now, tally.pools, strict=True)):
+    targets = planned.targets or (None,) * len(planned.pools)
+    for p, (name, target, counts) in enumerate(zip(planned.pools.names, targets, tally.pools, strict=True)):
         own = [handle for handle in tally.started if planned.pool_of(handle) == p]
         delays_s = [tally.delays_s[handle] for handle in own if handle in tally.delays_s]
         rows.append(
             CapacityPoolResult(
-                name=now.name,
+                name=name,
                 gpus=planned.pool_gpus[p],
-                promise=None if (target := planned.targets[p]) is None else target_label(target),
+                promise=None if target is None else target_label(target),
                 mean_wanted_gpus=counts.wanted_gpus / plans,
                 mean_promised_gpus=counts.promised_gpus / plans,
                 mean_gpus_on=counts.on_gpus / plans,
