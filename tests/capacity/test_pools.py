@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.capacity import CapacityPlanner, ExpectedDemand, NodePowers, PoolDemand, Pools
-from commonwatt.capacity._pools import NO_PARTITION, shared_out
+from commonwatt.capacity import CapacityPlanner, ExpectedDemand, NodePowers, PoolDemand
+from commonwatt.capacity._sharing import shared_out
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.demand import LEVELS
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
+from commonwatt.model.pools import NO_PARTITION, Pools
 
 OFF = PowerState(name="off", power_w=0, enter_s=60, wake_s=120)
 

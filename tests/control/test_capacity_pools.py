@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from commonwatt.capacity import CapacityPlanner, Pools
+from commonwatt.capacity import CapacityPlanner
 from commonwatt.capacity._outlooks import LastValueOutlook
 from commonwatt.control.capacity import Capacity
 from commonwatt.control.controller import Controller
@@ -17,6 +17,7 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity, StepIntegral
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
+from commonwatt.model.pools import Pools
 from commonwatt.model.scenario import PolicySpec
 from commonwatt.simulation.compose import TableSource
 from tests.control.worlds import cluster_of, job, random_jobs, trace

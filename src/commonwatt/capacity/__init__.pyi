@@ -9,9 +9,7 @@ from ._planner import CapacityPlan as CapacityPlan
 from ._planner import CapacityPlanner as CapacityPlanner
 from ._planner import NodePowers as NodePowers
 from ._planner import PoolDemand as PoolDemand
-from ._planner import PowerUse as PowerUse
 from ._planner import check_spec as check_spec
-from ._pools import Pools as Pools
 from ._promise import Calibrator as Calibrator
 from ._promise import beyond_total as beyond_total
 from ._waiting import make_calibrator as make_calibrator
@@ -26,8 +24,6 @@ __all__ = [
     "NodePowers",
     "Outlook",
     "PoolDemand",
-    "Pools",
-    "PowerUse",
     "beyond_total",
     "calibration_steps",
     "check_spec",

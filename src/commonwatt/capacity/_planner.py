@@ -19,14 +19,15 @@ import numpy as np
 
 from commonwatt.capacity._budget import NodePowerBudget
 from commonwatt.capacity._outlooks import AlwaysOnOutlook, ExpectedDemand, Outlook
-from commonwatt.capacity._pools import Pools, shared_out
 from commonwatt.capacity._power_plan import ON, Need, NodePowers, NodesNow, check_states, delay_w, plan_states
+from commonwatt.capacity._sharing import shared_out
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.demand import Arrivals
 from commonwatt.model.electricity import StepIntegral
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import Cluster, NodeClass, PowerState
+from commonwatt.model.pools import Pools
 
 __all__ = ["CapacityPlan", "CapacityPlanner", "NodePowers", "PoolDemand", "PowerUse", "check_spec"]
 

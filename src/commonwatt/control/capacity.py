@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from commonwatt.capacity import CapacityPlan, CapacityPlanner, NodePowers, PoolDemand, PowerUse
+from commonwatt.capacity import CapacityPlan, CapacityPlanner, NodePowers, PoolDemand
 from commonwatt.control.engine import NodeView, SetPower
 from commonwatt.control.job_registry import JobRegistry
 from commonwatt.control.scheduling import JobCondition, Scheduling
@@ -24,7 +24,7 @@ from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 
-__all__ = ["Capacity", "CapacityTally", "KnownJobs", "PoolNow", "PoolTally", "only_held", "only_on"]
+__all__ = ["Capacity", "CapacityTally", "KnownJobs", "PoolNow", "PoolTally", "PowerNow", "only_held", "only_on"]
 
 
 class KnownJobs(Protocol):
@@ -105,6 +105,23 @@ class PoolNow:
     sentence: str
 
 
+@dataclass(frozen=True)
+class PowerNow:
+    """The power budget at the last plan.
+
+    Parameters
+    ----------
+    limit_w, counted_w
+        The budget, infinity for none; and what the nodes counted for.
+    nodes_off
+        Nodes that the plan would have kept on, but for the budget.
+    """
+
+    limit_w: float
+    counted_w: float
+    nodes_off: int
+
+
 def only_on(view: NodeView) -> NodeView:
     """Return *view* for placement: sleeping nodes have no usable GPUs."""
     return replace(view, usable_gpus=np.where(view.power_state >= 0, 0, view.usable_gpus))
@@ -141,7 +158,7 @@ class Capacity:
         self.renew_s = math.inf  # when its maker should build it again, with the demand observed by then
         self.known: KnownJobs | None = None
         self.pools_now: tuple[PoolNow, ...] = ()
-        self.power_now: PowerUse | None = None
+        self.power_now: PowerNow | None = None
         self._waits_since: dict[int, float] = {}
         self._counted: int | None = None  # jobs whose arrival was observed
         self._later: set[int] = set()  # jobs whose time has not come, by handle
@@ -277,8 +294,10 @@ class Capacity:
         tally.served += all(plan.served)
         tally.fallback += not all(own.kept for own in plan.expected)
         tally.wakes += sum(state is None for _, state in plan.changes)
-        tally.bound += plan.power is not None and bool(len(plan.power.off))
-        self.power_now = plan.power
+        if plan.power is not None:
+            off = len(plan.power.off)
+            tally.bound += off > 0
+            self.power_now = PowerNow(plan.power.limit_w, plan.power.counted_w, off)
         reach, on = self.pools.reach[:, cluster.klass], np.where(nodes.power_state < 0, nodes.usable_gpus, 0)
         pools_now = []
         for p, (name, own) in enumerate(zip(self.pools.names, plan.expected, strict=True)):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from commonwatt.capacity import Pools, calibration_steps, check_spec
+from commonwatt.capacity import calibration_steps, check_spec
 from commonwatt.control.capacity import Capacity
 from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
@@ -14,6 +14,7 @@ from commonwatt.model.demand import DemandSeries
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import CommonwattError, InputError
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.pools import Pools
 from commonwatt.model.units import DAY_S, plural
 from commonwatt.planning.capacity import (
     FitCache,

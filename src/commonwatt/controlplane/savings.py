@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.capacity import Pools
 from commonwatt.control.events import EventKind
 from commonwatt.controlplane.capacity import since_s
 from commonwatt.controlplane.jobs import JobMaker, TimeFigure
@@ -29,6 +28,7 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import CommonwattError, InputError, SolverError
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.pools import Pools
 from commonwatt.model.scenario import PolicySpec, Scenario, UnusedNodes
 from commonwatt.model.units import DAY_S, J_PER_KWH, MICRO, NANO
 from commonwatt.planning.capacity import Past, check_capacity, demand_of_samples

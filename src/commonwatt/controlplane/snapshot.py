@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.capacity import PowerUse
-from commonwatt.control.capacity import PoolNow
+from commonwatt.control.capacity import PoolNow, PowerNow
 from commonwatt.control.engine import NodeView
 from commonwatt.control.events import EventKind, lost_work
 from commonwatt.control.scheduling import JobCondition
@@ -119,7 +118,7 @@ class Snapshot:
     store_errors: int = 0
     saved: Mapping[str, float | str | None] | None = None
     pools: tuple[PoolNow, ...] = ()  # of the capacity plan, at the last one; empty: there is none
-    power: PowerUse | None = None  # the power budget of the capacity plan; None: there is none
+    power: PowerNow | None = None  # the power budget of the capacity plan; None: there is none
     role: str = "active"  # standby: another controller is
 
 

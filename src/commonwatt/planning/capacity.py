@@ -14,7 +14,6 @@ import numpy as np
 from commonwatt.capacity import (
     CapacityPlanner,
     Outlook,
-    Pools,
     calibration_steps,
     check_spec,
     make_calibrator,
@@ -33,6 +32,7 @@ from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.pools import Pools
 from commonwatt.model.units import DAY_S, plural
 from commonwatt.planning.budget import cheapest_target
 from commonwatt.planning.series import LoadedSeries

@@ -256,8 +256,8 @@ def _capacity(snapshot: Snapshot) -> Iterator[Metric]:
             yield _gauge("capacity_power_limit_watts", "Power budget of the capacity plan", snapshot.power.limit_w)
         text = "What the nodes count for against the power budget: those that are on with all GPUs busy"
         yield _gauge("capacity_power_counted_watts", text, snapshot.power.counted_w)
-        off = float(len(snapshot.power.off))
-        yield _gauge("capacity_nodes_without_power", "Nodes that the power budget kept off at the last plan", off)
+        text = "Nodes that the power budget kept off at the last plan"
+        yield _gauge("capacity_nodes_without_power", text, float(snapshot.power.nodes_off))
 
 
 def _shares(node: SnapshotNode) -> Iterator[tuple[tuple[str, ...], float]]:
