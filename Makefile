@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= out/demo
 WORKERS ?= auto
+# What installs packages into the environment of a Python. CI sets UV to a uv: the same packages, sooner.
+install = $(if $(UV),$(UV) pip install --python $(1),$(1) -m pip install) -q -c constraints.txt
 SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Compiled modules are kept even where that is switched off: it halves the time to collect the tests.
 export PYTHONDONTWRITEBYTECODE :=
@@ -55,7 +57,7 @@ docs: $(VENV)/.docs
 	@echo "serve it with: $(BIN)/python -m http.server --directory out/docs"
 
 $(VENV)/.docs: $(VENV)/bin/python constraints.txt pyproject.toml
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[docs]"
+	$(call install,$(BIN)/python) -e ".[docs]"
 	@touch $@
 
 # The wheel in environments of its own: without extras every verb runs, or names the extra it needs; light extras run by
@@ -67,19 +69,19 @@ wheel-test: $(VENV)/.dev
 	rm -rf build/wheel build/wheel-venv build/wheel-extras
 	$(BIN)/python -m build --wheel --outdir build/wheel
 	$(PYTHON) -m venv build/wheel-venv
-	build/wheel-venv/bin/python -m pip install -q -c constraints.txt build/wheel/*.whl
+	$(call install,build/wheel-venv/bin/python) build/wheel/*.whl
 	for extra in $(LIGHT_EXTRAS); do \
 		$(PYTHON) -m venv build/wheel-extras/$$extra && \
 		ls -d $$PWD/build/wheel-venv/lib/*/site-packages \
 			> "$$(echo build/wheel-extras/$$extra/lib/*/site-packages)/bare.pth" && \
-		build/wheel-extras/$$extra/bin/python -m pip install -q -c constraints.txt --force-reinstall --no-deps \
+		$(call install,build/wheel-extras/$$extra/bin/python) --force-reinstall --no-deps \
 			build/wheel/*.whl && \
-		build/wheel-extras/$$extra/bin/python -m pip install -q -c constraints.txt \
+		$(call install,build/wheel-extras/$$extra/bin/python) \
 			"$$(ls build/wheel/*.whl)[$$extra]" || exit 1; \
 	done
 	COMMONWATT_BARE=$$PWD/build/wheel-venv/bin/commonwatt COMMONWATT_EXTRAS=$$PWD/build/wheel-extras \
 		$(BIN)/python -m pytest -q -n $(WORKERS) tests/test_bare_wheel.py
-	build/wheel-venv/bin/python -m pip install -q -c constraints.txt "$$(ls build/wheel/*.whl)[test]"
+	$(call install,build/wheel-venv/bin/python) "$$(ls build/wheel/*.whl)[test]"
 	cd build && PYTHONPATH= wheel-venv/bin/python -m pytest -q -n $(WORKERS) \
 		-m "not (slow or long or browser)" --rootdir .. -c ../pyproject.toml $(addprefix ../tests/,$(WHEEL_TESTS))
 
@@ -116,10 +118,10 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: $(VENV)/bin/python constraints.txt pyproject.toml
-	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	$(call install,$(BIN)/python) -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python constraints.txt pyproject.toml
-	$(BIN)/python -m pip install -q -c constraints.txt \
+	$(call install,$(BIN)/python) \
 		-e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl,callbacks,live,mariadb,postgresql,docs]"
 	@touch $@ $(VENV)/.core

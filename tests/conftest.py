@@ -1,10 +1,12 @@
 """Marks tests by what they need; runs them with the same examples of Hypothesis each time.
 
-``HYPOTHESIS_PROFILE=explore`` tries new examples.
+``HYPOTHESIS_PROFILE=explore`` tries new examples. ``COMMONWATT_TEST_PASSED=FILE`` adds the tests that pass to
+a file, and leaves out those it has.
 """
 
 import os
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -52,11 +54,21 @@ ALONE = {"test_pages.py", "test_examples.py", "test_first_minute.py", "test_devi
 """Files whose long tests share no fixture that takes long."""
 
 
+PASSED = os.environ.get("COMMONWATT_TEST_PASSED")
+
+
+def pytest_sessionfinish(session):
+    if PASSED and not hasattr(session.config, "workerinput"):
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        with Path(PASSED).open("a", encoding="utf-8") as file:
+            file.writelines(
+                f"{report.nodeid}\n" for report in reporter.stats.get("passed", ()) if report.when == "call"
+            )
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """With several workers: one has Kubernetes, one Slurm; others go by file, or alone if they share nothing."""
-    if not getattr(config.option, "loadgroup", False):
-        return
     slow = {item.path for item in items if item.get_closest_marker("slow")}
 
     def place(item):
@@ -64,15 +76,27 @@ def pytest_collection_modifyitems(config, items):
         for rank, server in enumerate(("kubernetes", "slurm")):
             if server in marks:
                 return rank, server
+        path = item.nodeid.partition("::")[0]
         if "long" in marks:
-            return 2, None if item.path.name in ALONE else str(item.path)
-        return 3 if item.path in slow else 4, str(item.path)
+            return 2, None if item.path.name in ALONE else path
+        return 3 if item.path in slow else 4, path
 
+    workers = getattr(config.option, "loadgroup", False)
     placed = [(*place(item), item) for item in items]
+    if workers:
+        placed.sort(key=lambda one: one[0])
+    passed = set(Path(PASSED).read_text(encoding="utf-8").splitlines()) if PASSED and Path(PASSED).exists() else ()
+    left, gone = [], []
     for _, group, item in placed:
-        if group is not None:
+        if item.nodeid in passed or f"{item.nodeid}@{group}" in passed:  # as reports of workers name it
+            gone.append(item)
+            continue
+        left.append(item)
+        if workers and group is not None:
             item.add_marker(pytest.mark.xdist_group(group))
-    items[:] = [item for _, _, item in sorted(placed, key=lambda one: one[0])]
+    if gone:
+        config.hook.pytest_deselected(items=gone)
+    items[:] = left
 
 
 def pytest_terminal_summary(terminalreporter):

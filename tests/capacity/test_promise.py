@@ -51,7 +51,7 @@ def test_the_promise_is_kept_by_a_predictor_that_is_wrong(spread: float, target:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1_000), target=st.sampled_from([0.8, 0.9, 0.95, 0.98]))
 def test_misses_are_bounded_whatever_comes(seed: int, target: float) -> None:
     """By the shift itself: it cannot have gone further than demand ever was from the forecast, and a step."""
@@ -178,7 +178,7 @@ BEFORE = DAY
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     seed=st.integers(0, 1_000), rest=st.integers(1, 2 * DAY), target=st.sampled_from([0.8, 0.9, 0.98]),
     spread=st.sampled_from([1.0, 8.0, 60.0]),
@@ -199,7 +199,7 @@ def test_what_follows_a_rest_is_served_as_promised(seed: int, rest: int, target:
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     seed=st.integers(0, 1_000), length=st.integers(1, DAY), wanted=st.integers(129, 2_000),
     target=st.sampled_from([0.8, 0.9, 0.98]), spread=st.sampled_from([1.0, 8.0]),
@@ -220,7 +220,7 @@ def test_saving_comes_back_after_more_was_wanted_than_there_is(
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     stretches=st.lists(
         st.tuples(st.sampled_from([0.0, 1.0, 60.0, 128.0, 1_000.0, math.nan]), st.integers(1, 600)),

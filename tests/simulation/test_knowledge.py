@@ -38,7 +38,7 @@ def test_every_job_ends_and_its_attained_work_is_its_run_time(knowledge, documen
 
 def week(knowledge: str, solver: str = "lookahead", **more: object) -> dict:
     return {
-        "workload": {"source": "week", "jobs_per_day": 50, "days": 1, "tenants": 3},
+        "workload": {"source": "week", "jobs_per_day": 30, "days": 1, "tenants": 3},
         "nodes": [node("v", count=2, gpus=4), node("t", "T4", count=2, gpus=4)],
         "knowledge": knowledge, "policies": [{"solver": solver}], **more,
     }  # fmt: skip
