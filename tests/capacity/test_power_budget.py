@@ -1,5 +1,7 @@
 """The power budget of a plan: what nodes count for, and which of them go without."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -101,3 +103,8 @@ def test_the_budget_holds_and_one_that_never_binds_changes_nothing(states, busy,
 def test_less_than_the_nodes_draw_asleep_is_refused():
     with pytest.raises(InputError, match=r"0\.08 kW or more"):
         plan(0.079, nodes([ON] * 4), 0)
+    always_on = Cluster.of([NodeSpec(name="n", count=2, gpu_type="V100", gpus=2, idle_w=100, gpu_w=100, states=())])
+    for power_kw, refused in ((0.6, False), (0.59, True)):
+        spec = CapacitySpec(policy="last-value", power_kw=power_kw)
+        with pytest.raises(InputError, match=r"0\.6 kW or more") if refused else nullcontext():
+            CapacityPlanner(always_on, LastValueOutlook(4), spec)

@@ -37,7 +37,7 @@ class NodePowerBudget:
     Raises
     ------
     InputError
-        For a limit below what the nodes draw in their deepest states.
+        For a limit below what nodes draw in their deepest states, and with all GPUs busy where they have none.
     """
 
     def __init__(
@@ -53,10 +53,11 @@ class NodePowerBudget:
         self._kinds = kinds
         self._deepest = [min(own, key=lambda state: state.power_w) if own else None for own in states]
         self._enter_s = max((state.enter_s for own in states for state in own), default=0.0)
-        asleep_w = [own.power_w if own else kind.idle_w for own, kind in zip(self._deepest, kinds, strict=True)]
-        least_w = float(np.array(asleep_w)[self._klass].sum())
+        least = [own.power_w if own else np.inf for own in self._deepest]  # one without states is always on
+        least_w = float(np.minimum(np.array(least)[self._klass], self._full_w).sum())
         if limit_w < least_w:
-            expected = f"{least_w / 1000:g} kW or more: what the nodes draw in their deepest states"
+            expected = f"{least_w / 1000:g} kW or more: what nodes draw in their deepest states, and all GPUs of those "
+            expected += "that have none"
             raise InputError(expected, field="capacity.power_kw", value=f"{limit_w / 1000:g}")
 
     def at(self, now_s: float, step_s: float) -> float:

@@ -186,9 +186,10 @@ def _rest_w(cluster: Cluster, state: str | None) -> Floats:
 
 
 def _deepest_w(cluster: Cluster, plan: CapacitySpec) -> Floats:
-    """Power of nodes in the deepest state that *plan* may use, W. Shape [K]."""
+    """Power of nodes in the deepest state *plan* may use, or with all GPUs busy if they have none, W. Shape [K]."""
     return np.array([
-        min((s.power_w for s in kind.states if plan.states is None or s.name in plan.states), default=kind.idle_w)
+        min((s.power_w for s in kind.states if plan.states is None or s.name in plan.states),
+            default=kind.power_w(kind.gpus))
         for kind in cluster.classes
     ])  # fmt: skip
 
