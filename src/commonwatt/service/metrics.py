@@ -6,6 +6,7 @@ and errors are counted from the start of the process.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -85,6 +86,7 @@ class _Collector:
         snapshot = self._snapshot()
         yield from _controller(snapshot)
         yield from _cluster(snapshot, self._set_aside)
+        yield from _capacity(snapshot)
         yield from self._saved(snapshot.saved)
         yield from self._process()
         try:
@@ -235,6 +237,27 @@ def _cluster(snapshot: Snapshot, set_aside: Collection[str]) -> Iterator[Metric]
     )  # fmt: skip
     power = {(node.name,): node.power_w for node in nodes if node.power_w is not None}
     yield _gauge("node_power_watts", "Power of a node", {("node",): power})
+
+
+def _capacity(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield what the capacity plan keeps on, by pool; the pool has no name where there is only one."""
+    if snapshot.pools:
+        gpus = {
+            (pool.name, state): float(count)
+            for pool in snapshot.pools
+            for state, count in (("on", pool.on_gpus), ("wanted", pool.wanted_gpus), ("promised", pool.promised_gpus))
+        }
+        text = "GPUs at the last capacity plan by pool and state: on (or waking), wanted, promised for the next step"
+        yield _gauge("capacity_gpus", text, {("pool", "state"): gpus})
+        kept = {(pool.name,): float(pool.kept) for pool in snapshot.pools}
+        yield _gauge("capacity_promise_kept", "Whether the promise of the pool is being kept", {("pool",): kept})
+    if snapshot.power is not None:
+        if math.isfinite(snapshot.power.limit_w):
+            yield _gauge("capacity_power_limit_watts", "Power budget of the capacity plan", snapshot.power.limit_w)
+        text = "What the nodes count for against the power budget: those that are on with all GPUs busy"
+        yield _gauge("capacity_power_counted_watts", text, snapshot.power.counted_w)
+        text = "Nodes that the power budget kept off at the last plan"
+        yield _gauge("capacity_nodes_without_power", text, float(snapshot.power.nodes_off))
 
 
 def _shares(node: SnapshotNode) -> Iterator[tuple[tuple[str, ...], float]]:
