@@ -142,9 +142,9 @@ SIMULATE: list[tuple[str, Change, tuple[str, ...]]] = [
         ("electricity.series.power_cap_w", "'90'", "the idle power of all nodes"),
     ),
     (
-        "cap beside a capacity plan",
-        both(put("electricity", to={"power_cap_w": 5000}), put("capacity", to={"policy": "always-on"})),
-        ("capacity.policy", "'always-on'", "no capacity plan beside a power cap"),
+        "cap beside a capacity plan, too low for a job with all GPUs of its node busy",
+        both(put("electricity", to={"power_cap_w": 200}), put("capacity", to={"policy": "always-on"})),
+        ("electricity.power_cap_w", "'200'", "to run alone"),
     ),
     (
         "prices with a hole",

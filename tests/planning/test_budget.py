@@ -154,3 +154,12 @@ def test_a_price_of_delay_needs_jobs(tmp_path):
     assert "job log" in done.err
     budget = json.loads(run("forecast", "plan", series, "--gpu-w", 300, "--power-kw", 1.2, "--json").out)["budget"]
     assert budget["jobs_delayed"] is None
+
+
+def test_a_price_of_delay_needs_jobs_in_the_history(tmp_path):
+    log = tmp_path / "jobs.csv"
+    rows = ["0,170000,4", *(f"{at},600,2" for at in range(150_000, 170_000, 500))]
+    log.write_text("submit_s,duration_s,gpus\n" + "\n".join(rows) + "\n")
+    done = run("forecast", "plan", log, "--gpu-w", 300, "--price-per-kwh", 0.3, "--delay-price", 1)
+    assert done.code == 2
+    assert "jobs in the week before the replay" in done.err

@@ -9,6 +9,7 @@ from commonwatt.forecasting import make_predictor
 from commonwatt.model.errors import InputError
 from commonwatt.planning.pools import load_pools, plan_pools
 from commonwatt.planning.series import load_series
+from commonwatt.planning.waiting import Price
 from tests.cli.console import run
 
 ROWS = 900
@@ -87,6 +88,7 @@ def test_the_pools_of_a_log_add_up_to_it(log):
         (["--pools", "nothing"], "nothing"),
         (["--pools", "vc", "--share", "left,middle"], "--share"),
         (["--pools", "vc", "--share", "left,right", "--share", "right,spare"], "--share"),
+        (["--pools", "vc", "--share", "left,left"], "--share"),
         (["--pools", "vc", "--pool-gpus", "left=64"], "no node serves right"),
         (["--pools", "vc", "--pool-gpus", "left=9", "--pool-gpus", "right=0", "--pool-gpus", "spare=8"], "s right"),
         (["--pools", "vc", "--pool-gpus", "middle=64"], "middle"),
@@ -121,3 +123,9 @@ def test_the_document_and_the_text(series):
     assert document["ways"][1]["energy_kwh"] == pytest.approx(document["ways"][1]["gpu_hours"] * 0.05)
     text = run(*options, "--price-per-kwh", "0.2").out
     assert f"the pools take {document['apart_pct']:.1f}% more than one pool of all nodes" in text
+
+
+def test_a_budget_is_not_given_to_every_pool_as_a_whole(series):
+    for price in (Price(300.0, limit_w=9_000.0), Price(300.0, 0.2, delay_per_gpu_h=1.0)):
+        with pytest.raises(InputError, match="with pools"):
+            planned(load_pools(series, "vc"), price=price)

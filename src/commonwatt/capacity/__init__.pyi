@@ -8,6 +8,7 @@ from ._outlooks import make_outlook as make_outlook
 from ._planner import CapacityPlan as CapacityPlan
 from ._planner import CapacityPlanner as CapacityPlanner
 from ._planner import NodePowers as NodePowers
+from ._planner import PoolDemand as PoolDemand
 from ._planner import check_spec as check_spec
 from ._promise import Calibrator as Calibrator
 from ._promise import beyond_total as beyond_total
@@ -22,6 +23,7 @@ __all__ = [
     "KnobPoint",
     "NodePowers",
     "Outlook",
+    "PoolDemand",
     "beyond_total",
     "calibration_steps",
     "check_spec",

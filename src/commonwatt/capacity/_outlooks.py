@@ -6,7 +6,7 @@ Each outlook observes the demand of now and returns the ``ExpectedDemand`` of th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -68,6 +68,11 @@ class ExpectedDemand:
     quantiles: Floats | None = None
     kept: bool = True
     sentence: str = ""
+
+    def last_step(self) -> ExpectedDemand:
+        """Return what is expected of the last step alone."""
+        quantiles = None if self.quantiles is None else self.quantiles[-1:]
+        return replace(self, promised_gpus=self.promised_gpus[-1:], quantiles=quantiles)
 
     def probability(self, before_gpus: Floats) -> Floats:
         """Return the probability that demand exceeds each of *before_gpus* [N] in each step. Shape [N, m]."""

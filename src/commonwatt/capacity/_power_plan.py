@@ -24,13 +24,35 @@ from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.nodes import NodeClass, PowerState
 
-__all__ = ["ON", "Need", "NodesNow", "check_states", "delay_w", "exceedance", "plan_states"]
+__all__ = ["ON", "Need", "NodePowers", "NodesNow", "check_states", "delay_w", "exceedance", "plan_states"]
 
 ON = -1
 """State index of a node that is on or waking."""
 
 PROMISED = 1e6
 """Watts that a missing promised node costs: more than any state saves."""
+
+
+@dataclass(frozen=True)
+class NodePowers:
+    """The nodes of a cluster. All shapes [N].
+
+    Parameters
+    ----------
+    usable_gpus
+        GPUs that may be used; those of sleeping nodes count.
+    power_state
+        Index of the state each node is in or enters, among those of its class; -1 if on or waking.
+    wait_s
+        Seconds until a node could be on.
+    busy
+        Whether anybody uses the node.
+    """
+
+    usable_gpus: Ints
+    power_state: Ints
+    wait_s: Floats
+    busy: Bools
 
 
 @dataclass(frozen=True)

@@ -7,26 +7,31 @@ state, and count only as far as their GPUs are allocated.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from commonwatt.capacity import CapacityPlanner, NodePowers
+from commonwatt.capacity import CapacityPlan, CapacityPlanner, NodePowers, PoolDemand
 from commonwatt.control.engine import NodeView, SetPower
+from commonwatt.control.job_registry import JobRegistry
+from commonwatt.control.scheduling import JobCondition, Scheduling
 from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.capacity import Target
 from commonwatt.model.demand import Arrivals
+from commonwatt.model.jobs import JobArrays
+from commonwatt.model.nodes import Cluster
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 
-__all__ = ["Capacity", "CapacityTally", "KnownJobs", "only_held", "only_on"]
+__all__ = ["Capacity", "CapacityTally", "KnownJobs", "PoolNow", "PoolTally", "PowerNow", "only_held", "only_on"]
 
 
 class KnownJobs(Protocol):
-    """Jobs whose time is known before they come: begin times, reservations."""
+    """Jobs whose time is known before they come: begin times, reservations, jobs that wait for others to end."""
 
-    def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints]:
-        """Return when jobs come that are known at *now_s* and come after it, up to *until_s*, and their GPUs. [K]."""
+    def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints, Ints]:
+        """Return when jobs come that are known at *now_s* and come after it, up to *until_s*; GPUs; and pools. [K]."""
         ...
 
 
@@ -37,15 +42,21 @@ class CapacityTally:
     Attributes
     ----------
     steps, served
-        Plans made, and those at which the GPUs on sufficed for the demand of that instant.
+        Plans made, and those at which the GPUs on sufficed for the demand of that instant in every pool.
     fallback
-        Plans that kept everything on because no promise could be made.
+        Plans that kept all nodes of a pool on because no promise could be made.
     wakes
         Wake commands.
     started
         Jobs that were placed, by handle.
     delays_s
         Time each delayed job waited for nodes to wake, by handle.
+    pools
+        Counts of each pool, by index.
+    bound
+        Plans that the power budget kept from having as many nodes on as they would have.
+    power_delays_s
+        Time each job waited for power, by handle.
     """
 
     steps: int = 0
@@ -54,6 +65,61 @@ class CapacityTally:
     wakes: int = 0
     started: set[int] = field(default_factory=set)
     delays_s: dict[int, float] = field(default_factory=dict)
+    pools: list[PoolTally] = field(default_factory=list)
+    bound: int = 0
+    power_delays_s: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass
+class PoolTally:
+    """Counts of the plans of one pool: sums of GPUs over plans, plans with enough GPUs on, and without a promise."""
+
+    served: int = 0
+    fallback: int = 0
+    on_gpus: int = 0
+    wanted_gpus: int = 0
+    promised_gpus: int = 0
+
+
+@dataclass(frozen=True)
+class PoolNow:
+    """A pool at the last plan.
+
+    Parameters
+    ----------
+    gpus, on_gpus, wanted_gpus, promised_gpus
+        GPUs of its nodes, those of nodes that were on or waking, those of running and waiting jobs, and those promised
+        for the next step.
+    kept
+        Whether the promise is being kept.
+    sentence
+        Why not, in one sentence.
+    """
+
+    name: str
+    gpus: int
+    on_gpus: int
+    wanted_gpus: int
+    promised_gpus: int
+    kept: bool
+    sentence: str
+
+
+@dataclass(frozen=True)
+class PowerNow:
+    """The power budget at the last plan.
+
+    Parameters
+    ----------
+    limit_w, counted_w
+        The budget, infinity for none; and what the nodes counted for.
+    nodes_off
+        Nodes that the plan would have kept on, but for the budget.
+    """
+
+    limit_w: float
+    counted_w: float
+    nodes_off: int
 
 
 def only_on(view: NodeView) -> NodeView:
@@ -75,30 +141,112 @@ class Capacity:
     ----------
     known
         Tells which jobs are known to come; ``None``: none are.
+    targets
+        What is promised to each pool; ``None`` or empty: nothing is.
+    pool_gpus
+        GPUs that jobs of each pool may use.
+    pools_now
+        Each pool at the last plan.
+    power_now
+        The power budget at the last plan; ``None`` without one.
     """
 
-    def __init__(self, planner: CapacityPlanner) -> None:
-        self._planner = planner
-        self.tally = CapacityTally()
+    def __init__(self, planner: CapacityPlanner, targets: Sequence[Target | None] = ()) -> None:
+        self._planner, self.targets = planner, tuple(targets)
+        self.pools, self.pool_gpus = planner.pools, planner.pools.gpus(planner.cluster).tolist()
+        self.tally = CapacityTally(pools=[PoolTally() for _ in planner.pools.names])
         self.renew_s = math.inf  # when its maker should build it again, with the demand observed by then
         self.known: KnownJobs | None = None
+        self.pools_now: tuple[PoolNow, ...] = ()
+        self.power_now: PowerNow | None = None
         self._waits_since: dict[int, float] = {}
         self._counted: int | None = None  # jobs whose arrival was observed
         self._later: set[int] = set()  # jobs whose time has not come, by handle
-        self._came: list[tuple[int, int]] = []  # GPUs, and demand met, of jobs since the last plan
+        self._came: list[tuple[int, int, int]] = []  # pool, GPUs, and demand met, of jobs since the last plan
+        self._pool: list[int] = []  # of each job
+        self._short: dict[int, float] = {}  # jobs that wait for power, by handle: since when
+        self._claimed: set[int] = set()  # nodes that they need
+        self._slept: tuple[float, list[int]] = -math.inf, []  # time of the last plan, and nodes that it put to sleep
 
     @property
     def next_s(self) -> float | None:
         """When the next plan is due; ``None`` before the first."""
         return self._planner.next_s
 
+    @property
+    def waits_for_power(self) -> Set[int]:
+        """Jobs that wait because the power budget lets no node wake for them, by handle."""
+        return self._short.keys()
+
+    # -- pools
+
+    def submitted(self, table: JobArrays, rows: Ints) -> None:
+        """Take note of jobs, in order of their handles."""
+        self._pool += self.pools_of(table, rows).tolist()
+
+    def pools_of(self, table: JobArrays, rows: Ints) -> Ints:
+        """Return the pool of each of *rows*, jobs of *table*. Shape [R]."""
+        if len(self.pools) == 1:
+            return np.zeros(len(rows), dtype=np.int64)
+        cluster = self._planner.cluster
+        return np.array(
+            [self.pools.of_job(table.partition_of(j), _class_asked(table, j, cluster)) for j in rows.tolist()],
+            dtype=np.int64,
+        )
+
+    def pool_of(self, handle: int, nodes: Sequence[int] = ()) -> int:
+        """Return the pool a job counts for: its own, or that of *nodes* it runs on where its own has none of them."""
+        if len(self.pools) == 1:
+            return 0
+        pool = self._pool[handle]
+        return self.pools.running(pool, int(self._planner.cluster.klass[nodes[0]])) if nodes else pool
+
+    def _by_pool(self, registry: JobRegistry, gpus: Mapping[int, int]) -> Ints:
+        """Sum *gpus* of jobs, by handle, over the jobs of each pool. Shape [P]."""
+        sums = np.zeros(len(self.pools), dtype=np.int64)
+        for handle, count in gpus.items():
+            sums[self.pool_of(handle, registry.nodes.get(handle, ()))] += count
+        return sums
+
+    def wanted(
+        self, registry: JobRegistry, held: Mapping[int, int], waiting: Callable[[], Mapping[int, int]]
+    ) -> dict[str, int] | None:
+        """Return the GPUs that jobs of each pool have or want, by its name; ``None`` where there is one pool."""
+        if len(self.pools) == 1:
+            return None
+        wanted = self._by_pool(registry, held) + self._by_pool(registry, waiting())
+        return dict(zip(self.pools.names, wanted.tolist(), strict=True))
+
+    # -- plans
+
+    def plan_for(
+        self, registry: JobRegistry, scheduling: Scheduling, gpus: Mapping[int, int], waiting: Mapping[int, int],
+        wanted_gpus: int, now_s: float, view: NodeView, busy: Bools,
+    ) -> list[SetPower]:  # fmt: skip
+        """Return the commands at *now_s* for the jobs of *registry*, if a plan is due.
+
+        Parameters
+        ----------
+        gpus, waiting
+            GPUs of running jobs, and those that waiting jobs ask for, by handle.
+        wanted_gpus
+            All of them, and those wanted by others than jobs.
+        """
+        profiling, not_yet = (scheduling.jobs(one) for one in (JobCondition.PROFILING, JobCondition.NOT_YET))
+        held = {handle: count for handle, count in gpus.items() if handle not in profiling}
+        asked, active = registry.job("asked_gpus"), registry.active
+        if len(self.pools) == 1:
+            return self.plan(now_s, view, busy, sum(held.values()), wanted_gpus, asked, not_yet, active)
+        wanted = self._by_pool(registry, gpus) + self._by_pool(registry, waiting)
+        return self.plan(now_s, view, busy, self._by_pool(registry, held), wanted, asked, not_yet, active)
+
     def plan(
         self,
         now_s: float,
         view: NodeView,
         busy: Bools,
-        held_gpus: int,
-        wanted_gpus: int,
+        held_gpus: int | Ints,
+        wanted_gpus: int | Ints,
         asked_gpus: Ints | None = None,
         not_yet: Set[int] = frozenset(),
         active: Set[int] = frozenset(),
@@ -112,7 +260,7 @@ class Capacity:
         busy
             Nodes in use, by jobs or by others. Shape [N].
         held_gpus, wanted_gpus
-            GPUs allocated to jobs, and those plus what waiting jobs ask for.
+            GPUs allocated to jobs of each pool, and those plus what waiting jobs ask for. Shape [P].
         asked_gpus
             What every job so far asked for, in order of submission: the new ones among them are this tick's arrivals.
         not_yet
@@ -120,20 +268,53 @@ class Capacity:
         active
             Jobs that have not ended: one cancelled before its time never arrives.
         """
+        held, wanted = np.atleast_1d(held_gpus), np.atleast_1d(wanted_gpus)
         if asked_gpus is not None:
-            self._observe(asked_gpus, wanted_gpus, not_yet, active)
+            self._observe(asked_gpus, wanted, not_yet, active)
         nodes = NodePowers(view.usable_gpus, view.power_state, view.wait_s, busy)
-        plan = self._planner.plan(now_s, nodes, held_gpus, wanted_gpus, self._arrivals(), self._due(now_s))
+        if not self._short.keys() & active:
+            self._claimed.clear()
+        due = self._due(now_s)
+        demands = [
+            PoolDemand(int(held[p]), int(wanted[p]), self._arrivals(p), None if due is None else due[p])
+            for p in range(len(self.pools))
+        ]
+        plan = self._planner.plan(now_s, nodes, demands, self._claimed)
         if plan is None:
             return []
         self._came.clear()
-        self.tally.steps += 1
-        self.tally.served += plan.served
-        self.tally.fallback += not plan.kept
-        self.tally.wakes += sum(state is None for _, state in plan.changes)
+        self._slept = now_s, [node for node, state in plan.changes if state is not None]
+        self._count(plan, nodes, wanted)
         return [SetPower(node, state) for node, state in plan.changes]
 
-    def _observe(self, asked_gpus: Ints, wanted_gpus: int, not_yet: Set[int], active: Set[int]) -> None:
+    def _count(self, plan: CapacityPlan, nodes: NodePowers, wanted: Ints) -> None:
+        """Count what *plan* did."""
+        tally, cluster = self.tally, self._planner.cluster
+        tally.steps += 1
+        tally.served += all(plan.served)
+        tally.fallback += not all(own.kept for own in plan.expected)
+        tally.wakes += sum(state is None for _, state in plan.changes)
+        if plan.power is not None:
+            off = len(plan.power.off)
+            tally.bound += off > 0
+            self.power_now = PowerNow(plan.power.limit_w, plan.power.counted_w, off)
+        reach, on = self.pools.reach[:, cluster.klass], np.where(nodes.power_state < 0, nodes.usable_gpus, 0)
+        pools_now = []
+        for p, (name, own) in enumerate(zip(self.pools.names, plan.expected, strict=True)):
+            now = PoolNow(
+                name, int(nodes.usable_gpus[reach[p]].sum()), int(on[reach[p]].sum()), int(wanted[p]),
+                int(own.promised_gpus[0]), own.kept, own.sentence,
+            )  # fmt: skip
+            pools_now.append(now)
+            counts = tally.pools[p]
+            counts.served += plan.served[p]
+            counts.fallback += not own.kept
+            counts.on_gpus += now.on_gpus
+            counts.wanted_gpus += now.wanted_gpus
+            counts.promised_gpus += now.promised_gpus
+        self.pools_now = tuple(pools_now)
+
+    def _observe(self, asked_gpus: Ints, wanted: Ints, not_yet: Set[int], active: Set[int]) -> None:
         """Note the jobs that came since the last tick; those there before the first one count as known."""
         first = len(asked_gpus) if self._counted is None else self._counted
         self._counted = len(asked_gpus)
@@ -142,38 +323,52 @@ class Capacity:
             *(j for j in range(first, len(asked_gpus)) if j not in not_yet),
         ]
         self._later = set(not_yet)
-        behind = int(asked_gpus[new].sum())
-        for gpus in asked_gpus[new].tolist():
-            behind -= gpus
-            self._came.append((gpus, wanted_gpus - behind))
+        pools = [self.pool_of(j) for j in new]
+        behind = np.zeros(len(self.pools), dtype=np.int64)
+        np.add.at(behind, pools, asked_gpus[new])
+        for pool, gpus in zip(pools, asked_gpus[new].tolist(), strict=True):
+            behind[pool] -= gpus
+            self._came.append((pool, gpus, int(wanted[pool] - behind[pool])))
 
     def _due(self, now_s: float) -> Floats | None:
-        """GPUs of jobs known to come by the end of each step ahead, [m]; ``None`` if none is known."""
+        """GPUs of jobs known to come by the end of each step ahead, [P, m]; ``None`` if none is known."""
         if self.known is None or (self.next_s is not None and now_s < self.next_s - 1e-6):
             return None
         ends_s = now_s + self._planner.steps_s
-        times_s, gpus = self.known.coming(now_s, float(ends_s[-1]))
+        times_s, gpus, pools = self.known.coming(now_s, float(ends_s[-1]))
         if not len(times_s):
             return None
-        return (times_s[None, :] <= ends_s[:, None] + 1e-6).astype(float) @ gpus
+        by_then = (times_s[None, :] <= ends_s[:, None] + 1e-6).astype(float)
+        return np.array([by_then @ np.where(pools == p, gpus, 0) for p in range(len(self.pools))])
 
-    def _arrivals(self) -> Arrivals:
-        gpus, met = np.array(self._came, dtype=float).reshape(-1, 2).T
+    def _arrivals(self, pool: int) -> Arrivals:
+        came = [(gpus, met) for own, gpus, met in self._came if own == pool]
+        gpus, met = np.array(came, dtype=float).reshape(-1, 2).T
         return Arrivals(np.zeros(len(gpus), dtype=np.int64), gpus, met)
 
+    # -- waiting jobs
+
     def rescue(
-        self, problem: PlacementProblem, schedule: Schedule, handles: Ints, view: NodeView, now_s: float
-    ) -> list[SetPower]:
-        """Return the sleeping nodes to wake for jobs that fit on no nodes that are on."""
+        self, problem: PlacementProblem, schedule: Schedule, handles: Ints, view: NodeView, now_s: float,
+        busy: Bools | None = None,
+    ) -> list[SetPower]:  # fmt: skip
+        """Return the sleeping nodes to wake for jobs that fit on no nodes that are on.
+
+        Where the power budget does not allow it, the job waits for power, and the next plans promise its nodes first.
+        Jobs behind it wake no nodes meanwhile. *busy* are nodes in use. Shape [N].
+        """
         asleep = np.flatnonzero((view.power_state >= 0) & (view.usable_gpus > 0))
         waiting = np.flatnonzero((schedule.choice == POSTPONED) & (problem.stay < 0))
+        self._claimed, short_before, self._short = set(), self._short, {}
         if not len(asleep) or not len(waiting):
+            self._end_waits(short_before, now_s)
             return []
+        room_w, more_w = self._power_left(view, now_s, busy)
         free = _free(problem, schedule)
         left = dict.fromkeys(asleep[np.argsort(view.wait_s[asleep], kind="stable")].tolist())
         woken: list[int] = []
         for j in waiting:
-            row = _row(problem, int(j))
+            row, handle = _row(problem, int(j)), int(handles[j])
             klass, width, each = int(problem.klass[row]), int(problem.width[row]), int(problem.per_node[row])
             roomy = np.flatnonzero((self._planner.cluster.klass == klass) & (free >= each))[:width]
             more = [n for n in left if self._planner.cluster.klass[n] == klass][: width - len(roomy)]
@@ -183,11 +378,44 @@ class Capacity:
                 del left[n]
                 free[n] = view.usable_gpus[n]
             free[[*roomy, *more]] -= each
-            if more:
-                woken += more
-                self._waits_since.setdefault(int(handles[j]), now_s)
+            if not more:
+                continue
+            needed_w = float(more_w[more].sum())
+            if needed_w > room_w + 1e-6 or self._short:
+                if not self._short:
+                    self._claimed.update(more)
+                self._short[handle] = short_before.get(handle, now_s)
+                continue
+            room_w -= needed_w
+            woken += more
+            self._waits_since.setdefault(handle, now_s)
         self.tally.wakes += len(woken)
+        self._end_waits(short_before, now_s)
         return [SetPower(n, None) for n in woken]
+
+    def explained(self, schedule: Schedule, handles: Ints) -> Schedule:
+        """Return *schedule* of *handles*, in which jobs that wait for power say so."""
+        if not self._short:
+            return schedule
+        short = np.isin(handles, list(self._short)) & (schedule.choice == POSTPONED)
+        return replace(schedule, capped=short if schedule.capped is None else schedule.capped | short)
+
+    def _power_left(self, view: NodeView, now_s: float, busy: Bools | None) -> tuple[float, Floats]:
+        """Return by how much more power nodes may count for, W, and what waking each of them adds, W. Shape [N]."""
+        if self._planner.budget is None:
+            return math.inf, np.zeros(len(view.wait_s))
+        in_use = np.zeros(len(view.wait_s), dtype=bool) if busy is None else busy
+        wait_s = view.wait_s.copy()
+        slept_s, slept = self._slept
+        wait_s[slept if slept_s == now_s else []] = np.inf  # they could be back at once, but are not asleep yet
+        nodes = NodePowers(view.usable_gpus, view.power_state, wait_s, in_use)
+        return self._planner.power_room_w(now_s, nodes), self._planner.budget.more_w(nodes)
+
+    def _end_waits(self, before: Mapping[int, float], now_s: float) -> None:
+        """Count how long jobs waited for power that do not wait for it any more."""
+        for handle, since_s in before.items():
+            if handle not in self._short:
+                self.tally.power_delays_s[handle] = self.tally.power_delays_s.get(handle, 0.0) + now_s - since_s
 
     def started(self, handle: int, nodes: Sequence[int], view: NodeView, now_s: float) -> None:
         """Count the delay of a job placed on *nodes* that waited, or has to wait, for nodes to wake."""
@@ -197,6 +425,21 @@ class Capacity:
         if wait_s > 0 or since_s < now_s:
             delayed_s = now_s + wait_s - since_s
             self.tally.delays_s[handle] = self.tally.delays_s.get(handle, 0.0) + delayed_s
+
+
+def _class_asked(table: JobArrays, j: int, cluster: Cluster) -> int:
+    """Return the first class on which a job can have what it asked for, else its smallest configuration."""
+    rows = range(int(table.start[j]), int(table.start[j + 1]))
+    asked = [
+        c for c in rows
+        if table.config_gpus[c] == table.requested_gpus[j] and table.requested_type[j] in (-1, table.config_type[c])
+    ]  # fmt: skip
+    smallest = sorted(rows, key=lambda c: int(table.config_gpus[c]))
+    for c in (*asked, *smallest):
+        key = table.gpu_types[table.config_type[c]], int(table.config_gpus[c]), table.partition_of(j), table.width_of(j)
+        if shapes := cluster.shapes(*key):
+            return shapes[0][0]
+    return 0
 
 
 def _free(problem: PlacementProblem, schedule: Schedule) -> Ints:

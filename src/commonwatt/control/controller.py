@@ -32,8 +32,8 @@ from commonwatt.control.limits import LimitKeeper, QuotaKeeper
 from commonwatt.control.pacing import Pacing, RoundClock, Scope
 from commonwatt.control.policy import Policy
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
-from commonwatt.control.usage import AllocatedGpus, DecayedUsage, ServiceTimes
-from commonwatt.model.arrays import Ints
+from commonwatt.control.usage import AllocatedGpus, DecayedUsage, OnGpus, ServiceTimes
+from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobArrays
@@ -106,7 +106,7 @@ class Controller:
         self._decided_s: float | None = None
         # usable GPUs, and those placement saw, when the last decision left every job running as it was
         self._settled: tuple[Ints, Ints] | None = None
-        self._seen: tuple[NodeView, int] | None = None  # nodes at the last tick, and the GPUs of those that were on
+        self._on = OnGpus()
         # solvers of eq. (1) decide about all jobs at every event, as ANDREAS does; a cap counts all of them
         paced = policy.solver.plans and capacity is None and tariff.cap_w is None and rules.round_s is None
         self._pacing = Pacing(rules.interval_s) if paced else None
@@ -139,6 +139,8 @@ class Controller:
         handles = self.registry.add(table, rows)
         if self.beliefs is not None:
             self.beliefs.submitted(table, rows)
+        if self.capacity is not None:
+            self.capacity.submitted(table, rows)
         for handle in handles:
             if self._pacing is not None:
                 self._pacing.submitted(handle)
@@ -274,8 +276,10 @@ class Controller:
         self._decided_s = now_s
         self.charge()
         waiting = len(self.registry.active) - len(self._gpus)
-        power_w, on_gpus, wanted_gpus = self.engine.power_w(), self._on_gpus(), self._wanted_gpus()
-        self.samples.append(Sample(now_s, self._gpus.total, power_w, len(self._gpus), waiting, on_gpus, wanted_gpus))
+        by_pool = None if self.capacity is None else self.capacity.wanted(self.registry, self._gpus, self._wanting)
+        on_gpus, wanted_gpus = self._on.of(self.engine.nodes()), self._wanted_gpus()
+        own = now_s, self._gpus.total, self.engine.power_w(), len(self._gpus), waiting
+        self.samples.append(Sample(*own, on_gpus, wanted_gpus, by_pool))
 
     def _hold_for_price(self, prices: PriceKeeper, now_s: float) -> None:
         """Hold jobs that can wait until the price is lower, and let go those whose time has come."""
@@ -312,34 +316,31 @@ class Controller:
         self.ledger.charge(self.engine.readings(up_to_now=True))
 
     def _plan_capacity(self, capacity: Capacity, now_s: float) -> None:
-        view, busy = self._without_closed(self.engine.nodes()), self.allocated_gpus() > 0
-        busy[[n for allocation in self.scheduling.terminating.values() for n in allocation.nodes]] = True
-        if view.in_use is not None:
-            busy |= view.in_use
-        profiling = self.scheduling.jobs(JobCondition.PROFILING)
-        gpus = sum(gpus for handle, gpus in self._gpus.items() if handle not in profiling)
-        due_s = capacity.next_s
-        asked, not_yet = self.registry.job("asked_gpus"), self.scheduling.jobs(JobCondition.NOT_YET)
-        commands = capacity.plan(now_s, view, busy, gpus, self._wanted_gpus(), asked, not_yet, self.registry.active)
+        view, due_s = self._without_closed(self.engine.nodes()), capacity.next_s
+        busy, wanted = self._busy(view), (self._gpus, self._wanting(), self._wanted_gpus())
+        commands = capacity.plan_for(self.registry, self.scheduling, *wanted, now_s, view, busy)
         if self.dry and capacity.next_s != due_s:
             self._dry_run.power("capacity-plan", commands, view, now_s, busy)
         elif commands and not self.dry:
             self.engine.apply(commands)
 
-    def _on_gpus(self) -> int:
-        """GPUs of nodes that are on or waking."""
-        view = self.engine.nodes()
-        if self._seen is None or self._seen[0] is not view:
-            self._seen = view, int(only_on(view).usable_gpus.sum())
-        return self._seen[1]
+    def _busy(self, view: NodeView) -> Bools:
+        """Nodes in use, by jobs or by others. Shape [N]."""
+        busy = self.allocated_gpus() > 0
+        busy[[n for allocation in self.scheduling.terminating.values() for n in allocation.nodes]] = True
+        return busy if view.in_use is None else busy | view.in_use
 
-    def _wanted_gpus(self) -> int:
-        """GPUs of running jobs, and those that waiting jobs ask for which may start as soon as there is room."""
+    def _wanting(self) -> Mapping[int, int]:
+        """GPUs that waiting jobs ask for which may start as soon as there is room, by handle."""
         waiting: Set[int] = self.registry.waiting
         if len(self._gpus) != len(self.registry.nodes):  # some run under an earlier controller
             waiting = waiting - self._gpus.keys()
         asked = self.registry.job("asked_gpus")
-        return self._gpus.total + sum(int(asked[handle]) for handle in self.scheduling.demands(waiting))
+        return {handle: int(asked[handle]) for handle in self.scheduling.demands(waiting)}
+
+    def _wanted_gpus(self) -> int:
+        """GPUs of running jobs, and those of waiting jobs."""
+        return self._gpus.total + sum(self._wanting().values())
 
     def _placeable(self, view: NodeView) -> NodeView:
         """Nodes as placement sees them; where capacity is planned, nodes that are asleep are left out."""
@@ -400,7 +401,9 @@ class Controller:
         problem, rows, schedule = self._schedule(handles, now_s, self.engine.nodes())
         if self.capacity is not None:
             view = self._without_closed(self.engine.nodes())
-            woken = self.capacity.rescue(problem, schedule, handles, view, now_s)
+            short = set(self.capacity.waits_for_power)
+            woken = self.capacity.rescue(problem, schedule, handles, view, now_s, self._busy(view))
+            self._dry_run.explained -= self.capacity.waits_for_power ^ short
             if self.dry:
                 self._dry_run.power("waiting-jobs", woken, self.engine.nodes(), now_s)
             elif woken:
@@ -408,6 +411,7 @@ class Controller:
             if woken:
                 view = awake(self.engine.nodes(), woken if self.dry else ())
                 problem, rows, schedule = self._schedule(handles, now_s, view)
+            schedule = self.capacity.explained(schedule, handles)
         if drained := self.scheduling.nodes(NodeCondition.DRAINED):
             schedule = without_nodes(problem, schedule, drained)
         schedule = self._commit(problem, schedule, handles, rows, now_s)
@@ -538,13 +542,10 @@ class Controller:
                 self._started(explainer, int(j), handle, int(rows[row]), nodes, now_s, lost_s.get(handle))
             self.engine.apply(starts)
             if self.beliefs is not None:
-                self._believe_started(self.beliefs, handles[starting], now_s)
+                on, gpus = handles[starting], np.array([self._gpus[int(h)] for h in handles[starting]], dtype=np.int64)
+                unit = self.registry.row("time_s")[self.registry.job("row")[on]]
+                self.beliefs.started(on, unit, gpus, now_s, self.engine.progress(on))
         self._dry_run.waits(explainer, handles, now_s)
-
-    def _believe_started(self, beliefs: Beliefs, handles: Ints, now_s: float) -> None:
-        gpus = np.array([self._gpus[int(handle)] for handle in handles], dtype=np.int64)
-        unit = self.registry.row("time_s")[self.registry.job("row")[handles]]
-        beliefs.started(handles, unit, gpus, now_s, self.engine.progress(handles))
 
     def _stopped(self, explainer: Explainer, j: int, stopped: Stopped, now_s: float) -> None:
         handle = stopped.handle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.scheduling import JobCondition, Scheduling
 from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity, StepIntegral, Tariff
 from commonwatt.model.errors import InputError
 from commonwatt.model.explanation import PlacementExplanation, Reason
@@ -145,7 +146,7 @@ def _asleep(registry: JobRegistry, view: NodeView) -> Bools:
     asleep = view.power_state >= 0
     for n in np.flatnonzero(asleep).tolist():
         state = registry.cluster.classes[registry.cluster.klass[n]].states[int(view.power_state[n])]
-        asleep[n] = view.wait_s[n] <= state.wake_s + 1e-9
+        asleep[n] = abs(view.wait_s[n] - state.wake_s) <= 1e-9  # one that has just begun to enter could be back at once
     return asleep
 
 
@@ -163,29 +164,49 @@ def check_electricity(
             electricity.tariff().planned_by(policy.wait_for_price.minimise, policy.wait_for_price.carbon_price_per_kg)
             _check_series(electricity, from_s)
     cap_w = electricity.tariff().cap_w
-    if cap_w is None:
-        return
     for policy in scenario.policies:
-        if (plan := policy.capacity or scenario.capacity) is not None:
-            expected = "no capacity plan beside a power cap: it wakes nodes whatever they draw"
-            raise InputError(expected, field="capacity.policy", value=plan.policy)
+        plan = policy.capacity or scenario.capacity
         state = None if table is None else (policy.unused_nodes or scenario.unused_nodes).state
-        _check_cap(cap_w, cluster, state, table)
+        rest_w = _rest_w(cluster, state) if plan is None else _deepest_w(cluster, plan)
+        added = () if table is None else tuple(_alone_w(table, cluster, rest_w, whole=plan is not None))
+        if cap_w is not None:
+            field = "electricity.power_cap_w" if cap_w.is_constant else "electricity.series.power_cap_w"
+            what = "idle power" if state is None else f"power in state {state!r}"
+            _check_cap(cap_w, cluster, rest_w, what if plan is None else "least power", added, field)
+        if plan is not None and plan.power_kw is not None:
+            budget_w = StepIntegral.constant(1000.0 * plan.power_kw)
+            _check_cap(budget_w, cluster, rest_w, "least power", added, "capacity.power_kw")
 
 
-def _check_cap(cap_w: StepIntegral, cluster: Cluster, state: str | None, table: JobArrays | None) -> None:
-    """Check a cap against the power of unused nodes, which enter *state*, and of each job alone."""
-    rest_w = np.array([kind.idle_w if state is None or not kind.states else kind.state(state).power_w
-                       for kind in cluster.classes])  # fmt: skip
+def _rest_w(cluster: Cluster, state: str | None) -> Floats:
+    """Power of unused nodes that enter *state*, W. Shape [K]."""
+    return np.array(
+        [kind.idle_w if state is None or not kind.states else kind.state(state).power_w for kind in cluster.classes]
+    )
+
+
+def _deepest_w(cluster: Cluster, plan: CapacitySpec) -> Floats:
+    """Power of nodes in the deepest state *plan* may use, or with all GPUs busy if they have none, W. Shape [K]."""
+    return np.array([
+        min((s.power_w for s in kind.states if plan.states is None or s.name in plan.states),
+            default=kind.power_w(kind.gpus))
+        for kind in cluster.classes
+    ])  # fmt: skip
+
+
+def _check_cap(
+    cap_w: StepIntegral, cluster: Cluster, rest_w: Floats, what: str, added: Sequence[tuple[str, float]], field: str
+) -> None:
+    """Check a cap against the power of unused nodes, *rest_w* [K], and of what each job adds alone, W."""
     least_w, unused_w = float(cap_w.values.min()), float((cluster.class_sizes() * rest_w).sum())
-    field = "electricity.power_cap_w" if cap_w.is_constant else "electricity.series.power_cap_w"
+    unit, one_w = ("kW", 1000.0) if field.endswith("_kw") else ("W", 1.0)
     if least_w < unused_w:
-        what = "idle power" if state is None else f"power in state {state!r}"
-        raise InputError(f"{unused_w:g} W or more, the {what} of all nodes", field=field, value=f"{least_w:g}")
-    for name, alone_w in () if table is None else _alone_w(table, cluster, rest_w):
+        expected = f"{unused_w / one_w:g} {unit} or more, the {what} of all nodes"
+        raise InputError(expected, field=field, value=f"{least_w / one_w:g}")
+    for name, alone_w in added:
         if unused_w + alone_w > cap_w.values.max():
-            expected = f"{unused_w + alone_w:g} W or more, for job {name} to run alone"
-            raise InputError(expected, field=field, value=f"{cap_w.values.max():g}")
+            expected = f"{(unused_w + alone_w) / one_w:g} {unit} or more, for job {name} to run alone"
+            raise InputError(expected, field=field, value=f"{cap_w.values.max() / one_w:g}")
 
 
 def _check_series(electricity: Electricity, from_s: float) -> None:
@@ -208,8 +229,8 @@ def _check_series(electricity: Electricity, from_s: float) -> None:
         )  # fmt: skip
 
 
-def _alone_w(table: JobArrays, cluster: Cluster, rest_w: Floats) -> Iterator[tuple[str, float]]:
-    """Yield the least power that each job adds to that of unused nodes."""
+def _alone_w(table: JobArrays, cluster: Cluster, rest_w: Floats, *, whole: bool) -> Iterator[tuple[str, float]]:
+    """Yield the least power that each job adds to that of unused nodes; *whole*: with all GPUs of its nodes busy."""
     for j, name in enumerate(table.names):
         least_w = np.inf
         for c in range(int(table.start[j]), int(table.start[j + 1])):
@@ -218,6 +239,6 @@ def _alone_w(table: JobArrays, cluster: Cluster, rest_w: Floats) -> Iterator[tup
                 table.gpu_types[table.config_type[c]], gpus, table.partition_of(j), table.width_of(j)
             ):
                 kind = cluster.classes[klass]
-                busy_w = gpus * (kind.gpu_w if np.isnan(own_w) else own_w)
+                busy_w = width * kind.gpus * kind.gpu_w if whole else gpus * (kind.gpu_w if np.isnan(own_w) else own_w)
                 least_w = min(least_w, busy_w + width * (kind.idle_w - float(rest_w[klass])))
         yield name, least_w

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -22,6 +23,7 @@ class Sample:
     waiting: int
     on_gpus: int  # of nodes that are on or waking
     wanted_gpus: int  # allocated, or asked for by waiting jobs that may start as soon as there is room
+    wanted_by_pool: Mapping[str, int] | None = None  # the same by pool of the capacity plan; None: one pool
 
 
 class Requester(StrEnum):

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from commonwatt.control.engine import NodeView
 from commonwatt.control.job_registry import JobRegistry
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.jobs import Received
 
-__all__ = ["AllocatedGpus", "DecayedUsage", "ServiceTimes"]
+__all__ = ["AllocatedGpus", "DecayedUsage", "OnGpus", "ServiceTimes"]
 
 
 class AllocatedGpus(Mapping[int, int]):
@@ -51,6 +52,19 @@ class AllocatedGpus(Mapping[int, int]):
         self._of_tenant[self._tenant.pop(handle, 0)] -= gpus
         self.total -= gpus
         return gpus
+
+
+class OnGpus:
+    """GPUs of nodes that are on or waking, counted once for each view of the nodes."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[NodeView, int] | None = None
+
+    def of(self, view: NodeView) -> int:
+        """Return the usable GPUs of the nodes that are on or waking."""
+        if self._seen is None or self._seen[0] is not view:
+            self._seen = view, int(view.usable_gpus[view.power_state < 0].sum())
+        return self._seen[1]
 
 
 class DecayedUsage:

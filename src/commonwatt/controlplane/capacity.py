@@ -11,8 +11,10 @@ from commonwatt.control.capacity import Capacity
 from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.demand import DemandSeries
+from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import CommonwattError, InputError
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.pools import Pools
 from commonwatt.model.units import DAY_S, plural
 from commonwatt.planning.capacity import (
     FitCache,
@@ -52,36 +54,81 @@ def check_plan(plan: CapacitySpec, cluster: Cluster, folder: Path, *, knows_the_
 
 def live_capacity(
     plan: CapacitySpec, cluster: Cluster, samples: Sequence[SampleRow], folder: Path, seed: int, now_s: float,
-    fits: FitCache,
+    fits: FitCache, tariff: Tariff | None = None,
 ) -> Capacity:  # fmt: skip
     """Build a plan that ``check_plan`` accepted, from the *samples* so far.
 
     While its forecaster cannot be fitted to them (too few, or any other reason), the demand of now stays on, and the
     plan is due for renewal in an hour. The predictor in *fits* is reused until twice as much demand is known, for a day
-    at most; then the plan is due for renewal.
+    at most; then the plan is due for renewal. So it is pool by pool: samples from before the configuration had pools do
+    not say what each of them wanted.
     """
+    pools = Pools.of(plan, cluster)
+    if len(pools) > 1:
+        return _of_pools(plan, cluster, pools, samples, folder, seed, now_s, fits, tariff)
+    plan = plan.model_copy(update={"pools": None, "share": ()})  # one pool: all demand is its
     demand = demand_of_samples(samples, plan.step_s)
     past = Past({} if demand is None else {(plan.step_s, plan.history_days): demand}, folder)
     try:
         check_capacity(plan, cluster, past)
         _check_enough(plan, demand)
-        return _made(plan, cluster, past, seed, now_s, fits)
+        return _made(plan, cluster, past, seed, now_s, fits, tariff)
     except Exception as error:  # the libraries' own errors, too: jobs must be placed all the same
         if not plan.forecasts:
             raise
         ours = isinstance(error, CommonwattError)
         log.warning("no forecast yet: what is wanted now stays on", extra={"cause": str(error)}, exc_info=not ours)
-    plain = make_capacity(plan.model_copy(update={"policy": "last-value"}), cluster, past, seed)
+    plain = make_capacity(_plain(plan), cluster, past, seed, tariff=tariff)
     plain.renew_s = now_s + _RENEW_S
     return plain
 
 
-def _made(plan: CapacitySpec, cluster: Cluster, past: Past, seed: int, now_s: float, fits: FitCache) -> Capacity:
+def _plain(plan: CapacitySpec) -> CapacitySpec:
+    return plan.model_copy(update={"policy": "last-value", "delay_price": None})
+
+
+def _of_pools(
+    plan: CapacitySpec, cluster: Cluster, pools: Pools, samples: Sequence[SampleRow], folder: Path, seed: int,
+    now_s: float, fits: FitCache, tariff: Tariff | None,
+) -> Capacity:  # fmt: skip
+    """Build a plan with pools; in those that cannot be forecast yet, the demand of now stays on."""
+    key, parts = (plan.step_s, plan.history_days), {}
+    for name in pools.names:
+        demand = demand_of_samples(samples, plan.step_s, name)
+        parts[str(plan.pools), name] = Past({} if demand is None else {key: demand}, folder)
+    due, plain = now_s >= fits.due_s, []
+    if due:
+        fits.forget()
+
+    def otherwise(name: str, error: Exception) -> None:
+        plain.append(name)
+        ours = isinstance(error, CommonwattError)
+        cause = {"cause": str(error), "pool": name}
+        log.warning("no forecast yet: what is wanted now stays on", extra=cause, exc_info=not ours)
+
+    def check(name: str) -> None:
+        _check_enough(plan, parts[str(plan.pools), name].demand(plan))
+
+    past = Past({}, folder, pools=parts)
+    made = make_capacity(plan, cluster, past, seed, fits=fits, tariff=tariff, check=check, otherwise=otherwise)
+    if plain:
+        fits.due_s = now_s + _RENEW_S
+    elif _learns(plan) and due:
+        known = min(len(demand) for part in parts.values() if (demand := part.demand(plan)) is not None)
+        fits.due_s = now_s + min(DAY_S, max(_RENEW_S, plan.step_s * known))
+    if plain or _learns(plan):
+        made.renew_s = fits.due_s
+    return made
+
+
+def _made(
+    plan: CapacitySpec, cluster: Cluster, past: Past, seed: int, now_s: float, fits: FitCache, tariff: Tariff | None
+) -> Capacity:
     """Build the plan, refitting what is due, and set its renewal to when that will be due again."""
     due, demand = now_s >= fits.due_s, past.demand(plan)
     if due:
         fits.forget()
-    made = make_capacity(plan, cluster, past, seed, fits=fits)
+    made = make_capacity(plan, cluster, past, seed, fits=fits, tariff=tariff)
     if demand is not None and _learns(plan):
         if due:
             fits.due_s = now_s + min(DAY_S, max(_RENEW_S, plan.step_s * len(demand)))

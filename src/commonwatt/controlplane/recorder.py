@@ -83,8 +83,9 @@ class Recorder:
         if samples and tick_s is not None:
             last = samples[-1]
             tick.sample = SampleRow(
-                now_s, last.busy_gpus, last.power_w, last.running, last.waiting, last.on_gpus, last.wanted_gpus, tick_s
-            )
+                now_s, last.busy_gpus, last.power_w, last.running, last.waiting, last.on_gpus, last.wanted_gpus, tick_s,
+                last.wanted_by_pool,
+            )  # fmt: skip
         return accounts
 
     def _event(self, tick: Tick, event: Event) -> None:

@@ -28,6 +28,7 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import CommonwattError, InputError, SolverError
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.pools import Pools
 from commonwatt.model.scenario import PolicySpec, Scenario, UnusedNodes
 from commonwatt.model.units import DAY_S, J_PER_KWH, MICRO, NANO
 from commonwatt.planning.capacity import Past, check_capacity, demand_of_samples
@@ -179,14 +180,18 @@ def _run_with(
 
 def past_of(config: Scenario, store: ApiStore, folder: Path, began_s: float) -> Past:
     """Return the demand before *began_s*, as far as plans need it; *folder* is that of the configuration."""
-    demands = {}
+    past, cluster = Past({}, folder), Cluster.of(config.nodes)
     for plan in plans_of(config):
-        if plan is not None and plan.forecasts:
-            samples = store.samples(since_s(plan, began_s), limit=1_000_000)
-            demand = demand_of_samples([sample for sample in samples if sample.time_s < began_s], plan.step_s)
+        if plan is None or not plan.forecasts:
+            continue
+        samples = [one for one in store.samples(since_s(plan, began_s), limit=1_000_000) if one.time_s < began_s]
+        names = Pools.of(plan, cluster).names
+        for name in names:
+            part = past if plan.pools is None else past.pools.setdefault((plan.pools, name), Past({}, folder))
+            demand = demand_of_samples(samples, plan.step_s, name if len(names) > 1 else None)
             if demand is not None:
-                demands[plan.step_s, plan.history_days] = demand
-    return Past(demands, folder)
+                part.demands[plan.step_s, plan.history_days] = demand
+    return past
 
 
 class Estimator:

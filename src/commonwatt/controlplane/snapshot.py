@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
+from commonwatt.control.capacity import PoolNow, PowerNow
 from commonwatt.control.engine import NodeView
 from commonwatt.control.events import EventKind, lost_work
 from commonwatt.control.scheduling import JobCondition
@@ -117,6 +118,8 @@ class Snapshot:
     engine_errors: int = 0
     store_errors: int = 0
     saved: Mapping[str, float | str | None] | None = None
+    pools: tuple[PoolNow, ...] = ()  # of the capacity plan, at the last one; empty: there is none
+    power: PowerNow | None = None  # the power budget of the capacity plan; None: there is none
     role: str = "active"  # standby: another controller is
     services: tuple[SnapshotService, ...] = ()
 
@@ -179,7 +182,7 @@ class SnapshotBuilder:
         if len(self._progress) < _FEW or now_s >= self._progress_s + pause_s:
             self._progress_s = now_s
             self._update_progress()
-        jobs = dict(self._jobs)
+        jobs, capacity = dict(self._jobs), reconciler.controller.capacity
         nodes = self._nodes()
         running = sum(job.status == "running" for job in jobs.values())
         return replace(
@@ -198,6 +201,8 @@ class SnapshotBuilder:
             ticks=last.ticks + (sample is not None),
             decided_s=last.decided_s if sample is None else now_s,
             services=() if reconciler.services is None else reconciler.services.snapshot(),
+            pools=() if capacity is None else capacity.pools_now,
+            power=None if capacity is None else capacity.power_now,
         )
 
     def _update_progress(self) -> None:
@@ -282,15 +287,22 @@ class SnapshotBuilder:
             end_s = None if job is None else job.expected_end_s
             ends.append((now_s if end_s is None else end_s, klass, gpus))
         expected = expected_times(now_s, [max(0, f) for f in free], ends, self._waiting())
-        for handle, (begin_s, end_s) in expected.items():
+        unknown = dict.fromkeys(self._short_of_power, (None, None))
+        for handle, (begin_s, end_s) in (expected | unknown).items():
             job_id = reconciler.engine.jobs[handle].id
             if job_id in self._jobs:
                 self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
 
+    @property
+    def _short_of_power(self) -> Set[int]:
+        """Waiting jobs, by handle, for which the power budget lets no node wake: until when is not known."""
+        capacity = self._reconciler.controller.capacity
+        return frozenset() if capacity is None else capacity.waits_for_power
+
     def _waiting(self) -> list[Waiting]:
         """Waiting jobs whose start is estimated: the most pressing, by due date less shortest run time."""
         registry = self._reconciler.controller.registry
-        held = self._reconciler.controller.scheduling.jobs(JobCondition.HELD)
+        held = self._reconciler.controller.scheduling.jobs(JobCondition.HELD) | self._short_of_power
         handles = np.array(sorted(registry.active - registry.nodes.keys() - held), dtype=np.int64)
         if not len(handles):
             return []

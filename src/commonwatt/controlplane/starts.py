@@ -42,6 +42,13 @@ def satisfied(kind: str, other: JobRow | None) -> bool | None:
     return (other.status is JobStatus.COMPLETED) == (kind == "afterok") or None
 
 
+def _expected_end_s(kind: str, other: JobRow) -> float | None:
+    """Return when a running job is expected to satisfy a dependency of *kind*; ``None`` if that is not known."""
+    if kind not in ("afterok", "afterany") or other.status is not JobStatus.RUNNING:
+        return None
+    return other.expected_end_s
+
+
 @dataclass
 class StartConditions:
     """Keeps a controller from starting jobs whose time has not come, or that wait for others.
@@ -53,6 +60,8 @@ class StartConditions:
     controller: Controller
     _begin_s: dict[int, float] = field(default_factory=dict)  # by handle
     _after: dict[int, Mapping[int, str]] = field(default_factory=dict)  # by handle: kinds by job
+    # by handle: when the jobs it waits for are expected to have ended, and their GPUs, which it takes over
+    _ends: dict[int, tuple[float, int]] = field(default_factory=dict)
     _said: dict[int, str] = field(default_factory=dict)  # by handle: what the log says
     _seen: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())  # jobs active, and running, at the last
 
@@ -71,16 +80,29 @@ class StartConditions:
         """When the next job's time comes."""
         return min(self._begin_s.values(), default=None)
 
-    def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints]:
-        """Return when jobs come that wait for nothing but a begin time up to *until_s*, and their GPUs."""
-        own = [
-            (begin_s, handle) for handle, begin_s in self._begin_s.items()
-            if now_s < begin_s <= until_s and handle not in self._after
-        ]  # fmt: skip
-        asked = self.controller.registry.job("asked_gpus")
-        held = self.controller.scheduling.jobs(JobCondition.HELD)
-        own = sorted(pair for pair in own if pair[1] in self.controller.registry.active and pair[1] not in held)
-        return np.array([at_s for at_s, _ in own]), np.array([asked[handle] for _, handle in own], dtype=np.int64)
+    def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints, Ints]:
+        """Return when jobs come up to *until_s* by what is known now, their GPUs, and their pools.
+
+        A job with a begin time comes then. One that waits for running jobs comes when the last of them is expected to
+        end, and takes over their GPUs: only those it asks for beyond them are new.
+        """
+        registry, held = self.controller.registry, self.controller.scheduling.jobs(JobCondition.HELD)
+        own = []
+        for handle in sorted((self._begin_s.keys() | self._ends.keys()) & registry.active - held):
+            if handle in self._after and handle not in self._ends:
+                continue
+            end_s, freed = self._ends.get(handle, (now_s, 0))
+            at_s = max(self._begin_s.get(handle, now_s), end_s)
+            gpus = int(registry.job("asked_gpus")[handle]) - freed
+            if now_s < at_s <= until_s and gpus > 0:
+                own.append((at_s, handle, gpus))
+        own.sort()
+        capacity = self.controller.capacity
+        pools = [0 if capacity is None else capacity.pool_of(handle) for _, handle, _ in own]
+        return (
+            np.array([at_s for at_s, _, _ in own]), np.array([gpus for *_, gpus in own], dtype=np.int64),
+            np.array(pools, dtype=np.int64),
+        )  # fmt: skip
 
     def moved(self) -> bool:
         """Whether jobs have started or ended since the last call, and others may wait for that.
@@ -100,12 +122,20 @@ class StartConditions:
             self._release(self._begin_s, handle)
         waited_for = sorted({job for handle, after in self._after.items() if handle in active for job in after})
         others = {row.id: row for row in self.store.jobs_by_id(waited_for)} if waited_for else {}
+        self._ends, taken = {}, set()
         for handle, after in list(self._after.items()):
             verdicts = {job: satisfied(kind, others.get(job)) for job, kind in after.items()}
             if handle not in active or all(verdicts.values()):
                 self._release(self._after, handle)
-            elif handle not in self._begin_s:
+                continue
+            if handle not in self._begin_s:
                 self._say_after(handle, after, verdicts, now_s)
+            left = [others[job] for job, verdict in verdicts.items() if not verdict and job in others]
+            ends = [_expected_end_s(after[row.id], row) for row in left]
+            if len(left) == sum(not verdict for verdict in verdicts.values()) and None not in ends:
+                freed = sum(row.gpus for row in left if row.id not in taken)
+                taken |= {row.id for row in left}
+                self._ends[handle] = max(end_s for end_s in ends if end_s is not None), freed
         for handle, begin_s in self._begin_s.items():
             moment = datetime.fromtimestamp(begin_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
             self._say(handle, "begin", f"it does not start before {moment} (UTC)", now_s)

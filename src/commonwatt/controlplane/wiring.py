@@ -289,12 +289,14 @@ def open_live(
 
     def controller(engine: WriteAheadEngine) -> Controller:
         samples = [] if plan is None else store.samples(since_s(plan, clock()), limit=1_000_000)
+        tariff = config.electricity.tariff()
+        made = None if plan is None else live_capacity(plan, cluster, samples, folder, seed, clock(), fits, tariff)
         make = Controller if not config.services else fleet_controller(config, cluster, folder)
         return make(
-            capacity=None if plan is None else live_capacity(plan, cluster, samples, folder, seed, clock(), fits),
-            cluster=cluster, engine=engine, policy=Policy.of(spec), rules=rules_of(config),
-            tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 1]), now_s=clock(),
-            tenant_weights=store.tenants(), stopwatch=stopwatch(config.live.decision_limit_s),
+            capacity=made,
+            cluster=cluster, engine=engine, policy=Policy.of(spec), rules=rules_of(config), tariff=tariff,
+            rng=np.random.default_rng([seed, 1]), now_s=clock(), tenant_weights=store.tenants(),
+            stopwatch=stopwatch(config.live.decision_limit_s),
         )  # fmt: skip
 
     def reconciler(engine: LiveEngine) -> Reconciler:

@@ -277,3 +277,13 @@ def utc(seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, tz=UTC)
     except (ValueError, OverflowError, OSError):
         raise InputError("a moment in seconds since 1970, before the year 10000", value=f"{seconds:g}") from None
+
+
+def part_of(log: JobLog, own: Bools, others: str) -> JobLog:
+    """Return the jobs of *log* that are *own*, [J]; the rest is left out as *others*."""
+    return JobLog.of(
+        log.source, job=log.job, tenant=log.tenant, submit_s=log.submit_s, duration_s=log.duration_s,
+        gpus=log.gpus, start_s=log.start_s, censored=log.censored, origin=log.origin, dropped=log.dropped,
+        reasons={others: ~own}, path=log.path, complete_from_s=log.complete_from_s,
+        known_s=log.known_s if len(log.known_s) else None,
+    )  # fmt: skip

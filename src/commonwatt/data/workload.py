@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ from commonwatt.data.demand import LogDemand, demand_of
 from commonwatt.data.fitting import fractions_of, in_partitions, without_fractions, without_unfit
 from commonwatt.data.generators.andreas import generate_andreas
 from commonwatt.data.generators.week import generate_week
-from commonwatt.data.log import JobLog, plural, time_of, window
+from commonwatt.data.log import JobLog, part_of, plural, time_of, window
 from commonwatt.data.malleable import malleable, treatments
 from commonwatt.data.profiles import DEFAULT_LOGGED, is_known, load_profiles, profiles_for
 from commonwatt.data.readers import read_log
@@ -138,22 +138,35 @@ def read_workload_log(workload: LogWorkload, folder: Path) -> JobLog:
 
 
 def demand_before(
-    workload: Workload, folder: Path, step_s: float, days: float, rng: np.random.Generator
-) -> LogDemand | None:
-    """Return the demand of up to *days* before the period of *workload*, every *step_s*; ``None`` if unknown.
+    workload: Workload, folder: Path, step_s: float, days: float, rng: np.random.Generator,
+    pool_of: Callable[[JobLog], Sequence[str]] | None = None,
+) -> dict[str, LogDemand]:  # fmt: skip
+    """Return the demand of up to *days* before the period of *workload*, every *step_s*; empty if unknown.
 
     A generated week has another generated period before it; jobs written out and ANDREAS' generator have none.
+
+    Parameters
+    ----------
+    pool_of
+        Returns the pool of each job of the log: then there is the demand of each pool that has a job, by name. Without
+        it all demand, under an empty name.
     """
     if isinstance(workload, WeekWorkload) or (isinstance(workload, LogWorkload) and _stands_in(workload)):
         week = workload if isinstance(workload, WeekWorkload) else WeekWorkload(source="week")
-        log = generate_week(week.model_copy(update={"days": days}), rng)
-        return demand_of(log, step_s, 0.0, days * DAY_S)
-    if not isinstance(workload, LogWorkload):
-        return None
-    log = read_log(workload.source, _path(workload, folder), workload.columns)
-    end_s = log.span_s[0] if workload.begin is None else time_of(log, workload.begin)
-    begin_s = max(log.whole_from_s, end_s - days * DAY_S)
-    return demand_of(log, step_s, begin_s, end_s) if end_s - begin_s >= step_s else None
+        log, begin_s, end_s = generate_week(week.model_copy(update={"days": days}), rng), 0.0, days * DAY_S
+    elif isinstance(workload, LogWorkload):
+        log = read_log(workload.source, _path(workload, folder), workload.columns)
+        end_s = log.span_s[0] if workload.begin is None else time_of(log, workload.begin)
+        begin_s = max(log.whole_from_s, end_s - days * DAY_S)
+        if end_s - begin_s < step_s:
+            return {}
+    else:
+        return {}
+    if pool_of is None:
+        return {"": demand_of(log, step_s, begin_s, end_s)}
+    pools = np.array(pool_of(log))
+    parts = {str(name): part_of(log, pools == name, "of other pools") for name in np.unique(pools)}
+    return {name: demand_of(part, step_s, begin_s, end_s) for name, part in parts.items()}
 
 
 def period_begins_s(workload: Workload, folder: Path) -> float | None:

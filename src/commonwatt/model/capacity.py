@@ -14,6 +14,7 @@ from commonwatt.model.units import HOUR_S
 __all__ = [
     "CapacityName",
     "CapacitySpec",
+    "PoolsBy",
     "Target",
     "WaitingTarget",
     "parse_target",
@@ -24,6 +25,9 @@ __all__ = [
 ]
 
 CapacityName = Literal["always-on", "last-value", "threshold", "cuff", "foresight"]
+
+PoolsBy = Literal["gpu_type", "partition", "node_class"]
+"""What names the pools of a cluster; a node class is a number of GPUs of one type."""
 
 _BUDGET_SHARE = 0.98
 """Where a quantile or a price needs a share and the promise is a budget."""
@@ -185,9 +189,40 @@ class CapacitySpec(FileModel):
     history_days: float = quantity(
         "length of the demand before the period a predictor is fitted to", "days", 21.0, gt=0
     )
+    pools: PoolsBy | None = quantity(
+        "keep demand and promise apart for each gpu_type, partition or node_class (GPUs of a node and their type) of "
+        "the nodes; null: one pool",
+        "-", None,
+    )  # fmt: skip
+    share: tuple[tuple[str, ...], ...] = quantity(
+        "groups of pools that share their nodes: each group is planned as one", "-", ()
+    )
+    power_kw: float | None = quantity(
+        "most that all nodes may draw together, those that are on counted with all GPUs busy; null: only "
+        "`electricity.power_cap_w`, if there is one",
+        "kW", None, gt=0,
+    )  # fmt: skip
+    delay_price: float | None = quantity(
+        "cuff: price of a GPU hour of waiting; in place of `target`, the promise to jobs that was cheapest over the "
+        "record of demand, energy and delay together",
+        "currency/GPU h", None, ge=0,
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CapacitySpec:
+        if self.share and self.pools is None:
+            msg = f"share: got {'+'.join(self.share[0])}, expected none without pools"
+            raise ValueError(msg)
+        if self.delay_price is not None and "target" in self.model_fields_set:
+            msg = f"delay_price: got {self.delay_price:g} beside a target, expected one of them, as it chooses a target"
+            raise ValueError(msg)
+        if self.delay_price is not None and self.policy != "cuff":
+            msg = f"delay_price: got {self.delay_price:g}, expected none: policy {self.policy} promises nothing"
+            raise ValueError(msg)
+        return self
 
     @property
-    def share(self) -> float:
+    def promised_share(self) -> float:
         """Share by which the delay of nodes beyond the promise is priced; .98 where the promise is a budget."""
         return share_at(self.target)
 

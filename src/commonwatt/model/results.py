@@ -11,6 +11,8 @@ from commonwatt.model.fleet_results import FleetResult
 from commonwatt.model.policies import FairnessResult
 
 __all__ = [
+    "CapacityBudgetResult",
+    "CapacityPoolResult",
     "CapacityResult",
     "DataCheckResult",
     "DataListResult",
@@ -102,6 +104,32 @@ class LedgerRow(ResultModel):
     gpu_us: int = quantity("GPU time", "GPU µs")
 
 
+class CapacityPoolResult(ResultModel):
+    """Effect of capacity planning in one pool. Means are over the plans."""
+
+    name: str = quantity("name of the pool")
+    gpus: int = quantity("GPUs its jobs may use; those of nodes of several pools count in each", "GPUs")
+    promise: str | None = quantity("what is promised, as it is typed; null: nothing")
+    mean_wanted_gpus: float = quantity("mean GPUs of running and waiting jobs", "GPUs")
+    mean_promised_gpus: float = quantity("mean GPUs promised for the next step", "GPUs")
+    mean_gpus_on: float = quantity("mean GPUs on, including waking nodes", "GPUs")
+    slots_served: float = quantity("share of plans at which enough GPUs were on for the demand")
+    fallback_plans: int = quantity("plans that kept all its nodes on because no promise was possible")
+    jobs: int = quantity("its jobs that started")
+    jobs_delayed: int = quantity("those that waited for nodes to wake")
+    mean_delay_s: float | None = quantity("mean delay of these; null: none", "s")
+
+
+class CapacityBudgetResult(ResultModel):
+    """Effect of the power budget of a capacity plan."""
+
+    power_kw: float | None = quantity("the constant limit; null: only that of the electricity over time", "kW")
+    binding: int = quantity("plans that it kept from having as many nodes on as they would have")
+    jobs_delayed: int = quantity("jobs that waited for power")
+    mean_delay_s: float | None = quantity("mean time these waited for it; null: none", "s")
+    sentence: str = quantity("when it bound, and who waited")
+
+
 class CapacityResult(ResultModel):
     """Effect of capacity planning."""
 
@@ -122,6 +150,8 @@ class CapacityResult(ResultModel):
     jobs_served: float | None = quantity("share of started jobs that waited for no node to wake; null: none started")
     p95_delay_s: float | None = quantity("delay that 95% of started jobs did not exceed; null: none started", "s")
     p99_delay_s: float | None = quantity("delay that 99% of started jobs did not exceed; null: none started", "s")
+    pools: tuple[CapacityPoolResult, ...] = quantity("each pool; empty: there is one pool", "-", ())
+    budget: CapacityBudgetResult | None = quantity("effect of the power budget; null: there is none", "-", None)
 
 
 class FinishTimeFairness(ResultModel):

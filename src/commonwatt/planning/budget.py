@@ -118,7 +118,7 @@ def cheapest_target(
     Raises
     ------
     InputError
-        For a series without jobs, and for no price of energy or power of a GPU.
+        For a series without jobs, or without any before index *begin*, and for no price of energy or power of a GPU.
     """
     jobs, m, series = loaded.arrivals, quantiles.shape[1], loaded.file.series
     if jobs is None or not len(jobs):
@@ -129,6 +129,9 @@ def cheapest_target(
     first = int(origins[0]) + m
     used = origins < begin - m
     outcome = Hindsight.of(series.gpus[:begin], first, jobs, series.step_s, m, price, series.time_s(first))
+    if outcome.waiting(np.zeros(len(outcome.actual))) is None:
+        expected = "jobs in the week before the replay, whose waiting is priced"
+        raise InputError(expected, field="delay_price", value=price.delay_per_gpu_h)
     rows = []
     for share in CANDIDATES:
         target = WaitingTarget(jobs=share)

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from commonwatt.capacity import CapacityPlanner, calibration_steps, check_spec, make_calibrator, make_outlook
+from commonwatt.capacity import (
+    CapacityPlanner,
+    Outlook,
+    calibration_steps,
+    check_spec,
+    make_calibrator,
+    make_outlook,
+)
 from commonwatt.control.capacity import Capacity
+from commonwatt.data.demand import LogDemand
 from commonwatt.data.forecast_model import read_model
+from commonwatt.data.log import JobLog
+from commonwatt.data.series_files import SeriesFile
 from commonwatt.forecasting import PREDICTORS, make_predictor
-from commonwatt.model.arrays import Floats
-from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.arrays import Bools, Floats
+from commonwatt.model.capacity import CapacitySpec, Target
 from commonwatt.model.demand import LOOK_BACK, Arrivals, DemandSeries, FittedPredictor, Predictor
+from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.pools import Pools
 from commonwatt.model.units import DAY_S, plural
+from commonwatt.planning.budget import cheapest_target
+from commonwatt.planning.series import LoadedSeries
+from commonwatt.planning.waiting import Price
 
 __all__ = [
     "DemandSample", "FitCache", "Past", "check_capacity", "check_forecaster", "demand_of_run", "demand_of_samples",
-    "is_model", "make_capacity",
+    "foreseen_by", "is_model", "make_capacity", "pool_of_each",
 ]  # fmt: skip
 
 
@@ -41,10 +57,36 @@ class DemandSample(Protocol):
         """GPUs of running and waiting jobs."""
         ...
 
+    @property
+    def wanted_by_pool(self) -> Mapping[str, int] | None:
+        """The same by pool; ``None`` where there is one pool."""
+        ...
 
-def demand_of_run(samples: Sequence[DemandSample], step_s: float) -> DemandSeries:
-    """Return the peak demand in each step of a finished run, from time 0 to its last sample."""
-    times_s, wanted = _columns(samples)
+
+def pool_of_each(log: JobLog, spec: CapacitySpec, cluster: Cluster) -> list[str]:
+    """Return the pool of each job of *log*, by the first nodes that it could have run on."""
+    pools, spelt = Pools.of(spec, cluster), {name.casefold(): name for name in cluster.gpu_types}
+
+    @cache
+    def pool(gpu_type: str, gpus: int, partition: str) -> str:
+        own = spelt.get(gpu_type.casefold())
+        ways = (cluster.shapes(one, gpus, partition) for one in ((own,) if own else cluster.gpu_types))
+        klass = next((shapes[0][0] for shapes in ways if shapes), 0)
+        return pools.names[pools.of_job(partition, klass)]
+
+    partitions = log.partition or ("",) * len(log)
+    return [pool(*job) for job in zip(log.gpu_type, log.gpus.tolist(), partitions, strict=True)]
+
+
+def foreseen_by(spec: CapacitySpec, cluster: Cluster, samples: Sequence[DemandSample]) -> list[DemandSeries]:
+    """Return the demand of each pool of *spec* in a finished run, as ``demand_of_run``."""
+    names = Pools.of(spec, cluster).names
+    return [demand_of_run(samples, spec.step_s, name if len(names) > 1 else None) for name in names]
+
+
+def demand_of_run(samples: Sequence[DemandSample], step_s: float, pool: str | None = None) -> DemandSeries:
+    """Return the peak demand in each step of a finished run, from time 0 to its last sample; of all pools, or one."""
+    times_s, wanted = _columns(samples, pool)
     at = (times_s // step_s).astype(np.int64)
     steps = int(at[-1]) + 1
     last = np.searchsorted(at, np.arange(steps)) - 1
@@ -52,11 +94,17 @@ def demand_of_run(samples: Sequence[DemandSample], step_s: float) -> DemandSerie
     return DemandSeries(0.0, step_s, _peaks(carried, at, wanted))
 
 
-def demand_of_samples(samples: Sequence[DemandSample], step_s: float) -> DemandSeries | None:
-    """Return the peak demand in each whole step between the first sample and the last; ``None`` if there is none."""
+def demand_of_samples(samples: Sequence[DemandSample], step_s: float, pool: str | None = None) -> DemandSeries | None:
+    """Return the peak demand in each whole step between the first sample and the last; ``None`` if there is none.
+
+    Of a *pool* only the samples after the last one without it count.
+    """
+    if pool is not None:
+        without = [k for k, sample in enumerate(samples) if pool not in (sample.wanted_by_pool or {})]
+        samples = samples[without[-1] + 1 :] if without else samples
     if not samples:
         return None
-    times_s, wanted = _columns(samples)
+    times_s, wanted = _columns(samples, pool)
     first = int(np.ceil(times_s[0] / step_s))
     steps = int(times_s[-1] // step_s) - first
     if steps < 1:
@@ -66,9 +114,11 @@ def demand_of_samples(samples: Sequence[DemandSample], step_s: float) -> DemandS
     return DemandSeries(first * step_s, step_s, _peaks(carried, at, wanted))
 
 
-def _columns(samples: Sequence[DemandSample]) -> tuple[Floats, Floats]:
+def _columns(samples: Sequence[DemandSample], pool: str | None) -> tuple[Floats, Floats]:
     times_s = np.array([sample.time_s for sample in samples], dtype=float)
-    return times_s, np.array([sample.wanted_gpus for sample in samples], dtype=float)
+    if pool is None:
+        return times_s, np.array([sample.wanted_gpus for sample in samples], dtype=float)
+    return times_s, np.array([(sample.wanted_by_pool or {}).get(pool, 0) for sample in samples], dtype=float)
 
 
 def _peaks(carried: Floats, at: np.ndarray, wanted: Floats) -> Floats:
@@ -93,12 +143,37 @@ class Past:
         SHA-256 of each model file's content, by its path in the plan.
     arrivals
         The jobs that came, by the keys of *demands*; where they are unknown, each rise of demand counts as one job.
+    pools
+        The same of each pool, by what names the pools and by name; of one pool it is all of this.
     """
 
-    demands: Mapping[tuple[float, float], DemandSeries] = field(default_factory=dict)
+    demands: dict[tuple[float, float], DemandSeries] = field(default_factory=dict)
     folder: Path = Path()
     models: Mapping[str, str] = field(default_factory=dict)
-    arrivals: Mapping[tuple[float, float], Arrivals] = field(default_factory=dict)
+    arrivals: dict[tuple[float, float], Arrivals] = field(default_factory=dict)
+    pools: dict[tuple[str, str], Past] = field(default_factory=dict)
+
+    def of_pool(self, spec: CapacitySpec, name: str) -> Past:
+        """Return what is known of a pool of *spec*; without a name all of this, and nothing without a record of it."""
+        return self.pools.get((spec.pools, name), Past({}, self.folder, self.models)) if spec.pools and name else self
+
+    def knows(self, spec: CapacitySpec, cluster: Cluster) -> bool:
+        """Whether the demand that a plan is fitted to has been noted."""
+        return all(self.of_pool(spec, name).demand(spec) is not None for name in Pools.of(spec, cluster).names)
+
+    def note(self, spec: CapacitySpec, cluster: Cluster, found: Mapping[str, LogDemand]) -> None:
+        """Note the demand of each pool, by name; that of a pool which the log has no job of is 0."""
+        key, some = (spec.step_s, spec.history_days), next(iter(found.values()), None)
+        for name in Pools.of(spec, cluster).names if some is not None else ():
+            past = self
+            if spec.pools is not None:
+                past = self.pools.setdefault((spec.pools, name), Past({}, self.folder, self.models))
+            own = found.get(name)
+            if own is not None:
+                past.demands[key], past.arrivals[key] = own.wanted, own.submitted
+            elif some is not None:
+                past.demands[key] = replace(some.wanted, gpus=np.zeros(len(some.wanted)))
+                past.arrivals[key] = Arrivals.none()
 
     def demand(self, spec: CapacitySpec) -> DemandSeries | None:
         """Return the demand a plan is fitted to; ``None`` if there is none."""
@@ -128,12 +203,18 @@ class FitCache:
     def __init__(self, longest_s: float = DAY_S) -> None:
         self._longest_s = longest_s
         self.due_s = -math.inf
+        self._pools: dict[str, FitCache] = {}
         # Name, horizon, step, end of what it learned from, and the predictor
         self._fitted: tuple[str, int, float, float, FittedPredictor] | None = None
 
     def forget(self) -> None:
         """Refit next time."""
         self._fitted = None
+        self._pools = {}
+
+    def of_pool(self, name: str) -> FitCache:
+        """Return the cache of a pool; this one if it has no name."""
+        return self._pools.setdefault(name, FitCache(self._longest_s)) if name else self
 
     def of(self, spec: CapacitySpec, past: DemandSeries, seed: int) -> Predictor:
         """Return the predictor of *spec* after *past*, fitted to that or to a series that ended a little earlier."""
@@ -151,17 +232,25 @@ class FitCache:
 
 
 def check_capacity(spec: CapacitySpec, cluster: Cluster, past: Past) -> None:
-    """Raise ``InputError`` on what would stop a plan: unknown states, states too slow, too little past demand.
+    """Raise ``InputError`` on what would stop a plan: what ``check_spec`` finds, too little past demand of a pool.
 
     Raises ``MissingExtraError`` if a package its forecaster needs is not installed.
     """
     check_spec(spec, cluster)
     check_forecaster(spec, past.folder)
+    pools = Pools.of(spec, cluster)
+    for name in pools.names:
+        _check_past(spec, past.of_pool(spec, name), name)
+
+
+def _check_past(spec: CapacitySpec, past: Past, pool: str) -> None:
+    """Raise ``InputError`` if there is too little demand of a *pool* to fit to."""
     least, demand = 2 * (LOOK_BACK + spec.horizon), past.demand(spec)
+    of = f" of pool {pool}" if pool else ""
     if spec.forecasts and spec.forecaster in PREDICTORS and (demand is None or len(demand) < least):
         have = 0 if demand is None else len(demand)
         expected = (
-            f"at least {least} steps of demand before the period to fit to: a log that begins earlier, or a model"
+            f"at least {least} steps of demand{of} before the period to fit to: a log that begins earlier, or a model"
         )
         raise InputError(expected, field="capacity.forecaster", value=plural(have, "step"))
 
@@ -201,31 +290,111 @@ def is_model(folder: Path, forecaster: str) -> bool:
 
 
 def make_capacity(
-    spec: CapacitySpec, cluster: Cluster, past: Past, seed: int, foreseen: DemandSeries | None = None,
-    fits: FitCache | None = None,
+    spec: CapacitySpec, cluster: Cluster, past: Past, seed: int, foreseen: Sequence[DemandSeries] | None = None,
+    fits: FitCache | None = None, tariff: Tariff | None = None,
+    check: Callable[[str], None] = lambda _: None, otherwise: Callable[[str, Exception], None] | None = None,
 ) -> Capacity:  # fmt: skip
     """Build the plan of *spec*.
 
     Parameters
     ----------
     foreseen
-        Future demand, for foresight.
+        Future demand of each pool, for foresight.
     fits
-        The predictor fitted for the plans before.
+        The predictors fitted for the plans before.
+    tariff
+        Price of electricity, for a price of delay, and a limit of power over time; ``None``: neither.
+    check
+        Called with each pool before it is forecast; may raise.
+    otherwise
+        Called with a pool that cannot be forecast, and why: what is wanted there now stays on. ``None``: that is an
+        error.
 
     Raises
     ------
     InputError
         As ``check_capacity``, and as the predictor for demand it cannot be fitted to.
     """
+    pools, fits = Pools.of(spec, cluster), fits or FitCache()
+    outlooks: list[Outlook] = []
+    targets: list[Target | None] = []
+    for p, (name, gpus) in enumerate(zip(pools.names, pools.gpus(cluster).tolist(), strict=True)):
+        own, kept = past.of_pool(spec, name), fits.of_pool(name)
+        future = None if foreseen is None else foreseen[p]
+        try:
+            check(name)
+            outlook, target = _outlook(spec, cluster, pools, p, gpus, own, seed, future, kept, tariff)
+        except Exception as error:
+            if otherwise is None:
+                raise
+            otherwise(name, error)
+            plain = spec.model_copy(update={"policy": "last-value", "delay_price": None})
+            outlook, target = make_outlook(plain, gpus), None
+        outlooks.append(outlook)
+        targets.append(target)
+    cap_w = None if tariff is None else tariff.cap_w
+    return Capacity(CapacityPlanner(cluster, outlooks, spec, cap_w), targets)
+
+
+def _outlook(
+    spec: CapacitySpec, cluster: Cluster, pools: Pools, pool: int, gpus: int, past: Past, seed: int,
+    foreseen: DemandSeries | None, fits: FitCache, tariff: Tariff | None,
+) -> tuple[Outlook, Target | None]:  # fmt: skip
+    """Return what looks ahead in one pool of so many *gpus*, and what is promised there; ``None``: nothing."""
     demand, predictor, observed = past.demand(spec), None, 0
     if spec.forecasts:
-        predictor, observed = _fitted(spec, past, seed, fits or FitCache())
+        if len(pools) > 1:
+            _check_past(spec, past, pools.names[pool])
+        predictor, observed = _fitted(spec, past, seed, fits)
+    if predictor is not None and spec.delay_price is not None and tariff is not None:
+        gpu_w = _asleep_saves_w(spec, cluster, pools.reach[pool])
+        target = _cheapest(spec.delay_price, tariff, gpu_w, predictor, past, spec, observed, gpus)
+        spec = spec.model_copy(update={"target": target})
     outlook = make_outlook(
-        spec, cluster.total_gpus, foreseen=foreseen, predictor=predictor, past=demand, observed=observed,
-        arrivals=past.jobs(spec),
-    )  # fmt: skip
-    return Capacity(CapacityPlanner(cluster, outlook, spec))
+        spec, gpus, foreseen=foreseen, predictor=predictor, past=demand, observed=observed, arrivals=past.jobs(spec)
+    )
+    return outlook, spec.target if spec.policy == "cuff" else None
+
+
+def _asleep_saves_w(spec: CapacitySpec, cluster: Cluster, reach: Bools) -> float:
+    """Return what a GPU of the classes in *reach* saves while its node is in its deepest state, W, without PUE."""
+    own = np.flatnonzero(reach[cluster.klass])
+    kinds = [cluster.classes[k] for k in cluster.klass[own].tolist()]
+    deepest = [
+        min((s.power_w for s in kind.states if spec.states is None or s.name in spec.states), default=kind.idle_w)
+        for kind in kinds
+    ]
+    saved_w = sum(kind.idle_w - rest_w for kind, rest_w in zip(kinds, deepest, strict=True))
+    return max(0.0, saved_w / sum(kind.gpus for kind in kinds))
+
+
+def _cheapest(
+    delay_price: float, tariff: Tariff, gpu_w: float, predictor: Predictor, past: Past, spec: CapacitySpec,
+    observed: int, gpus: int,
+) -> Target:  # fmt: skip
+    """Return the promise to jobs that was cheapest over the demand the plan is calibrated on, at its mean price.
+
+    Raises ``InputError`` if no job came then.
+    """
+    demand = past.demand(spec)
+    if demand is None:
+        expected = "a record of demand before the period, on which promises are priced"
+        raise InputError(expected, field="capacity.delay_price", value=delay_price)
+    origins = np.arange(max(observed, predictor.look_back) - 1, len(demand), dtype=np.int64)
+    quantiles = predictor.predict_many(demand, origins)
+    price = Price(gpu_w * tariff.pue, _mean_price(tariff), delay_per_gpu_h=delay_price)
+    loaded = LoadedSeries(SeriesFile(demand, dated=False, holes=0), past.jobs(spec))
+    try:
+        return cheapest_target(loaded, origins, quantiles, price, total_gpus=gpus, begin=len(demand))[0]
+    except InputError as error:
+        raise InputError(error.expected, field="capacity.delay_price", value=delay_price) from None
+
+
+def _mean_price(tariff: Tariff) -> float:
+    """Return the mean price of a kWh over the steps of a tariff, a whole number of its periods."""
+    price = tariff.price
+    from_s, to_s = float(price.starts_s[0]), float(price.starts_s[-1])
+    return float(tariff.flat(from_s, to_s if price.period_s is None else from_s + price.period_s).price.values[0])
 
 
 def _fitted(spec: CapacitySpec, past: Past, seed: int, fits: FitCache) -> tuple[Predictor, int]:

@@ -77,11 +77,12 @@ def compare_ways(
     median = np.ceil(quantile_at(LEVELS, quantiles[begin - first :, -1], 0.5) - 1e-9)
     for margin in MARGINS:
         add("threshold", f"+{100 * margin:g}%", np.ceil(median * (1.0 + margin) - 1e-9))
-    promises = [("cuff", share) for share in SHARES] + [("ours", WaitingTarget(jobs=share)) for share in SHARES]
+    promises: list[tuple[str, Target]] = [("cuff", share) for share in SHARES]
+    promises += [("ours", WaitingTarget(jobs=share)) for share in SHARES]
     for k, (name, target) in enumerate(promises):
-        keeper = make_calibrator(_target(target), step_s=series.step_s, whole_gpus=total_gpus, steps=m)
+        keeper = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=m)
         kept = keeper.follow(series.gpus, origins, LEVELS, quantiles, loaded.arrivals)
-        add(name, target_label(_target(target)), kept.gpus[begin - first :, -1].astype(float))
+        add(name, target_label(target), kept.gpus[begin - first :, -1].astype(float))
         progress((k + 1) / len(promises))
     add("perfect-foresight", "", np.where(np.isnan(outcome.actual), 0.0, np.ceil(outcome.actual)))
     return ForecastCompareResult(
@@ -97,10 +98,6 @@ def compare_ways(
         replayed=int((~np.isnan(outcome.actual)).sum()),
         ways=tuple(rows),
     )
-
-
-def _target(target: float | WaitingTarget) -> Target:
-    return target
 
 
 def _largest(values: Floats, first: int, count: int) -> Iterator[tuple[int, Floats]]:

@@ -1,8 +1,7 @@
 """Pools: parts of a cluster whose nodes only their own jobs may use, each with its demand and its promise.
 
-Pools are told apart by a column of a series file (a virtual cluster), or by what a job log says of a job: tenant, GPU
-type, partition, user or QOS; or by the shape of jobs, those of whole nodes apart from those of a part of one. Pools
-that share nodes are one pool.
+A column of a series file (a virtual cluster) names the pools. In a job log, a job's tenant, GPU type, partition, user
+or QOS does, or its shape: jobs that need whole nodes, and the others. Pools that share their nodes are one pool.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from commonwatt import __version__
 from commonwatt.data.demand import demand_of
-from commonwatt.data.log import JobLog
+from commonwatt.data.log import JobLog, part_of
 from commonwatt.data.series_files import LONGEST_GAP_S, SeriesFile, read_series_by
 from commonwatt.model.arrays import Floats
 from commonwatt.model.capacity import Target, WaitingTarget, target_label, target_of
@@ -25,13 +24,13 @@ from commonwatt.model.forecast_results import ForecastPool, ForecastPoolsResult,
 from commonwatt.model.names import one_of
 from commonwatt.model.units import HOUR_S
 from commonwatt.planning.replay import ReplayedPlan, plan_series
-from commonwatt.planning.series import LoadedSeries, job_log, part_of
+from commonwatt.planning.series import LoadedSeries, job_log
 from commonwatt.planning.waiting import Hindsight, Price
 
 __all__ = ["LOG_POOLS", "load_pools", "plan_pools"]
 
 LOG_POOLS = ("tenant", "gpu_type", "partition", "user", "qos", "shape")
-"""What the pools of a job log may be told apart by."""
+"""What may name the pools of a job log."""
 
 
 def load_pools(
@@ -45,7 +44,7 @@ def load_pools(
     by
         A column of a series file, or one of ``LOG_POOLS`` for a job log.
     node_gpus
-        GPUs of a node, by which shapes are told apart.
+        GPUs of a node; needed for ``shape``: jobs of at least that many GPUs need whole nodes.
     together
         Names of pools that share their nodes: each group becomes one pool.
 
@@ -116,11 +115,12 @@ def _joined(pools: Mapping[str, LoadedSeries], together: Sequence[Sequence[str]]
     """Join the pools that share nodes."""
     left = dict(pools)
     for group in together:
+        own = {}
         for name in group:
             if name not in left:
                 expected = f"pools, each named once ({one_of(sorted(pools), name)})"
                 raise InputError(expected, field="share", value=name)
-        own = {name: left.pop(name) for name in group}
+            own[name] = left.pop(name)
         left["+".join(own)] = _sum(own.values())
     return dict(sorted(left.items()))
 
@@ -158,10 +158,13 @@ def plan_pools(
     Raises
     ------
     InputError
-        As ``plan_series``; for a pool that has no GPUs, and GPUs of a pool that does not exist.
+        As ``plan_series``; for a pool that has no GPUs, GPUs of a pool that does not exist, and a budget, a tariff or
+        a price of delay.
     """
-    limits = _limits(pools, pool_gpus)
-    price = price or Price()
+    limits, price = _limits(pools, pool_gpus), price or Price()
+    if price.tariff is not None or price.limits or price.delay_per_gpu_h is not None:
+        expected = "the power of a GPU and one price of a kWh: no budget, tariff or price of delay with pools"
+        raise InputError(expected, field="price", value="more")
     plans = {}
     for name, loaded in pools.items():
         if isinstance(target, WaitingTarget) and not len(loaded.arrivals or ()):

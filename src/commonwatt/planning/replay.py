@@ -119,12 +119,7 @@ def plan_series(
     on = np.minimum(unbound, most).astype(np.int64)
     everything = np.maximum(kept.everything[replayed], 1).astype(float)
     last_value, median = np.ceil(series.filled()[begin - m : -m]), np.ceil(quantile_at(LEVELS, now, 0.5))
-    ways = {
-        "calibrated": on.astype(float),
-        "knob": chosen.keep_on(LEVELS, now, np.minimum(everything, most) if chosen.level >= 1 else most),
-        "last-value": np.minimum(last_value, most),
-        "perfect-foresight": np.minimum(np.ceil(actual), most),
-    }
+    ways = {"calibrated": on.astype(float), **_other_ways(chosen, now, last_value, actual, everything, most)}
     known = ~np.isnan(actual)
     outcome = Hindsight.of(series.gpus, begin, loaded.arrivals, series.step_s, m, price, series.time_s(begin))
     ahead = np.minimum(kept.gpus[-1], allowed[-m:]).astype(np.int64)
@@ -180,6 +175,17 @@ def fit_before(series: DemandSeries, predictor: Predictor, begin: int, seed: int
             tried = True
         else:
             return first
+
+
+def _other_ways(
+    chosen: KnobPoint, quantiles: Floats, last_value: Floats, actual: Floats, everything: Floats, most: Floats
+) -> dict[str, Floats]:
+    """Return what is on under the knob's setting, last value and foresight, at most *most* GPUs. Shapes [T]."""
+    return {
+        "knob": chosen.keep_on(LEVELS, quantiles, np.minimum(everything, most) if chosen.level >= 1 else most),
+        "last-value": np.minimum(last_value, most),
+        "perfect-foresight": np.minimum(np.ceil(actual), most),
+    }
 
 
 def _most(before: Floats) -> int:

@@ -13,11 +13,10 @@ from commonwatt.data.catalog import guess_format
 from commonwatt.data.check import locate_input
 from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.week import DemandSpec, generate_demand
-from commonwatt.data.log import JobLog, time_of
+from commonwatt.data.log import JobLog, part_of, time_of
 from commonwatt.data.nixtla import from_long
 from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.series_files import FIRST_DATE_S, LONGEST_GAP_S, SeriesFile, read_series, write_series
-from commonwatt.model.arrays import Bools
 from commonwatt.model.demand import Arrivals, DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import ForecastDemandResult
@@ -31,7 +30,6 @@ __all__ = [
     "given_series",
     "job_log",
     "load_series",
-    "part_of",
 ]
 
 
@@ -211,16 +209,6 @@ def _of_tenant(log: JobLog, tenant: str) -> JobLog:
     if not own.any():
         raise InputError(one_of(sorted(set(log.tenant))[:20], tenant), field="tenant", value=tenant)
     return replace(part_of(log, own, "of other tenants"), source=f"{log.source}, {tenant}")
-
-
-def part_of(log: JobLog, own: Bools, others: str) -> JobLog:
-    """Return the jobs of *log* that are *own*, [J]; the rest is left out as *others*."""
-    return JobLog.of(
-        log.source, job=log.job, tenant=log.tenant, submit_s=log.submit_s, duration_s=log.duration_s,
-        gpus=log.gpus, start_s=log.start_s, censored=log.censored, origin=log.origin, dropped=log.dropped,
-        reasons={others: ~own}, path=log.path, complete_from_s=log.complete_from_s,
-        known_s=log.known_s if len(log.known_s) else None,
-    )  # fmt: skip
 
 
 def _clock(log: JobLog, text: str, field: str) -> float:

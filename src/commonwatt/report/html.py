@@ -13,7 +13,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from commonwatt.model.results import CapacityResult, PolicyResult, SimulationResult
+from commonwatt.model.results import CapacityPoolResult, CapacityResult, PolicyResult, SimulationResult
 from commonwatt.report import figures, sections
 from commonwatt.report import format as fmt
 from commonwatt.report.fleet import fleet_section
@@ -52,7 +52,7 @@ def capacity_section(result: SimulationResult) -> str:
         ),
         {5: fmt.energy, 6: fmt.energy, 9: fmt.duration},
     )
-    table = html_table("Capacity plans", columns, rows)
+    table = html_table("Capacity plans", columns, rows) + _pools(result) + _budgets(result)
     return f"""<section aria-labelledby="h-capacity">
 <h2 id="h-capacity">Nodes on</h2>
 <div class="grid">
@@ -62,6 +62,56 @@ def capacity_section(result: SimulationResult) -> str:
 </div>
 {table}
 </section>"""
+
+
+_POOL_COLUMNS = (
+    ("Pool", ""), ("GPUs", "its jobs may use"), ("Promise", ""), ("Mean GPUs wanted", "running and waiting jobs"),
+    ("Mean GPUs promised", ""), ("Mean GPUs on", "including waking nodes"),
+    ("Instants served", "plans with enough GPUs on for the demand"), ("Jobs", "that started"),
+    ("Jobs delayed", "waited for nodes to wake"), ("Mean delay", "of these"),
+    ("Fallbacks", "plans with all its nodes on, for lack of a promise"),
+)  # fmt: skip
+
+
+def _pools(result: SimulationResult) -> str:
+    """Return the table of pools; nothing where every plan has one."""
+    rows = [
+        [Cell(policy.policy, colour=policy_colour(i)), *_pool_cells(pool)]
+        for i, policy in enumerate(result.policies)
+        for pool in (policy.capacity.pools if policy.capacity is not None else ())
+    ]
+    if not rows:
+        return ""
+    columns = [Column("", number=False)]
+    columns += [Column(name, note, number=i not in (0, 2)) for i, (name, note) in enumerate(_POOL_COLUMNS)]
+    return html_table("Pools", columns, in_one_unit(rows, {10: fmt.duration}))
+
+
+def _pool_cells(pool: CapacityPoolResult) -> list[Cell]:
+    return [
+        Cell(pool.name),
+        Cell(fmt.count(pool.gpus), pool.gpus),
+        Cell(pool.promise or ""),
+        Cell(f"{pool.mean_wanted_gpus:,.1f}", pool.mean_wanted_gpus),
+        Cell(f"{pool.mean_promised_gpus:,.1f}", pool.mean_promised_gpus),
+        Cell(f"{pool.mean_gpus_on:,.1f}", pool.mean_gpus_on),
+        Cell(fmt.percent(pool.slots_served), pool.slots_served),
+        Cell(fmt.count(pool.jobs), pool.jobs),
+        Cell(fmt.count(pool.jobs_delayed), pool.jobs_delayed),
+        Cell(fmt.UNKNOWN if pool.mean_delay_s is None else fmt.duration(pool.mean_delay_s), pool.mean_delay_s),
+        Cell(fmt.count(pool.fallback_plans), pool.fallback_plans),
+    ]
+
+
+def _budgets(result: SimulationResult) -> str:
+    """Return a line for each policy with a power budget: when it bound, and who waited."""
+    lines = []
+    for policy in result.policies:
+        if policy.capacity is None or (budget := policy.capacity.budget) is None:
+            continue
+        mean = "" if budget.mean_delay_s is None else f", {fmt.duration(budget.mean_delay_s)} in the mean"
+        lines.append(f'<p class="note">{escape(f"{policy.policy}: {budget.sentence}{mean}.")}</p>')
+    return "".join(lines)
 
 
 def _cells(plan: CapacityResult, energy_kwh: float | None) -> list[Cell]:

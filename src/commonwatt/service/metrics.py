@@ -6,6 +6,7 @@ and errors are counted from the start of the process.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -86,6 +87,7 @@ class _Collector:
         yield from _controller(snapshot)
         yield from _cluster(snapshot, self._set_aside)
         yield from _services(snapshot)
+        yield from _capacity(snapshot)
         yield from self._saved(snapshot.saved)
         yield from self._process()
         try:
@@ -260,6 +262,27 @@ def _services(snapshot: Snapshot) -> Iterator[Metric]:
             values = {(s.name, s.tenant): getattr(s, attribute) for s in snapshot.services}
             known = {labels: float(value) for labels, value in values.items() if value is not None}
             yield make(f"service_{name}", text, {("service", "tenant"): known})
+
+
+def _capacity(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield what the capacity plan keeps on, by pool; the pool has no name where there is only one."""
+    if snapshot.pools:
+        gpus = {
+            (pool.name, state): float(count)
+            for pool in snapshot.pools
+            for state, count in (("on", pool.on_gpus), ("wanted", pool.wanted_gpus), ("promised", pool.promised_gpus))
+        }
+        text = "GPUs at the last capacity plan by pool and state: on (or waking), wanted, promised for the next step"
+        yield _gauge("capacity_gpus", text, {("pool", "state"): gpus})
+        kept = {(pool.name,): float(pool.kept) for pool in snapshot.pools}
+        yield _gauge("capacity_promise_kept", "Whether the promise of the pool is being kept", {("pool",): kept})
+    if snapshot.power is not None:
+        if math.isfinite(snapshot.power.limit_w):
+            yield _gauge("capacity_power_limit_watts", "Power budget of the capacity plan", snapshot.power.limit_w)
+        text = "What the nodes count for against the power budget: those that are on with all GPUs busy"
+        yield _gauge("capacity_power_counted_watts", text, snapshot.power.counted_w)
+        text = "Nodes that the power budget kept off at the last plan"
+        yield _gauge("capacity_nodes_without_power", text, float(snapshot.power.nodes_off))
 
 
 def _shares(node: SnapshotNode) -> Iterator[tuple[tuple[str, ...], float]]:

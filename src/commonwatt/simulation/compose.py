@@ -21,12 +21,13 @@ from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.engines.simulated.shared_gpus import SharingCluster
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
 from commonwatt.model.scenario import Knowledge, PeerName, PolicySpec, Scenario
-from commonwatt.planning.capacity import Past, demand_of_run, make_capacity
+from commonwatt.planning.capacity import Past, foreseen_by, make_capacity
 from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window
 
@@ -37,10 +38,16 @@ MOST_AGAIN = 4
 
 
 class TableSource:
-    """Submits the jobs of a table at their times."""
+    """Submits the jobs of a table at their times.
 
-    def __init__(self, table: JobArrays) -> None:
-        self._table = table
+    Parameters
+    ----------
+    pools_of
+        Returns the pool of each of some rows of the table; by default there is one pool.
+    """
+
+    def __init__(self, table: JobArrays, pools_of: Callable[[JobArrays, Ints], Ints] | None = None) -> None:
+        self._table, self._pools_of = table, pools_of or _one_pool
         self._order = np.argsort(table.submit_s, kind="stable").astype(np.int64)
         self._times = table.submit_s[self._order]
         self._asked = table.config_gpus[requested_rows(table)] if len(table.known_s) else table.requested_gpus
@@ -58,14 +65,18 @@ class TableSource:
         rows, self._next = self._order[self._next : upto], upto
         return self._table, rows
 
-    def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints]:
-        """Return when jobs come that were known by *now_s* and come after it, up to *until_s*, and their GPUs."""
+    def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints, Ints]:
+        """Return when jobs come that were known by *now_s* and come after it, up to *until_s*; GPUs; and pools."""
         if not len(self._table.known_s):
-            return np.zeros(0), np.zeros(0, dtype=np.int64)
+            return np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         first, last = (int(np.searchsorted(self._times, at_s, side="right")) for at_s in (now_s, until_s))
         rows = self._order[first:last]
         rows = rows[self._table.known_s[rows] <= now_s]  # false for NaN
-        return self._table.submit_s[rows], self._asked[rows]
+        return self._table.submit_s[rows], self._asked[rows], self._pools_of(self._table, rows)
+
+
+def _one_pool(_: JobArrays, rows: Ints) -> Ints:
+    return np.zeros(len(rows), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -158,15 +169,12 @@ def run_policy(
     """
     unused, preemption = spec.unused_nodes or scenario.unused_nodes, spec.preemption or scenario.preemption
     plan, rounds = spec.capacity or scenario.capacity, spec.rounds or scenario.rounds
-    foreseen = None
+    foreseen: list[DemandSeries] | None = None
     if plan is not None and plan.policy == "foresight":
-        first = spec.model_copy(update={"capacity": CapacitySpec(policy="always-on", step_s=plan.step_s)})
-        foreseen = demand_of_run(
-            run_policy(
-                scenario, first, cluster, table, seed, until_s=until_s, hosts=hosts, fleet=fleet
-            ).controller.samples,
-            plan.step_s,
-        )
+        all_on = CapacitySpec(policy="always-on", step_s=plan.step_s, pools=plan.pools, share=plan.share)
+        first = spec.model_copy(update={"capacity": all_on})
+        before = run_policy(scenario, first, cluster, table, seed, until_s=until_s, hosts=hosts, fleet=fleet).controller
+        foreseen = foreseen_by(plan, cluster, before.samples)
     world = World(
         restart_s=preemption.restart_s,
         first_start=preemption.first_start,
@@ -197,12 +205,13 @@ def run_policy(
         seen_tariff=tariff.flat(*submitted_s) if spec.price == "mean" else None,
         rng=np.random.default_rng([seed, 1]),
         tenant_weights={tenant.name: tenant.weight for tenant in scenario.tenants},
-        capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen),
+        capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen, tariff=tariff),
         beliefs=beliefs,
     )
     engine, controller = _controlled(fleet, spec, cluster, table, world, named)
     table = _with_priority(scenario, table)
-    source = TableSource(believed_table(scenario, knowledge, table, seed))
+    pools_of = None if controller.capacity is None else controller.capacity.pools_of
+    source = TableSource(believed_table(scenario, knowledge, table, seed), pools_of)
     if controller.capacity is not None:
         controller.capacity.known = source
     window, at_tick = _window(scenario, controller, table, world.slowdown, on_tick)

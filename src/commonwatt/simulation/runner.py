@@ -92,8 +92,9 @@ class Prepared:
             if name in _LATER and not len(column):  # not there before jobs had one
                 continue
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
-        for demand in self.past.demands.values():
-            sha.update(demand.gpus.tobytes())
+        for past in (self.past, *self.past.pools.values()):
+            for demand in past.demands.values():
+                sha.update(demand.gpus.tobytes())
         for content in self.past.models.values():
             sha.update(content.encode())
         for fleet in self.fleets.values():
@@ -129,7 +130,7 @@ _ADDED: dict[str, object] = {
     "qos_weight": 0.0, "user": "", "fairness_power": -0.5,
     "cpus": None, "memory_gib": None, "cpus_per_gpu": None, "memory_gib_per_gpu": None,
     "services": [], "fractional": None, "sharing": None, "share": [], "platform": None, "fractions": "whole",
-    "fairness": None, "model_file": None,
+    "fairness": None, "model_file": None, "pools": None, "power_kw": None, "delay_price": None,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 

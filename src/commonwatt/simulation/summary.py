@@ -7,15 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from commonwatt.control.capacity import Capacity
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.fleet.controller import FleetController
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.capacity import target_number, target_of
+from commonwatt.model.capacity import target_label, target_number, target_of
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.policies import FairnessResult
-from commonwatt.model.results import CapacityResult, LedgerRow, PolicyResult, TenantResult
+from commonwatt.model.results import (
+    CapacityBudgetResult,
+    CapacityPoolResult,
+    CapacityResult,
+    LedgerRow,
+    PolicyResult,
+    TenantResult,
+)
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO, plural
 from commonwatt.simulation.compose import PolicyRun
 from commonwatt.simulation.fleet import fleet_result
@@ -279,11 +287,13 @@ def _capacity(run: PolicyRun, samples: SampleColumns) -> CapacityResult | None:
     all_on_uj = None if drawn_uj is None or slept_uj is None else drawn_uj + slept_uj
     delays_s = list(tally.delays_s.values())
     waits_s = np.array([tally.delays_s.get(handle, 0.0) for handle in sorted(tally.started)])
+    first = next(iter(planned.targets), None)
+    promised = first if all(target == first for target in planned.targets) else None
     return CapacityResult(
         policy=spec.policy,
         forecaster=spec.forecaster if spec.forecasts else None,
-        target=target_number(spec.target) if spec.policy == "cuff" else None,
-        promise_of=target_of(spec.target) if spec.policy == "cuff" else None,
+        target=None if promised is None else target_number(promised),
+        promise_of=None if promised is None else target_of(promised),
         plans=tally.steps,
         slots_served=tally.served / max(1, tally.steps),
         fallback_plans=tally.fallback,
@@ -297,6 +307,51 @@ def _capacity(run: PolicyRun, samples: SampleColumns) -> CapacityResult | None:
         jobs_served=1.0 - len(delays_s) / len(waits_s) if len(waits_s) else None,
         p95_delay_s=float(np.quantile(waits_s, 0.95, method="inverted_cdf")) if len(waits_s) else None,
         p99_delay_s=float(np.quantile(waits_s, 0.99, method="inverted_cdf")) if len(waits_s) else None,
+        pools=_pools(planned) if len(planned.pools) > 1 else (),
+        budget=None if planned.power_now is None else _budget(planned, spec.power_kw),
+    )
+
+
+def _pools(planned: Capacity) -> tuple[CapacityPoolResult, ...]:
+    """Return what the plans did in each pool."""
+    tally, rows = planned.tally, []
+    plans = max(1, tally.steps)
+    targets = planned.targets or (None,) * len(planned.pools)
+    for p, (name, target, counts) in enumerate(zip(planned.pools.names, targets, tally.pools, strict=True)):
+        own = [handle for handle in tally.started if planned.pool_of(handle) == p]
+        delays_s = [tally.delays_s[handle] for handle in own if handle in tally.delays_s]
+        rows.append(
+            CapacityPoolResult(
+                name=name,
+                gpus=planned.pool_gpus[p],
+                promise=None if target is None else target_label(target),
+                mean_wanted_gpus=counts.wanted_gpus / plans,
+                mean_promised_gpus=counts.promised_gpus / plans,
+                mean_gpus_on=counts.on_gpus / plans,
+                slots_served=counts.served / plans,
+                fallback_plans=counts.fallback,
+                jobs=len(own),
+                jobs_delayed=len(delays_s),
+                mean_delay_s=float(np.mean(delays_s)) if delays_s else None,
+            )
+        )
+    return tuple(rows)
+
+
+def _budget(planned: Capacity, power_kw: float | None) -> CapacityBudgetResult:
+    """Return what the power budget did."""
+    tally = planned.tally
+    waits_s, bound = list(tally.power_delays_s.values()), tally.bound
+    sentence = "the power budget allowed all nodes that were needed"
+    if bound or waits_s:
+        jobs = f"{plural(len(waits_s), 'job')} waited for power" if waits_s else "no job waited for it"
+        sentence = f"the power budget kept nodes off in {bound:,} of {plural(tally.steps, 'plan')}; {jobs}"
+    return CapacityBudgetResult(
+        power_kw=power_kw,
+        binding=bound,
+        jobs_delayed=len(waits_s),
+        mean_delay_s=float(np.mean(waits_s)) if waits_s else None,
+        sentence=sentence,
     )
 
 

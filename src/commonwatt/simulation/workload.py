@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from commonwatt.model.fleet import Fleet, FractionalLaw, SharingSpec
 from commonwatt.model.jobs import JobArrays, Qos, Tenant
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
-from commonwatt.planning.capacity import Past, check_capacity, is_model
+from commonwatt.planning.capacity import Past, check_capacity, is_model, pool_of_each
 from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.runner import Prepared
 
@@ -39,7 +40,7 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
     if made.workload is not None:
         scenario = scenario.model_copy(update={"workload": made.workload})
     check_runs(scenario, cluster, made.table)
-    past = _past(scenario, folder, seed)
+    past = _past(scenario, folder, seed, cluster)
     for plan in _plans(scenario):
         check_capacity(plan, cluster, past)
     if past.models and scenario.workload is not None:
@@ -128,15 +129,17 @@ def _plans(scenario: Scenario) -> list[CapacitySpec]:
     return [plan for plan in plans if plan is not None]
 
 
-def _past(scenario: Scenario, folder: Path, seed: int) -> Past:
-    """Return the demand before the period for every plan that forecasts."""
-    demands, arrivals = {}, {}
-    for step_s, days in sorted({(plan.step_s, plan.history_days) for plan in _plans(scenario) if plan.forecasts}):
-        rng = np.random.default_rng([seed, 3])
-        demand = None if scenario.workload is None else demand_before(scenario.workload, folder, step_s, days, rng)
-        if demand is not None:
-            demands[step_s, days], arrivals[step_s, days] = demand.wanted, demand.submitted
-    files = sorted({plan.forecaster for plan in _plans(scenario) if plan.forecasts} - PREDICTORS.keys())
+def _past(scenario: Scenario, folder: Path, seed: int, cluster: Cluster) -> Past:
+    """Return the demand before the period for every plan that forecasts, of each of its pools."""
+    plans = [plan for plan in _plans(scenario) if plan.forecasts]
+    files = sorted({plan.forecaster for plan in plans} - PREDICTORS.keys())
     read = {file: folder / file for file in files if is_model(folder, file)}
     models = {file: hashlib.sha256(path.read_bytes()).hexdigest() for file, path in read.items()}
-    return Past(demands, folder, models, arrivals)
+    past = Past({}, folder, models)
+    for plan in sorted(plans, key=lambda plan: (plan.step_s, plan.history_days)):
+        if scenario.workload is None or past.knows(plan, cluster):
+            continue
+        of = None if plan.pools is None else partial(pool_of_each, spec=plan, cluster=cluster)
+        rng = np.random.default_rng([seed, 3])
+        past.note(plan, cluster, demand_before(scenario.workload, folder, plan.step_s, plan.history_days, rng, of))
+    return past

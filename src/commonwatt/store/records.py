@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -160,6 +161,7 @@ class SampleRow:
     on_gpus: int
     wanted_gpus: int
     tick_s: float
+    wanted_by_pool: Mapping[str, int] | None = None  # by pool of the capacity plan; None: one pool, or not recorded
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,7 @@ samples = sa.Table(
     sa.Column("on_gpus", sa.Integer, nullable=False),
     sa.Column("wanted_gpus", sa.Integer, nullable=False),
     sa.Column("tick_s", _REAL, nullable=False),
+    sa.Column("wanted_by_pool", sa.JSON(none_as_null=True), nullable=True),
     **_HOW,
 )
 

@@ -1,0 +1,114 @@
+"""Pools: nodes that only some jobs may use, each pool with a demand and a promise of its own.
+
+Glossary: P pools, K node classes, N nodes. A node may serve several pools: one in two partitions does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from commonwatt.model.arrays import Bools, Ints
+from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.errors import InputError
+from commonwatt.model.names import one_of
+from commonwatt.model.nodes import Cluster, NodeClass
+
+__all__ = ["NO_PARTITION", "Pools"]
+
+NO_PARTITION = "no partition"
+"""Name of the pool of nodes that are in no partition."""
+
+
+@dataclass(frozen=True)
+class Pools:
+    """The pools of a cluster.
+
+    Attributes
+    ----------
+    names
+        Name of each pool. Length P.
+    reach
+        Whether jobs of a pool may use nodes of a class. Shape [P, K].
+    home
+        The pool of jobs that name none, by the class they ask for. Shape [K].
+    partitions
+        The pool of each partition, where partitions name the pools.
+    """
+
+    names: tuple[str, ...]
+    reach: Bools
+    home: Ints
+    partitions: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spec: CapacitySpec, cluster: Cluster) -> Pools:
+        """Return the pools of *spec*; one pool of all nodes if it has none.
+
+        Raises
+        ------
+        InputError
+            For partitions where no node is in one, and groups that share nodes with a pool that does not exist or is
+            in another group.
+        """
+        kinds = cluster.classes
+        if spec.pools is None:
+            return cls(("",), np.ones((1, len(kinds)), dtype=bool), np.zeros(len(kinds), dtype=np.int64))
+        if spec.pools == "partition":
+            named = list(dict.fromkeys(name for kind in kinds for name in kind.partitions))
+            if not named:
+                raise InputError("nodes with partitions: they name the pools", field="capacity.pools", value=spec.pools)
+            labels = [kind.partitions[0] if kind.partitions else NO_PARTITION for kind in kinds]
+            names = [*named, NO_PARTITION] if NO_PARTITION in labels else named
+            reach = np.array([[kind.admits("" if name == NO_PARTITION else name) for kind in kinds] for name in names])
+        else:
+            labels = [_label(kind, spec.pools) for kind in kinds]
+            names = list(dict.fromkeys(labels))
+            reach = np.array([[label == name for label in labels] for name in names])
+        groups = _groups(names, spec.share)
+        pool = {name: p for p, group in enumerate(groups) for name in group}
+        return cls(
+            tuple("+".join(group) for group in groups),
+            np.array([reach[[names.index(name) for name in group]].any(axis=0) for group in groups]),
+            np.array([pool[label] for label in labels], dtype=np.int64),
+            pool if spec.pools == "partition" else {},
+        )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def of_job(self, partition: str, klass: int) -> int:
+        """Return the pool of a job of *partition* (or several, with commas between them) that asks for *klass*."""
+        for name in partition.split(","):
+            pool = self.partitions.get(name)
+            if pool is not None and self.reach[pool, klass]:
+                return pool
+        return int(self.home[klass])
+
+    def running(self, pool: int, klass: int) -> int:
+        """Return the pool that a job of *pool* counts for while it runs on nodes of *klass*."""
+        return pool if self.reach[pool, klass] else int(self.home[klass])
+
+    def gpus(self, cluster: Cluster) -> Ints:
+        """GPUs that each pool may use; those of shared nodes count in every pool. Shape [P]."""
+        each: Ints = self.reach[:, cluster.klass] @ cluster.gpus
+        return each
+
+
+def _label(kind: NodeClass, by: str) -> str:
+    return kind.gpu_type if by == "gpu_type" else f"{kind.gpus} x {kind.gpu_type}"
+
+
+def _groups(names: Sequence[str], share: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return the pools that are planned as one, in order of their first names."""
+    left = dict.fromkeys(names)
+    for group in share:
+        for name in group:
+            if name not in left:
+                expected = f"pools that nodes serve, each named once ({one_of(sorted(names), name)})"
+                raise InputError(expected, field="capacity.share", value=name)
+            del left[name]
+    found = [*((name,) for name in left), *(tuple(group) for group in share if group)]
+    return sorted(found, key=lambda group: names.index(group[0]))
