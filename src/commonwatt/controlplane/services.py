@@ -34,19 +34,10 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import plural
 
-__all__ = [
-    "CountedLoad",
-    "LiveServices",
-    "SnapshotService",
-    "check_services",
-    "fleet_controller",
-    "hosting_of",
-    "live_fleet",
-]
+__all__ = ["CountedLoad", "LiveServices", "SnapshotService", "check_services", "fleet_controller", "hosting_of"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_NEEDED = ("onnxruntime", "starlette", "tritonclient", "uvicorn")
-"""Packages of the model servers."""
+_NEEDED = ("onnxruntime", "starlette", "tritonclient", "uvicorn")  # by model servers
 _COUNTS = ("requests", "served", "late", "unanswered")
 
 
@@ -70,8 +61,7 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
         return
     if config.engine != "local":
         expected = (
-            f"none with engine {config.engine}: it gives whole GPUs to jobs, so submit a service there as a job "
-            "without an end; engine local serves them"
+            "none but with engine local: others give whole GPUs to jobs; submit a service as a job without an end"
         )
         raise InputError(expected, field="services", value="some")
     for module in _NEEDED:
@@ -93,8 +83,7 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
             raise InputError("letters, digits, '.', '_' and '-', as it is a part of URLs", field="services.name",
                              value=service.name)  # fmt: skip
         if service.model_file is None or not service.model_file.endswith((".onnx", ".pt2")):
-            expected = "a file name that ends in .onnx or .pt2: `serve` really serves it"
-            raise InputError(expected, field=f"{where}.model_file", value=service.model_file or "none")
+            raise InputError("a name that ends in .onnx or .pt2", field=f"{where}.model_file", value=service.model_file)
         if not (folder / service.model_file).is_file():
             raise InputError("a file that is there", field=f"{where}.model_file", value=folder / service.model_file)
     shared = {kind.gpu_type for kind in cluster.classes if "time" in kind.share}
@@ -125,10 +114,9 @@ def hosting_of(config: Scenario, cluster: Cluster, folder: Path) -> Hosting | No
         )
         for spec, service in zip(config.services, live_fleet(config, cluster, folder).services, strict=True)
     )  # fmt: skip
-    equal = sharing.slices == "equal"
     return Hosting(
-        hosted, "tf" if sharing.slices == "equal" else sharing.slices, equal, sharing.phi, sharing.quantum_s,
-        live.host, live.port, live.threads, live.segment_s,
+        hosted, "tf" if sharing.slices == "equal" else sharing.slices, sharing.slices == "equal", sharing.phi,
+        sharing.quantum_s, live.host, live.port, live.threads, live.segment_s,
     )  # fmt: skip
 
 
