@@ -246,6 +246,25 @@ def test_with_certain_run_times_no_job_is_late_that_would_not_have_been(solver, 
     assert cost_of(waits) >= lower_bound(table, cluster_of(2, 2), site.tariff()) * (1 - 1e-6) - 1e-9
 
 
+@pytest.mark.parametrize(
+    ("solver", "jobs"),
+    [
+        ("edf", [(7.5, 5.0, 1), (7.5, np.inf, 2), (3.0, 0.3, 2)]),
+        ("fifo", [(3.0, 0.3, 2), (3.0, 0.0, 2), (7.5, 5.0, 2)]),
+    ],
+)
+def test_no_job_takes_the_room_that_one_which_is_held_needs_in_time(solver, jobs):
+    """Held for 18 minutes, the job of 3 h would lose its GPUs to one of 7.5 h that the plan has behind it."""
+    table = JobArrays.of(
+        job(f"j{i}", 9 * HOUR, h * HOUR, size, due_s=(9 + h + slack) * HOUR) for i, (h, slack, size) in enumerate(jobs)
+    )
+    falls = Electricity(daily={"06:00": 0.3, "11:00": 0.08, "17:00": 0.4}, pue=1.0)
+    done = simulate(
+        cluster_of(2, 2), table, solver, electricity=falls, world=FREE, wait_for_price=PriceWait(margin_s=0.0)
+    )
+    assert not late(done)
+
+
 @pytest.mark.parametrize("solver", QUICK)
 @given(table=with_slack())
 @settings(max_examples=5, deadline=None)

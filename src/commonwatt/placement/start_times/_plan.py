@@ -31,7 +31,7 @@ MOST_OTHERS = 300  # other jobs that wait, beyond which nobody is held: there is
 MOST_HELD = 1000
 GRADES = 5  # of what jobs save, between which the others do not count
 QUEUE_ERROR = 0.5  # a queue may take so much longer than planned, as solvers have orders of their own
-ROUNDS = 3
+ROUNDS = 6
 SPARE = 0.1  # of the time to its due date, that is left when a job that pauses is planned to end
 MOST_TAKEN = 0.2  # of all GPU time until the last due date, beyond which no job pauses
 ROUNDING = 1e-9
@@ -132,14 +132,17 @@ def plan_starts(
     if rules.value.is_constant or not len(problem):
         return plan
     none = np.zeros(len(problem), dtype=bool)
-    stays, first = none if before is None else before, none.copy()
+    stays, first, soon = none if before is None else before, none.copy(), none.copy()
     for _ in range(ROUNDS):  # again, with those first that found no time in which they end in time
         plan = StartPlan.nobody(len(problem))
         planning = _Planning(problem, power, rules, solver, none if fixed is None else fixed)
-        missed = planning.fill(plan, stays, first)
-        if not (missed & ~first).any():
+        missed = planning.fill(plan, stays, first, soon)
+        # not held, and behind those that are: the solver would start them now, in the room that is kept for others
+        behind = ~plan.held & (planning.start_s > problem.now_s) & ~soon
+        if not (missed & ~first).any() and not behind.any():
             break
         first |= missed
+        soon |= behind
     crowded = missed.any() or planning.queue_s > 0 or planning.profile.taken_part() > MOST_TAKEN
     if rules.pause_s is not None and crowded:  # who comes later would find no room, and what paused none to go on
         return plan_starts(problem, power, replace(rules, pause_s=None), solver, before, fixed)
@@ -186,6 +189,7 @@ class _Planning:
         if problem.outcomes is not None:
             self.surely_s *= np.quantile(problem.outcomes, rules.sure, axis=1)[problem.row_job]
         self.queue_s = 0.0  # until every other job that waits has started
+        self.start_s = np.full(len(problem), np.nan)  # of jobs that start as soon as there is room, [J]
         now_s = problem.now_s
         possible_s = np.where(self.allowed, self.surely_s, np.inf)
         soonest_s = np.minimum.reduceat(possible_s, problem.start[:-1])
@@ -207,10 +211,14 @@ class _Planning:
             for row in problem.stay[(problem.stay >= 0) & ~np.isin(np.arange(len(problem)), self.pausable)]:
                 self.profile.keep(int(problem.row_job[row]), int(row), float(self.surely_s[row]))
 
-    def fill(self, plan: StartPlan, stays: Bools, first: Bools) -> Bools:
-        """Plan all jobs, those *first* before others; returns which could wait and now end too late, [J]."""
+    def fill(self, plan: StartPlan, stays: Bools, first: Bools, soon: Bools) -> Bools:
+        """Plan all jobs; returns which could wait and now end too late, [J].
+
+        Of those that can wait, those *first* come before others; those that start as *soon* as there is room do not.
+        """
         problem, missed = self.problem, np.zeros(len(self.problem), dtype=bool)
-        able, others = np.flatnonzero(self.able), np.flatnonzero((problem.stay < 0) & ~self.able)
+        waits = self.able & ~soon
+        able, others = np.flatnonzero(waits), np.flatnonzero((problem.stay < 0) & ~waits)
         if not self.any_able or len(others) > MOST_OTHERS:
             return missed
         for job in self.pausable[ranked(problem.due_s[self.pausable])].tolist():
@@ -261,7 +269,7 @@ class _Planning:
         if row < 0:  # beyond the horizon
             self.queue_s = max(self.queue_s, profile.until_s - problem.now_s)
             return np.inf
-        self.queue_s = max(self.queue_s, start_s - problem.now_s)
+        self.queue_s, self.start_s[job] = max(self.queue_s, start_s - problem.now_s), start_s
         profile.take(row, start_s, float(self.surely_s[row]))
         return end_s
 
