@@ -83,7 +83,7 @@ def draft_text(inventory: Inventory, nodes: Sequence[InitNode], path: Path) -> s
         "electricity: {price_per_kwh: 0.20, pue: 1.4, currency: EUR}   # placeholder: put your own",
         "policies:   # the first is compared with the others",
         "  # what waiting costs beside energy; when GPUs are reserved for the oldest job that cannot start:",
-        "  - {solver: lookahead, slowdown_price: 0.05, limits: {reserve_after_s: 86400}}",
+        "  - {solver: lookahead, slowdown_price: 0.01, limits: {reserve_after_s: 86400}}",
         "  - {solver: easy}",
         "  - {solver: fifo}",
     ]
