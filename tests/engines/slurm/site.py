@@ -230,7 +230,7 @@ class Site:
                 self.ask("scontrol", "update", f"NodeName={name}", "State=POWER_UP")
             elif "powering_up" in state and self.pid(name) is None and time.monotonic() > by_hand_s:
                 self.begin(name, "-b")
-            elif state.endswith("+power_up") and time.monotonic() > by_hand_s:  # told twice, and up since the first time
+            elif state.endswith("+power_up") and time.monotonic() > by_hand_s:  # told twice
                 self.ask("scontrol", "update", f"NodeName={name}", "State=POWER_DOWN_ASAP")
             return "power" not in state
 
