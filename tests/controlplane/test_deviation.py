@@ -20,9 +20,10 @@ def test_two_jobs_are_predicted_run_and_metered():
 @pytest.mark.long
 @pytest.mark.parametrize(("solver", "scale"), [("fifo", 800.0), ("random-greedy", 400.0)])
 def test_the_eight_jobs_cost_what_was_predicted(solver, scale):
-    """Nothing is left out of the bill: 13% is the worst of Table III. What comes on top hangs on the machine.
+    """At most 13% less is metered than predicted, the worst deviation in Table III.
 
-    Processes that begin late cost *scale* times as much; ``benchmarks.live_deviation`` measures that.
+    There is no such limit above: a process that starts late costs *scale* times as much. ``benchmarks.live_deviation``
+    measures that.
     """
     row = deviation(solver, scale)
     assert row["failed"] == 0

@@ -310,7 +310,7 @@ def services(tmp_path, models):
 
 
 def seen(began_s, **by_service):
-    from commonwatt.engines.local.replica_keeper import ServingState
+    from commonwatt.control.fleet.interface import ServingState
 
     return ServingState("127.0.0.1:1", began_s, by_service)
 

@@ -51,7 +51,7 @@ class NodePowerBudget:
         )[self._klass]
         self._idle_w: Floats = np.array([kind.idle_w for kind in kinds])[self._klass]
         self._kinds = kinds
-        self._deepest = [min(own, key=lambda state: state.power_w) if own else None for own in states]
+        self._deepest = [kind.deepest([state.name for state in own]) for kind, own in zip(kinds, states, strict=True)]
         self._enter_s = max((state.enter_s for own in states for state in own), default=0.0)
         least = [own.power_w if own else np.inf for own in self._deepest]  # one without states is always on
         least_w = float(np.minimum(np.array(least)[self._klass], self._full_w).sum())

@@ -187,11 +187,8 @@ def _rest_w(cluster: Cluster, state: str | None) -> Floats:
 
 def _deepest_w(cluster: Cluster, plan: CapacitySpec) -> Floats:
     """Power of nodes in the deepest state *plan* may use, or with all GPUs busy if they have none, W. Shape [K]."""
-    return np.array([
-        min((s.power_w for s in kind.states if plan.states is None or s.name in plan.states),
-            default=kind.power_w(kind.gpus))
-        for kind in cluster.classes
-    ])  # fmt: skip
+    deepest = [(kind, kind.deepest(plan.states)) for kind in cluster.classes]
+    return np.array([kind.power_w(kind.gpus) if state is None else state.power_w for kind, state in deepest])
 
 
 def _check_cap(

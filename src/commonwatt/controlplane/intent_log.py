@@ -32,10 +32,9 @@ from commonwatt.control.engine import (
     Stop,
     Stopped,
 )
-from commonwatt.control.fleet.interface import DeviceShares, SharedChange, SharingEngine
+from commonwatt.control.fleet.interface import DeviceShares, ServingEngine, ServingState, SharedChange, SharingEngine
 from commonwatt.controlplane.jobs import TrackedJob
 from commonwatt.controlplane.pending_commands import DeferredStart, PowerCommands, Terminating
-from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import IntentRow
@@ -217,6 +216,14 @@ class WriteAheadEngine:
         """Return the node of each shared GPU, and since when it is shared."""
         return self._sharing.shared_gpus()
 
+    def serving(self) -> ServingState | None:
+        """Return what was served; ``None``: the engine does not serve."""
+        return cast(ServingEngine, self.inner).serving() if self._serves else None
+
+    @property
+    def _serves(self) -> bool:
+        return self.capabilities.measures_shared
+
     @property
     def _sharing(self) -> SharingEngine:
         return cast(SharingEngine, self.inner)
@@ -244,7 +251,7 @@ class WriteAheadEngine:
         while start := self._terminating.take_ready():
             self._give(start)
             self.touched.add(start.handle)
-        return bool(self._changes) or (isinstance(self.inner, LocalEngine) and self.inner.has_shared_news())
+        return bool(self._changes) or (self._serves and cast(ServingEngine, self.inner).has_shared_news())
 
     def waiting_changes(self) -> Sequence[Change]:
         """What the next ``poll`` will return."""

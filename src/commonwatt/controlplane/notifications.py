@@ -56,7 +56,7 @@ class Destination(Protocol):
     """Where notifications go."""
 
     key: str
-    kinds: frozenset[str]  # of events that it may be told of
+    kinds: frozenset[str]  # of events that may be sent there
 
     def wants(self, event: EventRow, job: JobRow | None) -> bool:
         """Whether it receives *event*, which is one of *job*."""

@@ -26,8 +26,6 @@ from commonwatt.controlplane.run_times import LearnedRunTimes
 from commonwatt.controlplane.services import LiveServices
 from commonwatt.controlplane.starts import StartConditions
 from commonwatt.controlplane.unschedulable import Unschedulable, fail
-from commonwatt.engines.local.engine import LocalEngine
-from commonwatt.engines.local.replica_keeper import ServingState
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, JobNeverFitsError
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.live import LiveSpec, ProfilingSpec
@@ -131,7 +129,7 @@ class Reconciler:
         """When the next decision is due at the latest; the first is due at once."""
         if not self._decided or self._again:
             return -math.inf
-        if self.services is not None and (served := self._served()) is not None and self.services.differs(served):
+        if self.services is not None and (seen := self.engine.serving()) is not None and self.services.differs(seen):
             return -math.inf
         period_s = None if self._quotas is None else self._quotas.next_s()
         own = (self.controller.next_tick_s(more_to_come=True), self.profiler.next_s(), period_s, self._starts.next_s())
@@ -185,12 +183,8 @@ class Reconciler:
         return tick
 
     def _look_at_services(self, now_s: float) -> None:
-        if self.services is not None and (served := self._served()) is not None:
-            self.services.look(now_s, served)
-
-    def _served(self) -> ServingState | None:
-        engine = self.engine.inner
-        return engine.keeper.state if isinstance(engine, LocalEngine) and engine.keeper is not None else None
+        if self.services is not None and (seen := self.engine.serving()) is not None:
+            self.services.look(now_s, seen)
 
     def outgrown(self) -> bool:
         """Whether a new reconciler should begin.

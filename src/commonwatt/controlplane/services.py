@@ -19,11 +19,10 @@ import numpy as np
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.fleet.controller import FleetController, eager
-from commonwatt.control.fleet.interface import ReplicaDemand
+from commonwatt.control.fleet.interface import ReplicaDemand, ServingState
 from commonwatt.control.ledger import Account
 from commonwatt.control.policy import Policy
 from commonwatt.data.fleet import make_fleet
-from commonwatt.engines.local.replica_keeper import ServingState
 from commonwatt.engines.local.shared_devices import HostedService, Hosting
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError, MissingExtraError

@@ -245,6 +245,11 @@ class NodeClass:
         """Return the power with *gpus* busy GPUs."""
         return self.idle_w + gpus * self.gpu_w
 
+    def deepest(self, names: Collection[str] | None = None) -> PowerState | None:
+        """Return the state that draws least, of those called *names* if given; ``None`` if there is none."""
+        allowed = (state for state in self.states if names is None or state.name in names)
+        return min(allowed, key=lambda state: state.power_w, default=None)
+
     def state(self, name: str) -> PowerState:
         """Return the low-power state called *name*; raises ``InputError`` if there is none."""
         for state in self.states:

@@ -360,11 +360,8 @@ def _asleep_saves_w(spec: CapacitySpec, cluster: Cluster, reach: Bools) -> float
     """Return what a GPU of the classes in *reach* saves while its node is in its deepest state, W, without PUE."""
     own = np.flatnonzero(reach[cluster.klass])
     kinds = [cluster.classes[k] for k in cluster.klass[own].tolist()]
-    deepest = [
-        min((s.power_w for s in kind.states if spec.states is None or s.name in spec.states), default=kind.idle_w)
-        for kind in kinds
-    ]
-    saved_w = sum(kind.idle_w - rest_w for kind, rest_w in zip(kinds, deepest, strict=True))
+    deepest = [(kind, kind.deepest(spec.states)) for kind in kinds]
+    saved_w = sum(kind.idle_w - state.power_w for kind, state in deepest if state is not None)
     return max(0.0, saved_w / sum(kind.gpus for kind in kinds))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,8 @@ __all__ = [
     "Instance",
     "Placing",
     "ReplicaDemand",
+    "ServingEngine",
+    "ServingState",
     "SharedChange",
     "SharingEngine",
     "TimeSlices",
@@ -120,6 +122,38 @@ def handle_of(gpu: int) -> int:
     return -1 - gpu
 
 
+@dataclass(frozen=True)
+class ServingState:
+    """What an engine that really serves has served, as of its last look.
+
+    Attributes
+    ----------
+    front
+        Where the front listens; ``None``: it does not.
+    began_s
+        When it began to count; NaN: unknown.
+    counts
+        By service, as the front tells them.
+    ready
+        Services that each device serves now, by GPU.
+    device_s
+        Time of each device that each service has had since its server began, by GPU: when that was read, by a
+        monotonic clock, and the time by service.
+    phi
+        In force on each device, by GPU, as its server tells.
+    trouble
+        Why a model could not be loaded, by service.
+    """
+
+    front: str | None = None
+    began_s: float = float("nan")
+    counts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ready: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    device_s: Mapping[int, tuple[float, Mapping[str, float]]] = field(default_factory=dict)
+    phi: Mapping[int, float] = field(default_factory=dict)
+    trouble: Mapping[str, str] = field(default_factory=dict)
+
+
 class SharingEngine(Engine, Protocol):
     """An engine on which GPUs can be shared. Shared GPUs are numbered by who opens them, and no number comes twice."""
 
@@ -161,4 +195,16 @@ class SharingEngine(Engine, Protocol):
 
     def poll_shared(self) -> Sequence[SharedChange]:
         """What changed on shared GPUs since the last poll, in order."""
+        ...
+
+
+class ServingEngine(SharingEngine, Protocol):
+    """An engine that really serves: its capabilities say ``measures_shared``."""
+
+    def serving(self) -> ServingState:
+        """Return what was served."""
+        ...
+
+    def has_shared_news(self) -> bool:
+        """Whether ``poll_shared`` has anything to report."""
         ...

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt.control.engine import Capabilities, Change, Holder, NodeView, RecordedRun, SetPower, Start
-from commonwatt.control.fleet.interface import DeviceShares, SharedChange
+from commonwatt.control.fleet.interface import DeviceShares, ServingState, SharedChange
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.local.replica_keeper import ReplicaKeeper
 from commonwatt.engines.local.run import PATIENCE_S, LocalRun, await_any, reap
@@ -186,6 +186,10 @@ class LocalEngine(RecordedEngine[LocalRun]):
     def poll_shared(self) -> Sequence[SharedChange]:
         """What changed on shared GPUs since the last poll."""
         return self._devices.take_changes()
+
+    def serving(self) -> ServingState:
+        """Return what the model servers and the front have served."""
+        return ServingState() if self.keeper is None else self.keeper.state
 
     def has_shared_news(self) -> bool:
         """Whether ``poll_shared`` has anything to report."""

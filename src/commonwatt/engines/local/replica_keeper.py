@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from commonwatt.control.fleet.interface import ServingState
 from commonwatt.engines.local.shared_devices import SharedDevice, SharedDevices, server_settings
 from commonwatt.engines.state_folder import read_json, write_record
 
-__all__ = ["ReplicaKeeper", "ServingState"]
+__all__ = ["ReplicaKeeper"]
 
 log = logging.getLogger("commonwatt.engines")
 
@@ -29,38 +30,6 @@ _LONGEST_PAUSE_S = 60.0
 _MOST_BYTES = 1 << 20
 _ROUTES_READ_S = 0.05
 """How long requests that chose a replica by earlier routes may take to reach it."""
-
-
-@dataclass(frozen=True)
-class ServingState:
-    """What was served, as of the keeper's last look.
-
-    Attributes
-    ----------
-    front
-        Where the front listens; ``None``: it does not.
-    began_s
-        When it began to count; NaN: unknown.
-    counts
-        By service, as the front tells them.
-    ready
-        Services that each device serves now, by GPU.
-    device_s
-        Time of each device that each service has had since its server began, by GPU: when that was read, by a
-        monotonic clock, and the time by service.
-    phi
-        In force on each device, by GPU, as its server tells.
-    trouble
-        Why a model could not be loaded, by service.
-    """
-
-    front: str | None = None
-    began_s: float = float("nan")
-    counts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    ready: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    device_s: Mapping[int, tuple[float, Mapping[str, float]]] = field(default_factory=dict)
-    phi: Mapping[int, float] = field(default_factory=dict)
-    trouble: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
