@@ -5,6 +5,7 @@ a file, and leaves out those it has.
 """
 
 import os
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -55,6 +56,25 @@ ALONE = {"test_pages.py", "test_examples.py", "test_first_minute.py", "test_devi
 
 
 PASSED = os.environ.get("COMMONWATT_TEST_PASSED")
+FILES = f"{PASSED}-files"
+"""How many tests each file has: files whose tests have all passed are not even imported again."""
+
+
+def _lines(path):
+    return Path(path).read_text(encoding="utf-8").splitlines() if PASSED and Path(path).exists() else []
+
+
+def _all_passed():
+    passed = Counter(line.partition("::")[0] for line in set(_lines(PASSED)))
+    has = {path: int(tests) for path, tests in (line.split("\t") for line in _lines(FILES))}
+    return {path for path, tests in has.items() if passed[path] == tests}
+
+
+DONE = _all_passed()
+
+
+def pytest_ignore_collect(collection_path, config):
+    return True if DONE and collection_path.relative_to(config.rootpath).as_posix() in DONE else None
 
 
 def pytest_sessionfinish(session):
@@ -66,10 +86,20 @@ def pytest_sessionfinish(session):
             )
 
 
+def _count(config, items):
+    """Write down how many tests each file has; once, and only if files were collected whole."""
+    worker = getattr(config, "workerinput", {"workerid": "gw0"})["workerid"]
+    if PASSED and worker == "gw0" and not any("::" in str(one) for one in config.args):
+        tests = Counter(item.nodeid.partition("::")[0] for item in items)
+        with Path(FILES).open("a", encoding="utf-8") as file:
+            file.writelines(f"{path}\t{number}\n" for path, number in tests.items())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """With several workers: one has Kubernetes, one Slurm; others go by file, or alone if they share nothing."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
+    _count(config, items)
 
     def place(item):
         marks = {mark.name for mark in item.iter_markers()}
@@ -85,7 +115,7 @@ def pytest_collection_modifyitems(config, items):
     placed = [(*place(item), item) for item in items]
     if workers:
         placed.sort(key=lambda one: one[0])
-    passed = set(Path(PASSED).read_text(encoding="utf-8").splitlines()) if PASSED and Path(PASSED).exists() else ()
+    passed = set(_lines(PASSED))
     left, gone = [], []
     for _, group, item in placed:
         if item.nodeid in passed or f"{item.nodeid}@{group}" in passed:  # as reports of workers name it
