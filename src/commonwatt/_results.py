@@ -21,7 +21,7 @@ from commonwatt.model.partition_results import MigResult, PartitionResult
 from commonwatt.model.results import PlaceResult, SimulationResult, SweepResult
 from commonwatt.model.study_results import StudyResult
 from commonwatt.model.timeslice_results import TimeslicePlanResult
-from commonwatt.model.units import plural
+from commonwatt.model.units import plural, welfare_name, welfare_shown
 
 if TYPE_CHECKING:
     import polars as pl
@@ -180,7 +180,7 @@ class TimeslicePlan(Shown, TimeslicePlanResult):
         return self.tenants
 
     def _headline(self) -> str:
-        return f"{self.policy}, phi {self.phi:g}: {self.quantum} units of {self.unit_s:g} s"
+        return f"{self.policy}, phi {self.phi:g}: {plural(self.quantum, 'unit')} of {self.unit_s:g} s"
 
 
 class Partition(Shown, PartitionResult):
@@ -207,7 +207,8 @@ class MigPartition(Shown, MigResult):
 
     def _headline(self) -> str:
         proven = "optimal" if self.chosen.optimal else f"at most {self.chosen.gap:.3g} below the best"
-        return f"{self.mode}, {self.welfare_kind} welfare {self.chosen.welfare:.6g}, {proven}"
+        kind = self.welfare_kind
+        return f"{self.mode}, {welfare_name(kind)} welfare {welfare_shown(kind, self.chosen.welfare)}, {proven}"
 
 
 class LayerMapping(Shown, MapResult):

@@ -141,7 +141,7 @@ def test_where_more_is_wanted_than_there_is_no_promise_is_said_to_be_kept(tmp_pa
     asked = ("--test-from", "2024-01-02T18:52Z", "--total-gpus", 400)
     found = run("forecast", "plan", path, *asked, "--json").document
     assert (found["beyond_total"], found["promise_kept"]) == (count, False)
-    assert f"more was wanted than all 400 GPUs at {part}" in found["promise"]["sentence"]
+    assert f"more was wanted than all GPUs (400) at {part}" in found["promise"]["sentence"]
     text = run("forecast", "plan", path, *asked).out
     assert f"at {count} of 428 instants demand exceeded all GPUs" in text
     assert "98% of instants CANNOT be kept" in text

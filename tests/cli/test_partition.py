@@ -88,7 +88,7 @@ def test_it_explains(tmp_path):
     assert done.code == 0
     assert "u1: It spends" in done.out
     assert "would pay" in done.out
-    assert "best nash welfare" in done.err
+    assert "best Nash welfare" in done.err
 
 
 @pytest.mark.slow

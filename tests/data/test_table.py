@@ -86,7 +86,7 @@ def test_header_without_rows(write):
 
 def test_ragged_row_and_duplicate_column(write):
     path = write("t.csv", "a,b\n1,2\n3\n")
-    assert fails(read_table, path) == f"{path}, line 3: got '1 cells', expected 2 cells, as in the header"
+    assert fails(read_table, path) == f"{path}, line 3: got '1 cell', expected 2 cells, as in the header"
     path = write("t.csv", "a,a\n1,2\n")
     assert fails(read_table, path) == f"{path}: field 'a': expected distinct column names"
 

@@ -108,10 +108,23 @@ def test_kept():
     assert explained([{"name": "n", "gpus": 1, **V}], [job("a", [900], current=held)])["a"].reason is Reason.KEPT
 
 
-def test_held_back_when_there_is_room():
-    why = explained([{"name": "n", "gpus": 1, **V}], [job("a", [900])], Schedule.empty)["a"]
+def test_held_back_when_there_is_room_and_others_want_it():
+    why = explained([{"name": "n", "gpus": 1, **V}], [job("a", [900]), job("b", [900])], Schedule.empty)["a"]
     assert why.reason is Reason.HELD_BACK
-    assert "although 1 GPU" in why.sentence
+    assert "although 1 GPU would fit: the room is kept for other jobs" in why.sentence
+
+
+def test_nobody_else_is_named_where_nobody_else_wants_the_room():
+    def alone(**more):
+        return explained([{"name": "n", "gpus": 1, **V}], [job("a", [900], **more)], Schedule.empty)["a"]
+
+    why = alone(due_s=None)
+    assert why.reason is Reason.NOT_YET
+    assert why.cost == pytest.approx(900 * 200 / 3.6e6 * 0.172 * 1.33)
+    added = f"starting now adds {why.cost:.4g} EUR of energy to this decision"
+    assert why.sentence == f"a waits although 1 GPU would fit: {added}, and at the next one it may still start"
+    assert alone(due_s=5000).sentence.endswith("at the next one it would still be in time")
+    assert "it will be late by" in alone(due_s=500).sentence
 
 
 @pytest.mark.slow
@@ -120,7 +133,7 @@ def test_held_back_when_there_is_room():
 def test_every_job_has_a_reason_that_fits_what_it_got(p):
     s = RandomGreedy(iterations=20).solve(p, np.random.default_rng(0)).best
     why = Explainer(p, s)
-    waiting = {Reason.NO_ROOM, Reason.HELD_BACK, Reason.DISPLACED, Reason.NODES_DOWN}
+    waiting = {Reason.NO_ROOM, Reason.HELD_BACK, Reason.NOT_YET, Reason.DISPLACED, Reason.NODES_DOWN}
     for j in range(len(p)):
         told = why.explain(j)
         assert (s.choice[j] == POSTPONED) == (told.reason in waiting)

@@ -133,7 +133,7 @@ def beyond_total(actual: Floats, target: float, total_gpus: int) -> str | None:
     for wanted, part in ((actual, "instants replayed"), (actual[-WINDOW:], "last instants")):
         count = int((wanted > total_gpus).sum())
         if count > (1.0 - target) * len(wanted) + 1e-9:
-            return f"more was wanted than all {total_gpus:,} GPUs at {count:,} of the {len(wanted):,} {part}"
+            return f"more was wanted than all GPUs ({total_gpus:,}) at {count:,} of the {len(wanted):,} {part}"
     return None
 
 

@@ -34,7 +34,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import Target, WaitingTarget
 from commonwatt.model.demand import HORIZON, Arrivals, quantile_at
 from commonwatt.model.errors import InputError
-from commonwatt.model.units import DAY_S
+from commonwatt.model.units import DAY_S, plural
 
 __all__ = ["WaitingCalibrator", "make_calibrator"]
 
@@ -170,7 +170,7 @@ class WaitingCalibrator:
         wrong = self._obstacle()
         return PromiseState(
             kept=wrong is None,
-            sentence=wrong or f"calibrated on {self._jobs} jobs",
+            sentence=wrong or f"calibrated on {plural(self._jobs, 'job')}",
             achieved=self._served / self._jobs if self._jobs else None,
         )
 

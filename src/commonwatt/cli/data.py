@@ -163,7 +163,7 @@ def _facts(result: DataCheckResult, log: LogSummary) -> list[tuple[str, str]]:
         ("last submitted", f"{log.last} ({log.span_days:.1f} days later)"),
         ("run time", f"median {fmt.duration(log.median_run_s)}, 95% within {fmt.duration(log.p95_run_s)}{wait}"),
         ("GPU hours", f"{fmt.count(log.gpu_hours)}{per_day}"),
-        ("GPUs in use", f"peak {fmt.count(log.peak_gpus)} at {log.peak_at}; {fmt.count(log.p95_gpus)} were enough"),
+        ("GPUs in use", f"peak {fmt.count(log.peak_gpus)} at {log.peak_at}; at most {fmt.count(log.p95_gpus)}"),
         ("", f"95% of the time{mean} (from {rule})"),
         ("GPU types", ", ".join(result.gpu_types) or "not said"),
     ]

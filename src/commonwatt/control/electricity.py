@@ -125,6 +125,7 @@ def _explained(problem: PlacementProblem, plan: StartPlan, j: int, reason: Reaso
         spare_s=spare_s if np.isfinite(spare_s) else None, starts_within_s=float(plan.start_s[j] - problem.now_s),
         saved=float(plan.saved[j]), saved_part=part if np.isfinite(part) else None,
         expected_s=None if problem.outcomes is None else float(plan.end_s[j] - plan.start_s[j]),
+        currency=problem.currency,
     )  # fmt: skip
 
 

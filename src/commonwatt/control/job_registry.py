@@ -341,6 +341,7 @@ class JobRegistry:
             class_gpus=np.array([kind.gpus for kind in self.cluster.classes], dtype=np.int64),
             class_types=[kind.gpu_type for kind in self.cluster.classes],
             class_idle_cost_s=tariff.cost([kind.idle_w for kind in self.cluster.classes], now_s, now_s + 1.0),
+            currency=tariff.currency,
             job_names=_Names(self.names, handles),
             submit_s=self.job("submit_s")[handles],
             due_s=self.job("due_s")[handles],

@@ -26,6 +26,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.fields import ResultModel
 from commonwatt.model.map_results import MapLayer
 from commonwatt.model.names import one_of
+from commonwatt.model.units import plural
 
 __all__ = ["COLUMNS", "layers_text", "read_layers", "write_layers"]
 
@@ -177,7 +178,9 @@ def _reference_layers(path: Path, text: str) -> Iterator[Layer]:
             continue
         where = f"{path}, line {line}"
         if len(row) != len(_REFERENCE):
-            raise InputError(f"{len(_REFERENCE)} cells: {', '.join(_REFERENCE)}", file=where, value=f"{len(row)} cells")
+            raise InputError(
+                f"{len(_REFERENCE)} cells: {', '.join(_REFERENCE)}", file=where, value=plural(len(row), "cell")
+            )
         cells = dict(zip(_REFERENCE, (cell.strip() for cell in row), strict=True))
         found = {}
         for name in _REFERENCE[2:]:

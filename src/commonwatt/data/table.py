@@ -17,6 +17,7 @@ from commonwatt.data.text import read_text
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import did_you_mean
+from commonwatt.model.units import plural
 
 __all__ = ["TextTable", "moment_s", "read_table"]
 
@@ -109,8 +110,8 @@ def read_table(path: str | Path, keep: Collection[str] | None = None, text: str 
             if not row:
                 continue
             if len(row) != len(header):
-                found = f"{len(row)} cells"
-                raise _at(path, rows.line_num, f"{len(header)} cells, as in the header", None, found)
+                found = plural(len(row), "cell")
+                raise _at(path, rows.line_num, f"{plural(len(header), 'cell')}, as in the header", None, found)
             lines.append(rows.line_num)
             for column, i in zip(cells, wanted, strict=True):
                 column.append(row[i].strip())

@@ -119,7 +119,7 @@ class Electricity(FileModel):
             price = StepIntegral.constant(self.price_per_kwh)
             carbon = None if self.carbon_g_per_kwh is None else StepIntegral.constant(self.carbon_g_per_kwh)
             cap_w = None if self.power_cap_w is None else StepIntegral.constant(self.power_cap_w)
-            return Tariff(price, carbon, self.pue, cap_w)
+            return Tariff(price, carbon, self.pue, cap_w, self.currency)
         starts = np.array([point.from_s for point in self.series])
         price = StepIntegral.of(starts, [p.price_per_kwh for p in self.series], self.repeat_s)
         grams = [p.carbon_g_per_kwh for p in self.series]
@@ -129,7 +129,7 @@ class Electricity(FileModel):
         if any(p.power_cap_w is not None for p in self.series):
             caps_w = [p.power_cap_w or self.power_cap_w or NO_CAP_W for p in self.series]
             cap_w = StepIntegral.of(starts, caps_w, self.repeat_s)
-        return Tariff(price, carbon, self.pue, cap_w)
+        return Tariff(price, carbon, self.pue, cap_w, self.currency)
 
     def seen_from(self, moment_s: float) -> Electricity:
         """Return the same electricity on a clock that starts at *moment_s* of this one."""
@@ -275,6 +275,7 @@ class Tariff:
     carbon: StepIntegral | None  # grams per kWh; None: unknown
     pue: float
     cap_w: StepIntegral | None = None  # most that all nodes may draw together; None: no limit
+    currency: str = ""
 
     def cost(self, power_w: ArrayLike, from_s: ArrayLike, to_s: ArrayLike) -> Floats:
         """Return the cost of *power_w* from *from_s* to *to_s* (broadcast): ``P * pue * integral of price``."""

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     FIRST_FREE = "first-free"
     NO_ROOM = "no-room"
     HELD_BACK = "held-back"
+    NOT_YET = "not-yet"
     RESERVED = "reserved"
     NEXT = "next"
     NODES_DOWN = "nodes-down"
@@ -49,6 +50,7 @@ class PlacementExplanation:
         GPUs it runs with; where it waits, the fewest it can run with.
     cost, cheapest_cost
         Energy cost of running it to its end, and of the cheapest configuration in time; ``None``: not weighed.
+        Where it waits: the least for which it could start now.
     alternative_fits
         Whether a better configuration would fit; ``None``: there is none.
     takers, other_takers
@@ -75,6 +77,8 @@ class PlacementExplanation:
     saved, saved_part
         What it saves by waiting for that price, in currency, or kg of CO2 where carbon is minimised; and as a part of
         what it would cost.
+    currency
+        Of the costs; empty: unknown.
     """
 
     reason: Reason
@@ -98,6 +102,7 @@ class PlacementExplanation:
     unstopped: tuple[str, ...] = ()
     saved: float | None = None
     saved_part: float | None = None
+    currency: str = ""
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
@@ -127,15 +132,21 @@ class PlacementExplanation:
             return f"{head}: a free configuration, as none that it requested can be had; {ends}"
         if self.reason is Reason.CHEAPEST_IN_TIME:
             why = "the cheapest configuration" + ("" if self.spare_s is None else " that meets its due date")
-            return f"{head}: {why} ({self.cost:.4g} for energy); {ends}"
+            return f"{head}: {why} ({self._money(self.cost)} for energy); {ends}"
         if self.reason is Reason.FASTEST:
             late = "late in any case" if self._certain else "expected to be late"
             return f"{head}: the fastest one, as it is {late}; {ends}"
-        why_not = "is free, but left to other jobs" if self.alternative_fits else "does not fit now"
+        why_not = (
+            "is free, but the solver found no better schedule with it" if self.alternative_fits else "does not fit now"
+        )
         if self.reason is Reason.LATE:
             return f"{head}: a faster configuration {why_not}; {ends}"
         meets = "" if self.spare_s is None else "it meets its due date there; "
-        return f"{head}: {meets}a cheaper one ({self.cheapest_cost:.4g} instead of {self.cost:.4g}) {why_not}; {ends}"
+        dearer = self._money(self.cost)
+        return f"{head}: {meets}a cheaper one ({self.cheapest_cost:.4g} instead of {dearer}) {why_not}; {ends}"
+
+    def _money(self, amount: float | None) -> str:
+        return f"{amount or 0.0:.4g} {self.currency}".rstrip()
 
     @property
     def _certain(self) -> bool:
@@ -155,7 +166,7 @@ class PlacementExplanation:
         """What it waits for, and what it saves."""
         carbon = self.reason is Reason.LESS_CARBON
         part = "" if self.saved_part is None else f" ({100 * self.saved_part:.0f}%)"
-        saved = f"it saves {self.saved:.4g}{' kg of CO2' if carbon else ''}{part}"
+        saved = f"it saves {f'{self.saved:.4g} kg of CO2' if carbon else self._money(self.saved)}{part}"
         what = "electricity of less carbon" if carbon else "a lower price of electricity"
         return f"{what} in {_span(self.starts_within_s or 0.0)}; {saved}"
 
@@ -205,6 +216,10 @@ class PlacementExplanation:
             return f"waits although {_gpus(self.gpus)} are free: {oldest}{late}"
         if self.reason is Reason.HELD_BACK:
             return f"waits although {_gpus(self.gpus)} would fit: the room is kept for other jobs{late}"
+        if self.reason is Reason.NOT_YET:
+            in_time = " it would still be in time" if self.spare_s is not None and not late else " it may still start"
+            added = f"starting now adds {self._money(self.cost)} of energy to this decision"
+            return f"waits although {_gpus(self.gpus)} would fit: {added}, and at the next one{in_time}{late}"
         kept = " or ".join(_UNSTOPPED[name] for name in self.unstopped)
         kept = kept and f"; there would be enough with those of jobs that are not stopped, as they {kept}"
         return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{kept}{late}"
@@ -216,7 +231,7 @@ _UNSTOPPED = {
 }
 _WAITS = (
     Reason.NO_ROOM, Reason.HELD_BACK, Reason.RESERVED, Reason.NEXT, Reason.NODES_DOWN, Reason.DISPLACED,
-    Reason.LOWER_PRICE, Reason.LESS_CARBON, Reason.POWER_CAP, Reason.CPUS_OR_MEMORY,
+    Reason.LOWER_PRICE, Reason.LESS_CARBON, Reason.POWER_CAP, Reason.CPUS_OR_MEMORY, Reason.NOT_YET,
 )  # fmt: skip
 
 

@@ -160,6 +160,7 @@ class ForecastPlanStep(ResultModel):
 class ForecastPlanResult(AnswerModel):
     """Answer of ``commonwatt forecast plan``."""
 
+    currency: str = quantity("currency of costs")
     model: str = quantity("name of the predictor")
     n: int = quantity("values used for a forecast")
     m: int = quantity("steps forecast")
@@ -231,6 +232,7 @@ class ForecastPoolsWay(ResultModel):
 class ForecastPoolsResult(AnswerModel):
     """Answer of ``commonwatt forecast plan --pools``."""
 
+    currency: str = quantity("currency of costs")
     model: str = quantity("name of the predictor")
     m: int = quantity("steps forecast")
     step_s: float = quantity("time between two values", "s")
@@ -253,6 +255,7 @@ class ForecastComparison(ForecastWorth):
 class ForecastCompareResult(AnswerModel):
     """Answer of ``commonwatt forecast compare``."""
 
+    currency: str = quantity("currency of costs")
     model: str = quantity("name of the predictor")
     m: int = quantity("steps forecast; what is kept on at an instant was decided so many steps before")
     step_s: float = quantity("time between two values", "s")

@@ -1,8 +1,20 @@
 """Constants of conversion, and counts in words. The package computes in seconds, watts, joules and GPUs."""
 
+import math
 import re
 
-__all__ = ["DAY_S", "HOUR_S", "J_PER_KWH", "MICRO", "NANO", "WEEK_S", "plural", "slurm_time_s"]
+__all__ = [
+    "DAY_S",
+    "HOUR_S",
+    "J_PER_KWH",
+    "MICRO",
+    "NANO",
+    "WEEK_S",
+    "plural",
+    "slurm_time_s",
+    "welfare_name",
+    "welfare_shown",
+]
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
@@ -33,3 +45,13 @@ def slurm_time_s(text: str) -> float | None:
         return float(parts[0] * 3600 + parts[1] * 60 + parts[2])
     minutes, rest = (*parts, 0)[:2]
     return float(minutes * 60 + rest)
+
+
+def welfare_name(kind: str) -> str:
+    """Return the name of a welfare as in a sentence: Nash is a person."""
+    return kind.replace("nash", "Nash")
+
+
+def welfare_shown(kind: str, value: float) -> str:
+    """Return a welfare as shown: Nash welfare, whose logarithm is kept, as the weighted geometric mean."""
+    return f"{math.exp(value) if 'nash' in kind else value:.4g}"

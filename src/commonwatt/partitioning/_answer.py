@@ -25,6 +25,7 @@ from commonwatt.model.partition_results import (
     PlannedSlice,
     SweepPoint,
 )
+from commonwatt.model.units import welfare_name
 from commonwatt.partitioning._choices import MECHANISMS, WELFARES
 from commonwatt.partitioning._comparison import (
     PartitionChoice,
@@ -167,9 +168,10 @@ def _why(file: PartitionFile, choice: PartitionChoice, kind: str) -> tuple[str, 
         return "only-one", f"{best} is the only configuration."
     second = file.configurations[choice.order[1]].name
     if choice.margin < 1e-9:
-        return "tie", f"{best} and {second} have the same {kind} welfare: the earlier is chosen."
+        return "tie", f"{best} and {second} have the same {welfare_name(kind)} welfare: the earlier is chosen."
     what = "the weighted geometric mean of speedups" if kind == "nash" else "it"
-    return "best-welfare", f"{best} has the best {kind} welfare: {what} is {100 * choice.margin:.2f}% above {second}'s."
+    above = f"{what} is {100 * choice.margin:.2f}% above {second}'s"
+    return "best-welfare", f"{best} has the best {welfare_name(kind)} welfare: {above}."
 
 
 def _result(file: PartitionFile, one: Divided, mechanism: str, value: float, rank: int) -> ConfigurationResult:

@@ -92,7 +92,7 @@ class Explainer:
             reason, fits = Reason.LATE, self._any_fits(rows[p.time_s[rows] < p.time_s[row]], job)
         return PlacementExplanation(
             reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), p.gpus_of(row), cost, cheapest, fits,
-            due_at_submission=self._due_before(job), spare_s=_finite(spare_s),
+            due_at_submission=self._due_before(job), spare_s=_finite(spare_s), currency=p.currency,
             **self._uncertain(job, row, end_s - p.now_s - p.time_s[row]),
         )  # fmt: skip
 
@@ -120,7 +120,7 @@ class Explainer:
             rows = rows[self.schedule.may_have[rows]]
         nodes = p.nodes_held(job) if held else ()
         takers: tuple[str, ...] = ()
-        other_takers, restart_s, within_s, reserved = 0, None, None, self.schedule.reservation
+        other_takers, restart_s, within_s, reserved, cost = 0, None, None, self.schedule.reservation, None
         gpus, for_oldest = int((p.width * p.per_node)[rows].min()), False
         if self.schedule.capped is not None and self.schedule.capped[job]:
             reason = Reason.POWER_CAP
@@ -141,14 +141,22 @@ class Explainer:
             reason = Reason.HELD_BACK if any(self.fits(row, job) for row in rows) else Reason.NO_ROOM
             for_oldest = reason is Reason.HELD_BACK and reserved is not None and reserved.oldest
             for_oldest = for_oldest and not self.open_to[job]
+            if reason is Reason.HELD_BACK and not for_oldest and not self._others_want(job):
+                reason = Reason.NOT_YET
+                cost = float(min(p.run_cost[row] for row in rows if self.fits(row, job)))
         return PlacementExplanation(
-            reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), gpus,
+            reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), gpus, cost, currency=p.currency,
             takers=takers, other_takers=other_takers, restart_s=restart_s, starts_within_s=within_s,
             for_oldest=for_oldest, unstopped=self._unstopped(rows) if reason is Reason.NO_ROOM else (),
             due_at_submission=self._due_before(job),
             spare_s=_finite(p.due_s[job] - p.now_s - p.interval_s - p.fastest_s[job]),
             **self._uncertain(job, int(rows[np.argmin(p.time_s[rows])]), 0.0),
         )  # fmt: skip
+
+    def _others_want(self, job: int) -> bool:
+        """Whether another job waits that would fit into what is free."""
+        waiting = np.flatnonzero((self.schedule.choice == POSTPONED) & (np.arange(len(self.problem)) != job))
+        return any(self._any_fits(np.arange(*self.problem.start[j : j + 2]), int(j)) for j in waiting)
 
     def _takers(self, job: int) -> tuple[tuple[str, ...], int]:
         """Jobs that newly get GPUs of the nodes allocated to *job*.

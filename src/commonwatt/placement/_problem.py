@@ -115,6 +115,7 @@ class PlacementProblem:
     # CPUs and memory (GiB), which solvers do not know of: see ``_cpus_memory``
     node_cpus_memory: Floats | None = None  # [N, 2] beside those of the background; None: not limited
     cpus_memory: Floats | None = None  # [C, 2] that each configuration needs on each of its nodes
+    currency: str = ""  # of all costs, for sentences; unknown: none
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -436,6 +437,7 @@ class _Compiler:
             tenant_weight=np.array([given[t].weight if t in given else 1.0 for t in self.tenants]),
             tenant_usage_gpu_s=np.array([given[t].usage_gpu_s if t in given else 0.0 for t in self.tenants]),
             use_every_node=file.use_every_node,
+            currency=self.tariff.currency,
         )
 
     def _add(self, job: PlaceJob) -> None:

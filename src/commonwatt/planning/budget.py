@@ -13,7 +13,7 @@ from commonwatt.model.capacity import Target, WaitingTarget, target_label
 from commonwatt.model.demand import LEVELS
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import ForecastBudget, ForecastPricedTarget
-from commonwatt.model.units import HOUR_S
+from commonwatt.model.units import HOUR_S, plural
 from commonwatt.planning.series import LoadedSeries
 from commonwatt.planning.waiting import Hindsight, Price
 
@@ -98,7 +98,11 @@ def within_budget(budget: PowerBudget, outcome: Hindsight, begin: int, wanted: F
 def _sentence(binding: int, instants: int, beyond: int, jobs: int | None) -> str:
     if not binding:
         return "the power budget allowed all GPUs that the promise needed"
-    waited = "" if jobs is None else f"; {jobs:,} jobs waited, or waited longer, for power, not because of a forecast"
+    waited = (
+        ""
+        if jobs is None
+        else f"; {plural(jobs, 'job')} waited, or waited longer, for power, not because of a forecast"
+    )
     return (
         f"the power budget allowed fewer GPUs than the promise needed at {binding:,} of {instants:,} instants, fewer "
         f"than were wanted at {beyond:,}{waited}"

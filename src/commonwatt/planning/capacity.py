@@ -379,7 +379,7 @@ def _cheapest(
         raise InputError(expected, field="capacity.delay_price", value=delay_price)
     origins = np.arange(max(observed, predictor.look_back) - 1, len(demand), dtype=np.int64)
     quantiles = predictor.predict_many(demand, origins)
-    price = Price(gpu_w * tariff.pue, _mean_price(tariff), delay_per_gpu_h=delay_price)
+    price = Price(gpu_w * tariff.pue, _mean_price(tariff), delay_per_gpu_h=delay_price, currency=tariff.currency)
     loaded = LoadedSeries(SeriesFile(demand, dated=False, holes=0), past.jobs(spec))
     try:
         return cheapest_target(loaded, origins, quantiles, price, total_gpus=gpus, begin=len(demand))[0]

@@ -62,7 +62,8 @@ def compare_ways(
     origins = np.arange(first - m, len(series) - m, dtype=np.int64)
     quantiles = with_due(predictor.predict_many(series, origins), loaded.arrivals.due(origins, m))
     whole = int(np.nanmax(np.ceil(series.gpus))) if total_gpus is None else total_gpus
-    outcome = Hindsight.of(series.gpus, begin, loaded.arrivals, series.step_s, m, price or Price())
+    price = price or Price()
+    outcome = Hindsight.of(series.gpus, begin, loaded.arrivals, series.step_s, m, price)
     rows: list[ForecastComparison] = []
 
     def add(name: str, setting: str, on: Floats) -> None:
@@ -87,6 +88,7 @@ def compare_ways(
     add("perfect-foresight", "", np.where(np.isnan(outcome.actual), 0.0, np.ceil(outcome.actual)))
     return ForecastCompareResult(
         version=__version__,
+        currency=price.currency,
         seed=seed,
         input_digest=loaded.file.digest,
         model=predictor.name,

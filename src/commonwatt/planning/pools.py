@@ -183,6 +183,7 @@ def plan_pools(
     result = shared.result
     return ForecastPoolsResult(
         version=__version__,
+        currency=price.currency,
         seed=seed,
         input_digest=result.input_digest,
         model=result.model,

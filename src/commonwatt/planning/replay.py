@@ -127,6 +127,7 @@ def plan_series(
     promise = _promise(target, outcome, ways["calibrated"], total_gpus, state, kept.gpus[-1] - ahead)
     result = ForecastPlanResult(
         version=__version__,
+        currency=price.currency,
         seed=seed,
         input_digest=file.digest,
         model=predictor.name,

@@ -35,6 +35,8 @@ class Price:
         Most that the GPUs that are on may draw together, W; ``None``: no limit but that of *tariff*.
     delay_per_gpu_h
         Money that a GPU hour of waiting costs; ``None``: unknown.
+    currency
+        Of the prices.
     """
 
     gpu_w: float | None = None
@@ -42,6 +44,7 @@ class Price:
     tariff: Tariff | None = None
     limit_w: float | None = None
     delay_per_gpu_h: float | None = None
+    currency: str = "EUR"
 
     @property
     def is_priced(self) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats
 from commonwatt.model.map_results import MapEvaluateResult, MapResult
+from commonwatt.model.units import plural, welfare_name
 from commonwatt.report.palette import TENANTS, policy_colour, tenant_colours
 from commonwatt.report.saving import saved
 
@@ -56,7 +57,7 @@ def save_partition(result: PartitionResult, path: Path) -> None:
     """Draw the chosen configuration, and all of them by welfare. Raises ``InputError`` as ``saved``."""
     chosen = next(one for one in result.configurations if one.name == result.chosen)
     with saved(path, (9.0, 6.0)) as figure:
-        figure.suptitle(f"{result.chosen}, chosen by {result.welfare} welfare; {result.mechanism}")
+        figure.suptitle(f"{result.chosen}, chosen by {welfare_name(result.welfare)} welfare; {result.mechanism}")
         (prices, shares), (speedups, welfare) = figure.subplots(2, 2)
         draw_prices(prices, chosen)
         draw_shares(shares, chosen)
@@ -72,7 +73,8 @@ def save_sweep(result: PartitionSweepResult, path: Path) -> None:
         for at, name in enumerate(result.points[0].welfare):
             values = [point.welfare[name] for point in result.points]
             welfare.plot(weights, values, marker="o", markersize=3, label=name, color=policy_colour(at))
-        welfare.set_title(f"{result.welfare} welfare" + (", logarithm" if "nash" in result.welfare else ""))
+        kind = f"{welfare_name(result.welfare)} welfare"
+        welfare.set_title(kind + (", logarithm" if "nash" in result.welfare else ""))
         names = list(result.points[0].utilities)
         for name, colour in tenant_colours(names).items():
             values = [point.utilities[name] for point in result.points]
@@ -131,7 +133,7 @@ def draw_speedups(axes: Axes, one: ConfigurationResult) -> None:
 
 def draw_welfare(axes: Axes, result: PartitionResult) -> None:
     """Draw the welfare of every configuration."""
-    axes.set_title(f"{result.welfare} welfare" + (", logarithm" if "nash" in result.welfare else ""))
+    axes.set_title(f"{welfare_name(result.welfare)} welfare" + (", logarithm" if "nash" in result.welfare else ""))
     names = [one.name for one in result.configurations]
     colours = ["#0072B2" if name == result.chosen else "#9A9A9A" for name in names]
     axes.bar(names, [one.welfare for one in result.configurations], 0.6, color=colours)
@@ -312,7 +314,7 @@ def save_plan(result: TimeslicePlanResult, path: Path) -> None:
     whole = np.array([tenant.time for tenant in result.tenants], dtype=float)
     powers = np.array([tenant.power_w for tenant in result.tenants])
     with saved(path, (8.0, 1.4 + 0.35 * len(names))) as figure:
-        figure.suptitle(f"{result.policy}, phi {result.phi:g}: a quantum of {result.quantum} units")
+        figure.suptitle(f"{result.policy}, phi {result.phi:g}: a quantum of {plural(result.quantum, 'unit')}")
         left, right = figure.subplots(1, 2, sharey=True)
         for axes, factor, title in (
             (left, np.ones(len(names)), "time, units"),

@@ -103,7 +103,8 @@ def price_options(command: F) -> F:
     price = click.option(
         "--price-per-kwh", type=NumberRange(0, 1e6), metavar="MONEY", help="Price of a kWh; needs --gpu-w."
     )
-    return power_option(price(command))
+    currency = click.option("--currency", default="EUR", show_default=True, metavar="NAME", help="Currency of prices.")
+    return power_option(price(currency(command)))
 
 
 def plan_price_options(command: F) -> F:

@@ -46,8 +46,8 @@ __all__ = ["compare"]
 @json_option
 def compare(
     jobs: Path, *, name: str, test_from: str | None, total_gpus: int | None, gpu_w: float | None,
-    price_per_kwh: float | None, look_back: int | None, horizon: int | None, plot: Path | None, column: str,
-    time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
+    price_per_kwh: float | None, currency: str, look_back: int | None, horizon: int | None, plot: Path | None,
+    column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare ways of keeping GPUs on over the end of a log of JOBS: energy against waiting.
 
@@ -73,8 +73,8 @@ def compare(
         naming_options(jobs), compiling(f"forecaster {name}"), progress_bar("replaying promises", 1, 1.0) as bar,
     ):  # fmt: skip
         result = compare_ways(
-            loaded, predictor, begin, total_gpus=total_gpus, price=Price(gpu_w, price_per_kwh), seed=seed,
-            progress=lambda part: bar.at("promises", part),
+            loaded, predictor, begin, total_gpus=total_gpus, seed=seed,
+            price=Price(gpu_w, price_per_kwh, currency=currency), progress=lambda part: bar.at("promises", part),
         )  # fmt: skip
         bar.done()
     if plot is not None:
@@ -95,9 +95,9 @@ def _show(result: ForecastCompareResult) -> None:
     click.echo(f"replayed from {result.replayed_from}: {plural(result.replayed, 'instant')}")
     foresight = result.ways[-1].gpu_hours
     money = any(row.cost is not None for row in result.ways)
-    power = "" if result.ways[0].energy_kwh is None else f"{'kWh':>10}{'cost':>10}" if money else f"{'kWh':>10}"
+    kwh, cost = "" if result.ways[0].energy_kwh is None else f"{'kWh':>10}", f"{result.currency:>10}" if money else ""
     click.echo(
-        f"{'way':<18}{'setting':<14}{'GPU h':>10}{power}{'of foresight':>14}{'jobs':>9}{'mean wait':>11}{'p99':>7}"
+        f"{'way':<18}{'setting':<14}{'GPU h':>10}{kwh}{cost}{'of foresight':>14}{'jobs':>9}{'mean wait':>11}{'p99':>7}"
     )
     for row in result.ways:
         energy = "" if row.energy_kwh is None else f"{row.energy_kwh:>10,.0f}"

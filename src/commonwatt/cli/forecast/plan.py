@@ -27,7 +27,7 @@ from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from commonwatt.model.capacity import Target
-    from commonwatt.model.forecast_results import ForecastPlanResult, ForecastPoolsResult, ForecastWorth
+    from commonwatt.model.forecast_results import ForecastPlanResult, ForecastPoolsResult
     from commonwatt.planning.series import LoadedSeries
 
 __all__ = ["plan"]
@@ -73,8 +73,8 @@ __all__ = ["plan"]
 def plan(
     series: Path, *, target: Target, name: str, test_from: str | None, total_gpus: int | None, node_gpus: int | None,
     by: str | None, share: tuple[str, ...], pool_gpus: tuple[str, ...], gpu_w: float | None,
-    price_per_kwh: float | None, delay_price: float | None, power_kw: float | None, electricity: Path | None,
-    look_back: int | None, horizon: int | None, plot: Path | None, column: str,
+    price_per_kwh: float | None, currency: str, delay_price: float | None, power_kw: float | None,
+    electricity: Path | None, look_back: int | None, horizon: int | None, plot: Path | None, column: str,
     time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Plan how many GPUs stay on after the end of SERIES to keep a promise, and replay the plan from TIME on.
@@ -99,7 +99,9 @@ def plan(
 
     _check_options(by, share, pool_gpus, plot, total_gpus)
     _check_prices(by, gpu_w, price_per_kwh, delay_price, power_kw, electricity)
-    price = Price(gpu_w, price_per_kwh, read_tariff(electricity), power_kw and 1000 * power_kw, delay_price)
+    tariff = read_tariff(electricity)
+    currency = tariff.currency if tariff is not None and tariff.currency else currency
+    price = Price(gpu_w, price_per_kwh, tariff, power_kw and 1000 * power_kw, delay_price, currency)
     with naming_options():
         predictor = load_predictor(name, look_back, horizon)
     if by is not None:
@@ -205,7 +207,7 @@ def _show_pools(result: ForecastPoolsResult) -> None:
     for way in result.ways:
         nodes = "" if way.mean_nodes_on is None else f", {way.mean_nodes_on:,.1f} whole nodes"
         energy = "" if way.energy_kwh is None else f", {way.energy_kwh:,.0f} kWh"
-        cost = "" if way.cost is None else f", cost {way.cost:,.0f}"
+        cost = "" if way.cost is None else f", {way.cost:,.0f} {result.currency}"
         click.echo(
             f"{way.name:<25} {way.mean_gpus_on:>8,.1f} GPUs on{nodes}, {way.gpu_hours:,.0f} GPU h{energy}{cost}; "
             f"{measured(result.of, way.achieved)}"
@@ -232,7 +234,7 @@ def _show(result: ForecastPlanResult) -> None:
             f"{row.energy_saving_pct:.2f}%",
         )  # fmt: skip
     Console().print(table)
-    _show_worth(result.worth)
+    _show_worth(result)
     fallback = f"at {result.fallback:,} of {instants}"
     click.echo(f"fallback    {fallback} no promise could be made{'' if of_jobs else ', and everything stayed on'}")
     if result.beyond_total:
@@ -242,8 +244,8 @@ def _show(result: ForecastPlanResult) -> None:
         click.echo(f"budget      {result.budget.sentence}")
     for one in result.priced:
         best = "  <- cheapest, and promised" if one.label == result.promise.label else ""
-        both = f"{one.energy_cost:>10,.2f} energy {one.delay_cost:>10,.2f} delay"
-        click.echo(f"{one.label:<12}{both} {one.energy_cost + one.delay_cost:>10,.2f}{best}")
+        both = f"{one.energy_cost:>10,.2f} energy + {one.delay_cost:>10,.2f} delay ="
+        click.echo(f"{one.label:<12}{both} {one.energy_cost + one.delay_cost:>10,.2f} {result.currency}{best}")
     chosen = result.chosen
     extra = f" and {plural(chosen.extra_gpus, 'GPU')}" if chosen.extra_gpus else ""
     setting = "everything on" if chosen.q >= 1 else f"quantile {chosen.q:g}{extra}"
@@ -261,12 +263,13 @@ def _show(result: ForecastPlanResult) -> None:
         click.echo(f"{step.at}  {plural(step.gpus_on, 'GPU')} on{nodes}, median demand {step.median_gpus:.0f}")
 
 
-def _show_worth(rows: tuple[ForecastWorth, ...]) -> None:
+def _show_worth(result: ForecastPlanResult) -> None:
     """Show what each way costs, and whom it lets wait."""
+    rows = result.worth
     headings = {
         "GPU h": [f"{row.gpu_hours:,.0f}" for row in rows],
         "kWh": ["" if row.energy_kwh is None else f"{row.energy_kwh:,.0f}" for row in rows],
-        "cost": ["" if row.cost is None else f"{row.cost:,.0f}" for row in rows],
+        result.currency: ["" if row.cost is None else f"{row.cost:,.0f}" for row in rows],
         "kg CO2": ["" if row.carbon_kg is None else f"{row.carbon_kg:,.0f}" for row in rows],
         "instants": ["" if row.performance is None else f"{100 * row.performance:.2f}%" for row in rows],
         "jobs": ["" if row.waiting is None else f"{100 * row.waiting.jobs_served:.2f}%" for row in rows],

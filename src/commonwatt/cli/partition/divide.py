@@ -17,6 +17,7 @@ from commonwatt.cli.output import (
     say,
     seed_option,
 )
+from commonwatt.model.units import welfare_name, welfare_shown
 from commonwatt.partitioning import MECHANISMS, WELFARES
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _show_sweep(result: PartitionSweepResult, plot: Path | None, *, as_json: boo
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{result.mechanism}, {result.welfare} welfare, by the weight of {result.tenant}")
+    table = Table(title=f"{result.mechanism}, {welfare_name(result.welfare)} welfare, by the weight of {result.tenant}")
     for heading in ("weight", "chosen", "margin", *(f"speedup {name}" for name in result.points[0].utilities)):
         table.add_column(heading, justify="left" if heading == "chosen" else "right")
     for point in result.points:
@@ -128,12 +129,13 @@ def _tell(result: PartitionResult, *, explain: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    ranking = Table(title=f"{result.mechanism}, {result.welfare} welfare: {result.chosen}")
-    for heading in ("rank", "configuration", "Nash welfare", "least speedup", "utilization", "residual"):
+    welfare = f"{welfare_name(result.welfare)} welfare"
+    ranking = Table(title=f"{result.mechanism}, {welfare}: {result.chosen}")
+    for heading in ("rank", "configuration", welfare, "least speedup", "utilization", "residual"):
         ranking.add_column(heading, justify="left" if heading == "configuration" else "right")
     for one in sorted(result.configurations, key=lambda each: each.rank):
         ranking.add_row(
-            str(one.rank), one.name, _shown(one.nash_welfare), f"{min(one.utilities.values()):.4g}",
+            str(one.rank), one.name, welfare_shown(result.welfare, one.welfare), f"{min(one.utilities.values()):.4g}",
             f"{100 * one.utilization:.1f}%", _shown(one.residual),
         )  # fmt: skip
     console = Console()

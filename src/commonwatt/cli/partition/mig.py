@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.output import blamed_on, compiling, json_option, plot_option, print_json, say, seed_option
-from commonwatt.model.units import plural
+from commonwatt.model.units import plural, welfare_name, welfare_shown
 from commonwatt.partitioning import MIG_MODES, WELFARES
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def _tell(result: MigResult) -> None:
 
     chosen = result.chosen
     console = Console()
-    gpus = Table(title=f"{chosen.mode}, {result.welfare_kind} welfare {chosen.welfare:.6g}")
+    kind = result.welfare_kind
+    gpus = Table(title=f"{chosen.mode}, {welfare_name(kind)} welfare {welfare_shown(kind, chosen.welfare)}")
     for heading in ("GPU", "instances", "why"):
         gpus.add_column(heading, overflow="fold")
     for gpu in chosen.gpus:

@@ -69,7 +69,7 @@ def _show_plan(result: TimeslicePlanResult) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{result.policy}, phi {result.phi:g}: {result.quantum} units of {result.unit_s:g} s")
+    table = Table(title=f"{result.policy}, phi {result.phi:g}: {plural(result.quantum, 'unit')} of {result.unit_s:g} s")
     for heading in ("tenant", "weight", "power, W", "time, units", "energy, J", "why"):
         table.add_column(heading, overflow="fold", justify="left" if heading in {"tenant", "why"} else "right")
     for t in result.tenants:
