@@ -54,6 +54,7 @@ def test_energy_saved_is_the_part_that_is_off():
     assert scores.energy_saving(np.array([150.0]), 100) == 0.0
 
 
+@pytest.mark.slow
 @given(GPUS, st.floats(0.05, 1.0))
 def test_the_shift_is_the_smallest_that_is_enough(pairs, share):
     on, actual = np.array(pairs, dtype=float).T

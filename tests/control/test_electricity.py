@@ -70,8 +70,8 @@ def test_the_reason_says_until_when_and_what_is_saved():
     assert event.why.saved_part == pytest.approx(0.9)
     assert event.why.spare_s == pytest.approx(10 * HOUR)
     assert event.sentence == (
-        "a waits for a lower price of electricity in 13.0 h; it saves 0.252 EUR (90%), and ends 10.0 h before its due date "
-        "or earlier"
+        "a waits for a lower price of electricity in 13.0 h; it saves 0.252 EUR (90%), "
+        "and ends 10.0 h before its due date or earlier"
     )
 
 
@@ -203,6 +203,7 @@ def test_limits_keep_a_job_from_pausing(limits):
     assert not [event for event in done.log.since(0) if event.kind is EventKind.PREEMPTED]
 
 
+@pytest.mark.slow
 @given(
     jobs=st.lists(
         st.tuples(st.sampled_from([0.5, 3.0, 11.0]), st.sampled_from([0.0, 9.0, 24.0, 40.0])), min_size=1, max_size=5
@@ -235,6 +236,7 @@ CURVES = st.sampled_from([
 ])  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["fifo", "easy", "edf", "lookahead", "random-greedy", "srtf"])
 @given(table=with_slack(), site=CURVES)
 @settings(max_examples=20, deadline=None)
@@ -267,6 +269,7 @@ def test_no_job_takes_the_room_that_one_which_is_held_needs_in_time(solver, jobs
     assert not late(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", QUICK)
 @given(table=with_slack())
 @settings(max_examples=5, deadline=None)
@@ -313,6 +316,7 @@ def crowds(draw: st.DrawFn) -> JobArrays:
     return JobArrays.of(jobs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", QUICK)
 @given(
     table=crowds(), caps=st.lists(st.sampled_from([400.0, 500.0, 700.0]), min_size=1, max_size=4), free=st.booleans()

@@ -159,6 +159,7 @@ def test_a_gang_among_small_jobs_starts_as_soon_as_what_ran_has_ended(solver, pr
     assert waits_s(controller)["gang"] <= 1800.0 + H_S + 2.3 * 3600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["lookahead", "random-greedy", "fifo", "srtf"])
 def test_without_a_reservation_it_waits_for_the_last_of_them(solver):
     assert waits_s(controlled(hourly(40), solver, PolicyLimits(), preempt=False))["gang"] > 35 * 3600

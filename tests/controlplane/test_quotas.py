@@ -38,6 +38,7 @@ def running(b: Bench, tenant: str) -> tuple[int, int]:
     return len(rows), sum(row.gpus for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["solver"])
 @pytest.mark.parametrize("limits", [{"running_jobs": 2}, {"gpus": 3}, {"gpus": 3, "running_jobs": 2}])
 def test_no_tenant_ever_has_more_than_its_quota(bench, policy, limits):
@@ -86,6 +87,7 @@ def test_a_job_that_waits_for_a_quota_says_so_and_what_frees_it(bench):
     assert b.status(second) is JobStatus.RUNNING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "unit"), [({"gpu_hours": 1.0}, "GPU h"), ({"energy_kwh": 0.2}, "kWh"), ({"cost": 0.05}, "electricity")]
 )

@@ -146,6 +146,7 @@ def crowds(draw: st.DrawFn) -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(crowds())
 def test_every_job_ends_its_energy_is_accounted_for_and_starts_are_at_rounds(document):
@@ -267,6 +268,7 @@ def reference(policy: str, workload: str) -> dict[str, float]:
     return {cells[name]: float(cells[jct]) for cells in (line.split(",") for line in lines[1:])}
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("workload", ["core-1", "core-3"])
 @pytest.mark.parametrize(

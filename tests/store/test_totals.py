@@ -19,6 +19,7 @@ from commonwatt.store.migrate import later_steps, prepare
 COLUMNS = ("energy_uj", "cost_n", "carbon_ug", "gpu_us")
 
 
+@pytest.mark.slow
 def test_whatever_is_charged_the_sums_are_those_of_the_rows(opened):
     database, rng = opened(), random.Random(1)
     prepare(database)
