@@ -222,7 +222,7 @@ def test_a_job_that_cannot_be_killed_goes_on_leaving_and_nobody_waits_for_it(ben
     b.advance(1000.0)
     b.settle()
     assert b.engine.runs() == {stuck: (there,), nxt: (1 - there,)}
-    assert [record.cause for record in caplog.records if record.name == "commonwatt.leaving"] == [
+    assert [record.cause for record in caplog.records if record.name == "commonwatt.terminating"] == [
         "its processes do not end, even killed"
         if refuses
         else "the engine still has it, although it ended or was killed"

@@ -40,7 +40,7 @@ VERBS = {
     "token": "Create, list and revoke tokens of the control plane.",
     "undrain": "Return drained nodes of the control plane to service.",
     "bench": "Score solvers on fixed problems: ours, baselines, peers and plugins.",
-    "attach": "Attach to a running Slurm read-only; show what commonwatt would have saved.",
+    "attach": "Attach read-only to a running Slurm or Kubernetes; show what commonwatt would save.",
     "check": "Check a configuration of the control plane before it runs.",
     "completion": "Print the script that completes commands in bash, zsh or fish.",
     "init": "Write a scenario for this cluster, from Slurm, nvidia-smi or Kubernetes.",

@@ -41,7 +41,7 @@ from commonwatt.store.records import IntentRow
 
 __all__ = ["UNREGISTERED", "WriteAheadEngine"]
 
-log = logging.getLogger("commonwatt.session")
+log = logging.getLogger("commonwatt.reconciler")
 
 UNREGISTERED = 1 << 40
 """Jobs that the controller does not have (any more) are this much below 0, less their id: shared GPUs are above."""

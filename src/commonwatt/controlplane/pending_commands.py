@@ -22,7 +22,7 @@ from commonwatt.store.records import EventRow, IntentRow
 
 __all__ = ["DeferredStart", "PowerCommands", "Terminating"]
 
-log = logging.getLogger("commonwatt.leaving")
+log = logging.getLogger("commonwatt.terminating")
 
 _AGAIN_S = 1.0
 """How often to ask a job again to stop: one that is being launched may have missed it."""
@@ -188,7 +188,7 @@ class Terminating:
 # -- power
 
 
-_power_log = logging.getLogger("commonwatt.powers")
+_power_log = logging.getLogger("commonwatt.power_commands")
 
 _RETRY_S = 600.0
 """How long a node that could not be put to sleep stays on before that is tried again, which takes time."""

@@ -34,7 +34,7 @@ from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, R
 
 __all__ = ["Reconciler"]
 
-log = logging.getLogger("commonwatt.session")
+log = logging.getLogger("commonwatt.reconciler")
 
 _LONGEST_BACKOFF_S = 60.0
 _MOST_ENDED = 10_000

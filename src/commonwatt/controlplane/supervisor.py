@@ -34,7 +34,7 @@ from commonwatt.store.controller_store import ControllerStore, Tick
 
 __all__ = ["Pace", "SteadyClock", "Supervisor"]
 
-log = logging.getLogger("commonwatt.keeper")
+log = logging.getLogger("commonwatt.supervisor")
 
 _CLEAR_S = 3600.0
 _CLEAR_FIRST_S = 60.0  # after the beginning

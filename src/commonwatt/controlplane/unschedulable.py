@@ -17,7 +17,7 @@ from commonwatt.store.records import EventRow, JobRow, JobStatus
 
 __all__ = ["Unschedulable", "fail", "stop_runs"]
 
-log = logging.getLogger("commonwatt.session")
+log = logging.getLogger("commonwatt.reconciler")
 
 _OFF: dict[str, Any] = {
     "nodes": [],

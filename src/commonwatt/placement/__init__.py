@@ -1,16 +1,12 @@
 """ANDREAS: which job runs on which node with how many GPUs now.
 
-- ``problem``: the problem at one rescheduling point and a schedule for it, in arrays.
-- ``objective``: the objective (1) every solver is judged by; feasibility.
-- ``random_greedy``: Algorithm 1, the randomized greedy.
-- ``local_search``: ours, on top of the randomized greedy.
-- ``exact``: the MINLP of Appendix A, linearised, with HiGHS.
-- ``priority_order``: FIFO, EDF, priority scheduling, shortest remaining time first.
-- ``backfill``: EASY backfill and multifactor fair share, what clusters run today.
-- ``lower_bound``: what no scheduler can beat, for a whole simulation.
-- ``entitlement``: energy-time fairness among tenants, under any solver.
-- ``explain``: a typed reason and one sentence for each job.
-- ``solvers``: all solvers by name.
+``answer`` solves a problem file. A ``PlacementProblem`` (jobs, nodes and configurations in arrays) becomes a ``Schedule``;
+``objective`` is eq. (1), by which every solver is judged. ``make_solver`` makes one by its name: the randomized greedy of
+Algorithm 1 and our search on top of it, the exact program of Appendix A, priority orders, backfill as clusters run it,
+and published schedulers. ``Explainer`` gives a typed reason and a sentence for each job.
+
+``commonwatt.placement.guarantees`` keeps what no solver may break, such as that nobody starves;
+``commonwatt.placement.start_times`` plans starts over a price curve.
 """
 
 import lazy_loader as lazy

@@ -1,9 +1,8 @@
 """ETF: which tenant runs next on this device, and for how long.
 
-- ``problem``: one quantum to divide; ``slices``: Algorithm 1; ``policies``: ETF, TF, EF, and ETF's dual.
-- ``fairness``: the metrics, and phi_fair; ``explain``: a typed reason and one sentence for each tenant.
-- ``tasks``, ``scheduler``, ``fifo``: the run-time scheduler, and what it is measured against.
-- ``energy``: a meter's reading divided among tenants, and what that teaches about power.
+A ``QuantumProblem`` is one quantum to divide. Policies divide it (Algorithm 1 of ETF, its dual, time and energy
+fairness alone) into whole units of time with a typed reason for each tenant; the scheduler runs tasks in those slices,
+charges time and energy, and learns each tenant's power. The metrics of fairness and ``phi_fair`` are here, too.
 """
 
 import lazy_loader as lazy

@@ -41,10 +41,11 @@ def test_a_job_that_we_stop_is_not_cancelled(site, tmp_path):
     engine = engine_on(tmp_path, Slurm(site.conf), grace_s=0.2, patience_s=0.2)
     engine.apply([Start(1, "j", (0,), 1)])
     begun(tmp_path)
+    number = number_of(site)
     engine.request_stop([1])
     run = engine._runs[1]
     run.note_cancel()  # as kill_overdue does before it has Slurm kill it
-    site.ask("scancel", number_of(site))
+    site.ask("scancel", "--quiet", number)
     later = engine_on(tmp_path, Slurm(site.conf))
     (seen,) = ends(later)
     assert isinstance(seen, JobInterrupted)
