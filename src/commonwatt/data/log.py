@@ -134,10 +134,13 @@ class JobLog:
 
     def treatments(self) -> dict[str, int]:
         """Return how many jobs were left out or not taken as the log has them, by what was done."""
-        counts = {f"left out of the log: {reason}": number for reason, number in self.dropped.items()}
-        counts |= {how: int(mask.sum()) for how, mask in self.treated.items()}
+        counts = self.left_out() | {how: int(mask.sum()) for how, mask in self.treated.items()}
         counts["still running at the end of the log: they end there"] = int(self.censored.sum())
         return {how: number for how, number in counts.items() if number}
+
+    def left_out(self) -> dict[str, int]:
+        """Return how many jobs of the whole log were left out, by why."""
+        return {f"left out of the log: {reason}": number for reason, number in self.dropped.items()}
 
     def moment(self, time_s: float) -> str:
         """Return a time of this log as text."""

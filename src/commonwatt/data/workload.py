@@ -68,6 +68,7 @@ class Made:
     workload: LogWorkload | WeekWorkload | None = None  # with the GPU type of run times without one, if from a log
     hosts: Hosts | None = None  # of nodes whose GPUs are on several
     fractions: tuple[FractionalModel, ...] = ()  # jobs of a part of a GPU, where the log's share GPUs
+    speeds: str = ""  # source of how fast jobs of a log are on each GPU type
 
 
 def make_workload(
@@ -110,8 +111,8 @@ def make_workload(
         log, unfit = without_unfit(log, workload, profiles, cluster, own_types=fit_types == "own")
     table = malleable(log, workload, profiles, gpu_types, rng, cluster)
     treated = log.treatments() | elsewhere | unfit | treatments(log, workload, profiles, gpu_types, cluster)
-    sentence = f"{log.source}; {profiles.source}"
-    return Made(scenario.nodes, table, sentence, log, treated, workload, fractions=fractions)
+    sentence, speeds = f"{log.source}; {profiles.source}", profiles.source
+    return Made(scenario.nodes, table, sentence, log, treated, workload, fractions=fractions, speeds=speeds)
 
 
 def _log(workload: LogWorkload | WeekWorkload, folder: Path, rng: np.random.Generator) -> JobLog:

@@ -76,6 +76,7 @@ class Prepared:
     treatments: Mapping[str, int] = field(default_factory=dict)
     hosts: Hosts | None = None
     fleets: Mapping[str, Fleet] = field(default_factory=dict)  # by name of the policy
+    speeds: str = ""  # source of how fast jobs of a log are on each GPU type
 
     def digest(self) -> str:
         """Return the SHA-256 of the scenario (without paths of its log and profiles), its jobs and forecast models."""

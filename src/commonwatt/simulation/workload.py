@@ -51,7 +51,7 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
     beside = next((f" beside {fleet.sentence}" for fleet in fleets.values() if fleet.sentence), "")
     return Prepared(
         scenario, cluster, made.table, made.sentence + beside, seed, past, made.log, _treatments(made, scenario.qos),
-        made.hosts, fleets,
+        made.hosts, fleets, made.speeds,
     )  # fmt: skip
 
 

@@ -150,23 +150,22 @@ def _logged_energy(plan: StudyPlan, outcome: StudyOutcome) -> LoggedEnergy | Non
 def _treatments(plan: StudyPlan, outcome: StudyOutcome) -> dict[str, int]:
     """Return how many jobs of all periods were not taken as the log has them, by what was done."""
     found: dict[str, int] = {}
+    of_the_log = {} if plan.log is None else plan.log.left_out()  # not of a period
     for week in range(len(plan.starts)):
         logged = outcome.logged.get((week, 0))
         own = plan.prepared[plan.runs[0, week, 0]].treatments if logged is None else logged.treatments
         for how, count in own.items():
-            whole = how.startswith("left out of the log")  # of the log, not of the period
-            found[how] = count if whole else found.get(how, 0) + count
+            found[how] = count if how in of_the_log else found.get(how, 0) + count
     extra = max((replay.extra_nodes for replay in outcome.logged.values()), default=0)
     return found | ({"nodes the log needs beyond those given, as logged": extra} if extra else {})
 
 
 def _source(plan: StudyPlan) -> str:
     """Return the source of the jobs and of their speeds; of one period with its jobs."""
-    sentence = plan.first().sentence
+    first = plan.first()
     if plan.log is None or len(plan.starts) == 1:
-        return sentence
-    speeds = sentence.partition("; ")[2]
-    return f"{plan.log.source}, {len(plan.starts)} periods from {plan.starts[0]}; {speeds}"
+        return first.sentence
+    return f"{plan.log.source}, {len(plan.starts)} periods from {plan.starts[0]}; {first.speeds}"
 
 
 def _waterfall(plan: StudyPlan, tables: Sequence[Table]) -> Iterator[WaterfallStep]:
