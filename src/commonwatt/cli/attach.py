@@ -15,7 +15,6 @@ from commonwatt.cli.output import FiniteRange, json_option, print_json, say, see
 
 if TYPE_CHECKING:
     from commonwatt.control.external_jobs import ExternalJob
-    from commonwatt.data.inventory import Inventory
     from commonwatt.engines.slurm.commands import Slurm
     from commonwatt.model.admin_results import AttachResult, InitNode
     from commonwatt.model.scenario import Scenario
@@ -76,10 +75,10 @@ def slurm(
     client = slurm_of(spec)
     client.ping()
     text = client.run("scontrol", "--oneliner", "show", "node")
-    inventory, nodes, notes = _nodes(text, "scontrol show node", out)
+    nodes, notes = _nodes(text, "scontrol show node", out)
     now = external_jobs(client, "")
     settings = {"state": "state", "read_only": True} | ({} if conf is None else {"conf": str(conf.absolute())})
-    _write_config(out, inventory, nodes, (price, pue, currency), ("slurm", settings))
+    _write_config(out, nodes, (price, pue, currency), ("slurm", settings))
     jobs = _history(client, out, days, notes)
     study = None if jobs is None else _studied(out, nodes, (days, price, pue, currency), seed, notes)
     steps = () if study is None else study.waterfall
@@ -141,9 +140,9 @@ def kubernetes(
         items = list(listed(api, "nodes"))
         pods = [pod_of(item) for item in listed(api, "pods")]
     text = json.dumps({"kind": "NodeList", "items": items})
-    inventory, nodes, notes = _nodes(text, "the nodes of Kubernetes", out)
+    nodes, notes = _nodes(text, "the nodes of Kubernetes", out)
     settings = {"state": "state", "read_only": True} | {key: value for key, value in where.items() if value is not None}
-    config = _write_config(out, inventory, nodes, (price, pue, currency), ("kubernetes", settings))
+    config = _write_config(out, nodes, (price, pue, currency), ("kubernetes", settings))
     found = {node.name: node for node in map(node_of, items)}
     now = external_jobs(pods, found, Cluster.of(config.nodes), spec.resources)
     notes.append(
@@ -161,7 +160,7 @@ def kubernetes(
         _show(result, None)
 
 
-def _nodes(text: str, source: str, out: Path) -> tuple[Inventory, tuple[InitNode, ...], list[str]]:
+def _nodes(text: str, source: str, out: Path) -> tuple[tuple[InitNode, ...], list[str]]:
     from commonwatt.data.inventory import read_inventory
     from commonwatt.data.scenario_draft import drafted_nodes
     from commonwatt.engines.slurm.parsing import host_names
@@ -176,32 +175,23 @@ def _nodes(text: str, source: str, out: Path) -> tuple[Inventory, tuple[InitNode
     if unknown := _unknown(nodes):
         notes.append(f"the speed of {', '.join(unknown)} is a placeholder: set gpu_types in {out / _CONFIG}")
     notes.append("the power of nodes is assumed, from data sheets where they are known: set idle_w and gpu_w")
-    return inventory, nodes, notes
+    return nodes, notes
 
 
 def _write_config(
-    out: Path, inventory: Inventory, nodes: tuple[InitNode, ...], prices: tuple[float, float, str],
-    engine: tuple[str, dict[str, Any]],
+    out: Path, nodes: tuple[InitNode, ...], prices: tuple[float, float, str], engine: tuple[str, dict[str, Any]],
 ) -> Scenario:  # fmt: skip
     import yaml
 
     from commonwatt.data.files import load_yaml, write_atomic
-    from commonwatt.data.scenario_draft import draft_text
+    from commonwatt.data.scenario_draft import observed_text
     from commonwatt.model.scenario import Scenario
 
-    price, pue, currency = prices
-    lines = []
-    for line in draft_text(inventory, nodes, out / _CONFIG).splitlines():
-        if line.startswith("#") or line.strip() == "- {solver: fifo}":  # savings are against backfill, as Slurm does it
-            continue
-        if line.startswith("electricity:"):
-            line = f"electricity: {{price_per_kwh: {price:g}, pue: {pue:g}, currency: {currency}}}"
-        lines.append(line)
     kind, settings = engine
-    live = {"mode": "dry-run", "store": "live.db", kind: settings}
+    live = yaml.safe_dump({"live": {"mode": "dry-run", "store": "live.db", kind: settings}}, sort_keys=False)
     head = f"# Written by `commonwatt attach {kind}`: observes, decides, and changes nothing (read_only).\n"
-    body = "\n".join(lines) + f"\nengine: {kind}\n" + yaml.safe_dump({"live": live}, sort_keys=False)
-    write_atomic(out / _CONFIG, head + body)
+    cluster = observed_text(nodes, Path(_CONFIG).stem, prices)
+    write_atomic(out / _CONFIG, f"{head}{cluster}\nengine: {kind}\n{live}")
     return load_yaml(out / _CONFIG, Scenario)
 
 

@@ -15,7 +15,7 @@ from commonwatt.data.profiles.declared import is_known
 from commonwatt.model.admin_results import InitNode
 from commonwatt.model.nodes import REFERENCE_TYPE
 
-__all__ = ["UNNAMED", "draft_text", "drafted_nodes", "estimated_types", "unknown_types"]
+__all__ = ["UNNAMED", "draft_text", "drafted_nodes", "estimated_types", "observed_text", "unknown_types"]
 
 HOST_W = 200.0
 """Assumed power of a node without its GPUs."""
@@ -69,25 +69,50 @@ def estimated_types(nodes: Iterable[InitNode]) -> tuple[str, ...]:
 
 def draft_text(inventory: Inventory, nodes: Sequence[InitNode], path: Path) -> str:
     """Return the text for the file *path*, with what was assumed in comments."""
-    gpus = sum(node.count * node.gpus for node in nodes)
     lines = [
         f"# Written by `commonwatt init` from {inventory.source}. Look at power and electricity, then:",
         f"#   commonwatt simulate {path} --out out/{path.stem}",
         f"name: {_flow(path.stem)}",
-        f"workload: {{source: week, jobs_per_day: {max(10, round(JOBS_PER_GPU * gpus))}, days: 1}}   # generated jobs",
+        _workload(nodes),
         "#   for your own log, `commonwatt data check LOG` prints what to put here",
+        *_cluster(nodes),
+        "electricity: {price_per_kwh: 0.20, pue: 1.4, currency: EUR}   # placeholder: put your own",
+        *_POLICIES,
+        "  - {solver: fifo}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def observed_text(nodes: Sequence[InitNode], name: str, prices: tuple[float, float, str]) -> str:
+    """Return the text for a cluster that is observed: *prices* are those of a kWh, the PUE and the currency.
+
+    Savings are against backfill, as Slurm does it.
+    """
+    price, pue, currency = prices
+    electricity = f"electricity: {{price_per_kwh: {price:g}, pue: {pue:g}, currency: {_flow(currency)}}}"
+    return "\n".join((f"name: {_flow(name)}", _workload(nodes), *_cluster(nodes), electricity, *_POLICIES)) + "\n"
+
+
+_POLICIES = (
+    "policies:   # the first is compared with the others",
+    "  # what waiting costs beside energy; when GPUs are reserved for the oldest job that cannot start:",
+    "  - {solver: lookahead, slowdown_price: 0.01, limits: {reserve_after_s: 86400}}",
+    "  - {solver: easy}",
+)
+
+
+def _workload(nodes: Sequence[InitNode]) -> str:
+    jobs_per_day = max(10, round(JOBS_PER_GPU * sum(node.count * node.gpus for node in nodes)))
+    return f"workload: {{source: week, jobs_per_day: {jobs_per_day}, days: 1}}   # generated jobs"
+
+
+def _cluster(nodes: Sequence[InitNode]) -> list[str]:
+    return [
         *_speeds(unknown_types(nodes)),
         "nodes:   # names, GPU types and counts as found; power is assumed:",
         *_assumptions(nodes),
         *(f"  - {_entry(own)}" for own in _entries(nodes)),
-        "electricity: {price_per_kwh: 0.20, pue: 1.4, currency: EUR}   # placeholder: put your own",
-        "policies:   # the first is compared with the others",
-        "  # what waiting costs beside energy; when GPUs are reserved for the oldest job that cannot start:",
-        "  - {solver: lookahead, slowdown_price: 0.01, limits: {reserve_after_s: 86400}}",
-        "  - {solver: easy}",
-        "  - {solver: fifo}",
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _speeds(unknown: Sequence[str]) -> list[str]:
