@@ -56,7 +56,7 @@ def week(prepared: Prepared, number: int, until_s: float) -> dict:
     on = np.array([sample.on_gpus for sample in controller.samples[:-1]])
     used = np.array([sample.busy_gpus for sample in controller.samples[:-1]])
     energy_cost, tardiness_cost = ledger.meter.cost_n / NANO, float(late_s @ book.job("weight"))
-    delays_s = list(plan.tally.delays_s.values())
+    delays_s = list(plan.counters.delays_s.values())
     return {
         "plan": spec.label,
         "energy_kwh": ledger.meter.energy_uj / MICRO / J_PER_KWH,
@@ -67,10 +67,10 @@ def week(prepared: Prepared, number: int, until_s: float) -> dict:
         "ended": int((~np.isnan(book.job("ended_s"))).sum()),
         "mean_gpus_on": float(on @ widths_s / widths_s.sum()),
         "mean_gpus_used": float(used @ widths_s / widths_s.sum()),
-        "plans": plan.tally.steps,
-        "slots_served": plan.tally.served / plan.tally.steps,
-        "fallback_plans": plan.tally.fallback,
-        "wakes": plan.tally.wakes,
+        "plans": plan.counters.steps,
+        "slots_served": plan.counters.served / plan.counters.steps,
+        "fallback_plans": plan.counters.fallback,
+        "wakes": plan.counters.wakes,
         "jobs_delayed": len(delays_s),
         "mean_delay_s": float(np.mean(delays_s)) if delays_s else None,
         "took_s": time.perf_counter() - began,

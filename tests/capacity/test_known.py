@@ -67,7 +67,7 @@ def test_a_node_is_awake_for_a_job_known_to_come_and_not_before_it_is_known(know
     )  # fmt: skip
     capacity.known = source = TableSource(table)
     run(controller, VirtualClock(engine), source)
-    assert capacity.tally.delays_s == pytest.approx(delays_s)
+    assert capacity.counters.delays_s == pytest.approx(delays_s)
     slept_uj = controller.ledger.slept_uj
     assert slept_uj is not None
     assert slept_uj > 0

@@ -69,9 +69,9 @@ def test_a_job_nobody_expected_wakes_a_node_and_counts_as_delayed() -> None:
         (600, "started", "b", (1,)), (1_220, "completed", "b", (1,)), (2_000, "completed", "a", (0,)),
     ]  # fmt: skip
     assert controller.capacity is not None
-    tally = controller.capacity.tally
-    assert tally.delays_s == {1: pytest.approx(120.0)}  # from off
-    assert tally.wakes == 1
+    counters = controller.capacity.counters
+    assert counters.delays_s == {1: pytest.approx(120.0)}  # from off
+    assert counters.wakes == 1
 
 
 def test_with_foresight_the_node_is_awake_in_time() -> None:
@@ -81,7 +81,7 @@ def test_with_foresight_the_node_is_awake_in_time() -> None:
     assert known.gpus[[0, 9, 10, 18, 19]].tolist() == [1, 1, 3, 3, 1]
     controller = controlled(table, ForesightOutlook(known, 6), CapacitySpec(target=0.999))
     assert controller.capacity is not None
-    assert controller.capacity.tally.delays_s == {}
+    assert controller.capacity.counters.delays_s == {}
     assert trace(controller)[-2][0] == 1_100
     assert controller.ledger.meter.energy_uj < always.ledger.meter.energy_uj
 

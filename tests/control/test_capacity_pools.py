@@ -59,7 +59,7 @@ def test_every_pool_counts_its_own_jobs():
     assert at[0.0] == {"V100": 1, "A100": 0}
     assert at[100.0] == {"V100": 1, "A100": 2}
     assert controller.capacity is not None
-    assert controller.capacity.tally.delays_s == {1: 60.0}  # nobody expected the second job
+    assert controller.capacity.counters.delays_s == {1: 60.0}  # nobody expected the second job
 
 
 def test_demand_of_one_type_keeps_no_node_of_the_other_on():
@@ -82,8 +82,8 @@ def test_a_job_waits_for_power_until_another_ends_and_says_so():
     assert why.reason == "power-cap"
     assert why.sentence == "b waits: with 2 GPUs more, the nodes would draw more than their power cap allows"
     assert controller.capacity is not None
-    assert controller.capacity.tally.power_delays_s == {1: 900.0}
-    assert controller.capacity.tally.bound > 0
+    assert controller.capacity.counters.power_delays_s == {1: 900.0}
+    assert controller.capacity.counters.bound > 0
 
 
 def test_an_idle_node_sleeps_for_one_that_a_waiting_job_needs():
@@ -95,8 +95,8 @@ def test_an_idle_node_sleeps_for_one_that_a_waiting_job_needs():
     controller = controlled(table, two_types(), CapacitySpec(policy="last-value", power_kw=0.33))
     assert trace(controller)[-2:] == [(1_080, "started", "a", (1,)), (1_640, "completed", "a", (1,))]
     assert controller.capacity is not None
-    assert controller.capacity.tally.power_delays_s == {1: 980.0}
-    assert controller.capacity.tally.delays_s == {1: 60.0}
+    assert controller.capacity.counters.power_delays_s == {1: 980.0}
+    assert controller.capacity.counters.delays_s == {1: 60.0}
 
 
 @pytest.mark.slow

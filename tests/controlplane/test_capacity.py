@@ -176,8 +176,8 @@ def test_a_node_wakes_in_time_for_a_job_with_a_begin_time_and_not_before(bench):
     assert b.status(job) is JobStatus.WAITING
     go_on(b, 40)
     assert b.status(job) is JobStatus.RUNNING
-    tally = b.reconciler.controller.capacity.tally
-    assert tally.delays_s == {}
+    counters = b.reconciler.controller.capacity.counters
+    assert counters.delays_s == {}
 
 
 @pytest.mark.slow

@@ -44,13 +44,13 @@ class Plane:
 
     store: ApiStore
     snapshot: Snapshot = EMPTY
-    tally: Counters = field(default_factory=Counters)
+    counters: Counters = field(default_factory=Counters)
     http: HttpTimes = field(default_factory=HttpTimes)
 
     def page(self):
         return metrics_page(
-            snapshot=lambda: self.snapshot, store=self.store, counts=self.tally.counts, http=self.http, currency="EUR",
-            set_aside=("c",), now_s=lambda: NOW_S,
+            snapshot=lambda: self.snapshot, store=self.store, counts=self.counters.counts, http=self.http,
+            currency="EUR", set_aside=("c",), now_s=lambda: NOW_S,
         )  # fmt: skip
 
     def text(self) -> str:
@@ -109,9 +109,9 @@ def filled(folder: Path) -> Plane:
     plane.snapshot = replace(FULL, rows=rows, jobs=jobs)
     ticks.intend([IntentRow("start-1-1", "start", 1, 1, (0,), 1, NOW_S)])
     for duration_s in (0.002, 0.02, 0.2):
-        plane.tally.tick(duration_s)
+        plane.counters.tick(duration_s)
     for error in (EngineDownError("x"), EngineDownError("y"), StoreError("z"), ValueError("w")):
-        plane.tally.error(error)
+        plane.counters.error(error)
     plane.http.observe("GET", "/api/v1/jobs/{job}", 200, 0.004)
     plane.http.observe("POST", "/api/v1/jobs", 201, 0.012)
     return plane

@@ -131,7 +131,7 @@ def test_a_real_prometheus_reads_everything_and_every_panel_shows_something(plan
         assert reader.await_result("count_over_time(commonwatt_jobs[1m]) >= 2")
         tenants = {row["metric"].get("tenant") for row in reader.query("commonwatt_energy_joules_total")}
         assert tenants == {'te"xt\\', None}
-        plane.tally.tick(0.3)
+        plane.counters.tick(0.3)
         plane.http.observe("GET", "/api/v1/jobs", 200, 0.4)
         for title, expression in SHOWN:
             (*_, row) = reader.await_result(expression)

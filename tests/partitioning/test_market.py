@@ -14,7 +14,7 @@ from commonwatt.data.locate import market_folder
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.partitioning import _paths as proportional
 from commonwatt.partitioning._comparison import envy, pareto_violation, sharing_incentive_violation
-from commonwatt.partitioning._demand import best_response
+from commonwatt.partitioning._demand import demand
 from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._solve import residual, solve
 from tests.partitioning.made import amdahl, best_by_scipy, eisenberg_gale, fractions, markets, random_market
@@ -66,14 +66,14 @@ def test_a_general_solver_finds_nothing_better_at_the_prices(kind):
 def test_the_best_response_is_no_worse_than_any_other_bundle(market, seed):
     rng = np.random.default_rng(seed)
     prices = np.exp(rng.normal(0, 2, len(market.pe_count)))
-    shares, money = best_response(market, prices)
+    shares, money = demand(market, prices)
     assert shares @ prices == pytest.approx(market.budgets)
     rate, f = market.rate, fractions(market)
     own = amdahl(rate, f, shares).sum(axis=1)
     for _ in range(20):
         other = rng.dirichlet(np.full(len(prices), 0.3), len(own)) * market.budgets[:, None] / prices
         assert (amdahl(rate, f, other).sum(axis=1) <= own * (1 + 1e-9)).all()
-    more, _ = best_response(replace(market, budgets=market.budgets * (1 + 1e-6)), prices)
+    more, _ = demand(replace(market, budgets=market.budgets * (1 + 1e-6)), prices)
     gained = amdahl(rate, f, more).sum(axis=1) - own
     assert gained == pytest.approx(money * market.budgets * 1e-6, rel=1e-2, abs=1e-9 * own.max())
 

@@ -24,7 +24,7 @@ from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 
-__all__ = ["Capacity", "CapacityTally", "KnownJobs", "PoolNow", "PoolTally", "PowerNow", "only_held", "only_on"]
+__all__ = ["Capacity", "CapacityCounters", "KnownJobs", "PoolCounters", "PoolNow", "PowerNow", "only_held", "only_on"]
 
 
 class KnownJobs(Protocol):
@@ -36,7 +36,7 @@ class KnownJobs(Protocol):
 
 
 @dataclass
-class CapacityTally:
+class CapacityCounters:
     """Counts of what the plans did.
 
     Attributes
@@ -65,13 +65,13 @@ class CapacityTally:
     wakes: int = 0
     started: set[int] = field(default_factory=set)
     delays_s: dict[int, float] = field(default_factory=dict)
-    pools: list[PoolTally] = field(default_factory=list)
+    pools: list[PoolCounters] = field(default_factory=list)
     bound: int = 0
     power_delays_s: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass
-class PoolTally:
+class PoolCounters:
     """Counts of the plans of one pool: sums of GPUs over plans, plans with enough GPUs on, and without a promise."""
 
     served: int = 0
@@ -154,7 +154,7 @@ class Capacity:
     def __init__(self, planner: CapacityPlanner, targets: Sequence[Target | None] = ()) -> None:
         self._planner, self.targets = planner, tuple(targets)
         self.pools, self.pool_gpus = planner.pools, planner.pools.gpus(planner.cluster).tolist()
-        self.tally = CapacityTally(pools=[PoolTally() for _ in planner.pools.names])
+        self.counters = CapacityCounters(pools=[PoolCounters() for _ in planner.pools.names])
         self.renew_s = math.inf  # when its maker should build it again, with the demand observed by then
         self.known: KnownJobs | None = None
         self.pools_now: tuple[PoolNow, ...] = ()
@@ -289,14 +289,14 @@ class Capacity:
 
     def _count(self, plan: CapacityPlan, nodes: NodePowers, wanted: Ints) -> None:
         """Count what *plan* did."""
-        tally, cluster = self.tally, self._planner.cluster
-        tally.steps += 1
-        tally.served += all(plan.served)
-        tally.fallback += not all(own.kept for own in plan.expected)
-        tally.wakes += sum(state is None for _, state in plan.changes)
+        counters, cluster = self.counters, self._planner.cluster
+        counters.steps += 1
+        counters.served += all(plan.served)
+        counters.fallback += not all(own.kept for own in plan.expected)
+        counters.wakes += sum(state is None for _, state in plan.changes)
         if plan.power is not None:
             off = len(plan.power.off)
-            tally.bound += off > 0
+            counters.bound += off > 0
             self.power_now = PowerNow(plan.power.limit_w, plan.power.counted_w, off)
         reach, on = self.pools.reach[:, cluster.klass], np.where(nodes.power_state < 0, nodes.usable_gpus, 0)
         pools_now = []
@@ -306,7 +306,7 @@ class Capacity:
                 int(own.promised_gpus[0]), own.kept, own.sentence,
             )  # fmt: skip
             pools_now.append(now)
-            counts = tally.pools[p]
+            counts = counters.pools[p]
             counts.served += plan.served[p]
             counts.fallback += not own.kept
             counts.on_gpus += now.on_gpus
@@ -389,7 +389,7 @@ class Capacity:
             room_w -= needed_w
             woken += more
             self._waits_since.setdefault(handle, now_s)
-        self.tally.wakes += len(woken)
+        self.counters.wakes += len(woken)
         self._end_waits(short_before, now_s)
         return [SetPower(n, None) for n in woken]
 
@@ -415,16 +415,16 @@ class Capacity:
         """Count how long jobs waited for power that do not wait for it any more."""
         for handle, since_s in before.items():
             if handle not in self._short:
-                self.tally.power_delays_s[handle] = self.tally.power_delays_s.get(handle, 0.0) + now_s - since_s
+                self.counters.power_delays_s[handle] = self.counters.power_delays_s.get(handle, 0.0) + now_s - since_s
 
     def started(self, handle: int, nodes: Sequence[int], view: NodeView, now_s: float) -> None:
         """Count the delay of a job placed on *nodes* that waited, or has to wait, for nodes to wake."""
-        self.tally.started.add(handle)
+        self.counters.started.add(handle)
         wait_s = max(float(view.wait_s[n]) for n in nodes)
         since_s = self._waits_since.pop(handle, now_s)
         if wait_s > 0 or since_s < now_s:
             delayed_s = now_s + wait_s - since_s
-            self.tally.delays_s[handle] = self.tally.delays_s.get(handle, 0.0) + delayed_s
+            self.counters.delays_s[handle] = self.counters.delays_s.get(handle, 0.0) + delayed_s
 
 
 def _class_asked(table: JobArrays, j: int, cluster: Cluster) -> int:

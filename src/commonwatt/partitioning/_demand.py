@@ -13,13 +13,13 @@ from commonwatt.model.arrays import Bools, Floats
 from commonwatt.partitioning._curves import Pieces, bought, slopes
 from commonwatt.partitioning._market import Market
 
-__all__ = ["best_response", "residual", "respond"]
+__all__ = ["demand", "residual", "respond"]
 
 _FREE = 1e-30  # of all money for a PE: as good as nothing
 _MUCH = 1e6  # times the PEs of a core cluster: more is not looked at
 
 
-def best_response(market: Market, prices: Floats, fees: Floats | None = None) -> tuple[Floats, Floats]:
+def demand(market: Market, prices: Floats, fees: Floats | None = None) -> tuple[Floats, Floats]:
     """Return the best shares at *prices* ([C], 0 or more) for each budget, [N, C], and the value of money, [N].
 
     *fees* ([N]) are what a tenant pays for each PE beside its price. The value of money (lambda) is how much more
@@ -49,7 +49,7 @@ def residual(
     fees = np.zeros(len(market.budgets)) if limit_prices is None else limit_prices
     limits = np.full(len(fees), np.inf) if market.limits is None else market.limits
     curves, budgets = market.curves, market.budgets
-    best, money = best_response(market, prices, fees)
+    best, money = demand(market, prices, fees)
     most = curves.most()
     with np.errstate(invalid="ignore", divide="ignore"):
         gain = market.total(best) / market.total(shares) - 1.0

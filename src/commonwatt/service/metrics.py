@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter as Tally
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -225,7 +225,7 @@ def _cluster(snapshot: Snapshot, set_aside: Collection[str]) -> Iterator[Metric]
     yield _gauge("gpus_free", "Free GPUs of nodes that are neither drained nor reserved for profiling", float(free))
     if snapshot.power_w is not None:
         yield _gauge("power_watts", "Power of the cluster", snapshot.power_w)
-    states = Tally(node.state for node in nodes)
+    states = Counter(node.state for node in nodes)
     by_state = {(state,): float(states[state]) for state in NODE_STATES}
     yield _gauge("nodes", "Nodes by state", {("state",): by_state})
     up = {(node.name,): float(node.state != "down") for node in nodes}

@@ -26,7 +26,7 @@ def jain(values: Sequence[float]) -> float | None:
 def fleet_result(controller: FleetController, jobs: JobColumns) -> FleetResult:
     """Return the numbers of what ran beside training *jobs*."""
     manager = controller.manager
-    tally, gpus, fleet = manager.tally, manager.gpus, manager.fleet
+    counters, gpus, fleet = manager.counters, manager.gpus, manager.fleet
     total_us = sum(gpus.gpu_us.values())
     tenants = _tenants(controller, jobs)
     idle_kwh = _kwh(controller.ledger.meter) - sum(tenant.energy_kwh or 0.0 for tenant in tenants)
@@ -41,11 +41,11 @@ def fleet_result(controller: FleetController, jobs: JobColumns) -> FleetResult:
         mig_gpu_hours=_hours(gpus.gpu_us[GpuMode.MIG]),
         time_gpu_hours=_hours(gpus.gpu_us[GpuMode.TIME]),
         reserved_share=gpus.reserved_us / total_us if total_us else None,
-        layouts=tally.layouts,
-        drained=tally.drained,
-        made_room=tally.made_room,
-        unplaced_s=tally.unplaced_s,
-        mean_phi=tally.phi_s / tally.time_shared_s if tally.time_shared_s else None,
+        layouts=counters.layouts,
+        drained=counters.drained,
+        made_room=counters.made_room,
+        unplaced_s=counters.unplaced_s,
+        mean_phi=counters.phi_s / counters.time_shared_s if counters.time_shared_s else None,
         interference_slowdown=fleet.slowdown,
         idle_kwh=idle_kwh,
         energy_evenness=jain([(tenant.energy_kwh or 0.0) / tenant.weight for tenant in tenants]),
@@ -56,18 +56,18 @@ def fleet_result(controller: FleetController, jobs: JobColumns) -> FleetResult:
 def _services(manager: FleetManager) -> tuple[ServiceResult, ...]:
     found = []
     for i, service in enumerate(manager.fleet.services):
-        tally, account = manager.tally.services[i], manager.gpus.service_accounts.get(i, Account())
+        counters, account = manager.counters.services[i], manager.gpus.service_accounts.get(i, Account())
         found.append(
             ServiceResult(
                 service=service.name,
                 tenant=service.tenant,
-                requests=tally.requests,
-                late_requests=tally.late,
-                late_share=tally.late / tally.requests if tally.requests else None,
-                met_share=tally.met_s / tally.busy_s if tally.busy_s else None,
-                mean_replicas=tally.replica_s / service.load.end_s,
+                requests=counters.requests,
+                late_requests=counters.late,
+                late_share=counters.late / counters.requests if counters.requests else None,
+                met_share=counters.met_s / counters.busy_s if counters.busy_s else None,
+                mean_replicas=counters.replica_s / service.load.end_s,
                 gpu_hours=_hours(account.gpu_us),
-                moves=tally.moves,
+                moves=counters.moves,
                 energy_kwh=_kwh(account),
                 energy_cost=_cost(account),
             )
@@ -76,17 +76,17 @@ def _services(manager: FleetManager) -> tuple[ServiceResult, ...]:
 
 
 def _fractional(manager: FleetManager) -> FractionalResult:
-    jobs, tally = manager.fleet.jobs, manager.tally
-    waits = np.array([began_s - jobs[j].submit_s for j, began_s in tally.began_s.items()])
-    stretch = [(ended_s - jobs[j].submit_s) / jobs[j].duration_s for j, ended_s in tally.ended_s.items()]
+    jobs, counters = manager.fleet.jobs, manager.counters
+    waits = np.array([began_s - jobs[j].submit_s for j, began_s in counters.began_s.items()])
+    stretch = [(ended_s - jobs[j].submit_s) / jobs[j].duration_s for j, ended_s in counters.ended_s.items()]
     account = _sum(manager.gpus.job_accounts.values())
     return FractionalResult(
         jobs=len(jobs),
-        ended=len(tally.ended_s),
+        ended=len(counters.ended_s),
         mean_wait_s=float(waits.mean()) if len(waits) else None,
         p95_wait_s=float(np.percentile(waits, 95)) if len(waits) else None,
         mean_stretch=float(np.mean(stretch)) if stretch else None,
-        stops=tally.stops,
+        stops=counters.stops,
         gpu_hours=_hours(account.gpu_us),
         energy_kwh=_kwh(account),
         energy_cost=_cost(account),
@@ -95,7 +95,7 @@ def _fractional(manager: FleetManager) -> FractionalResult:
 
 def _tenants(controller: FleetController, jobs: JobColumns) -> tuple[FleetTenantResult, ...]:
     manager = controller.manager
-    fleet, tally = manager.fleet, manager.tally
+    fleet, counters = manager.fleet, manager.counters
     names = dict.fromkeys(
         [*jobs.tenant, *(service.tenant for service in fleet.services), *(job.tenant for job in fleet.jobs)]
     )
@@ -107,11 +107,11 @@ def _tenants(controller: FleetController, jobs: JobColumns) -> tuple[FleetTenant
         waits[name].append(float(jobs.began_s[j] - jobs.submit_s[j]))
     for i, service in enumerate(fleet.services):
         accounts[service.tenant].append(manager.gpus.service_accounts.get(i, Account()))
-        late[service.tenant] += tally.services[i].late
+        late[service.tenant] += counters.services[i].late
     for j, job in enumerate(fleet.jobs):
         accounts[job.tenant].append(manager.gpus.job_accounts.get(j, Account()))
-        if j in tally.began_s:
-            waits[job.tenant].append(tally.began_s[j] - job.submit_s)
+        if j in counters.began_s:
+            waits[job.tenant].append(counters.began_s[j] - job.submit_s)
     found = []
     for name in names:
         account = _sum(accounts[name])

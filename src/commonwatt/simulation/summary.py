@@ -280,13 +280,13 @@ def _capacity(run: PolicyRun, samples: SampleColumns) -> CapacityResult | None:
     planned, spec = run.controller.capacity, run.capacity
     if planned is None or spec is None:
         return None
-    tally, ledger = planned.tally, run.controller.ledger
+    counters, ledger = planned.counters, run.controller.ledger
     widths_s = np.diff(samples.time_s)
     span_s = max(float(widths_s.sum()), 1e-9)
     drawn_uj, slept_uj = ledger.meter.energy_uj, ledger.slept_uj
     all_on_uj = None if drawn_uj is None or slept_uj is None else drawn_uj + slept_uj
-    delays_s = list(tally.delays_s.values())
-    waits_s = np.array([tally.delays_s.get(handle, 0.0) for handle in sorted(tally.started)])
+    delays_s = list(counters.delays_s.values())
+    waits_s = np.array([counters.delays_s.get(handle, 0.0) for handle in sorted(counters.started)])
     first = next(iter(planned.targets), None)
     promised = first if all(target == first for target in planned.targets) else None
     return CapacityResult(
@@ -294,16 +294,16 @@ def _capacity(run: PolicyRun, samples: SampleColumns) -> CapacityResult | None:
         forecaster=spec.forecaster if spec.forecasts else None,
         target=None if promised is None else target_number(promised),
         promise_of=None if promised is None else target_of(promised),
-        plans=tally.steps,
-        slots_served=tally.served / max(1, tally.steps),
-        fallback_plans=tally.fallback,
+        plans=counters.steps,
+        slots_served=counters.served / max(1, counters.steps),
+        fallback_plans=counters.fallback,
         mean_gpus_on=float(samples.on_gpus[:-1] @ widths_s) / span_s,
         mean_gpus_used=float(samples.busy_gpus[:-1] @ widths_s) / span_s,
         energy_all_on_kwh=None if all_on_uj is None else all_on_uj / MICRO / J_PER_KWH,
         saving_pct=None if not all_on_uj or slept_uj is None else 100 * slept_uj / all_on_uj,
         jobs_delayed=len(delays_s),
         mean_delay_s=float(np.mean(delays_s)) if delays_s else None,
-        wakes=tally.wakes,
+        wakes=counters.wakes,
         jobs_served=1.0 - len(delays_s) / len(waits_s) if len(waits_s) else None,
         p95_delay_s=float(np.quantile(waits_s, 0.95, method="inverted_cdf")) if len(waits_s) else None,
         p99_delay_s=float(np.quantile(waits_s, 0.99, method="inverted_cdf")) if len(waits_s) else None,
@@ -314,12 +314,12 @@ def _capacity(run: PolicyRun, samples: SampleColumns) -> CapacityResult | None:
 
 def _pools(planned: Capacity) -> tuple[CapacityPoolResult, ...]:
     """Return what the plans did in each pool."""
-    tally, rows = planned.tally, []
-    plans = max(1, tally.steps)
+    counters, rows = planned.counters, []
+    plans = max(1, counters.steps)
     targets = planned.targets or (None,) * len(planned.pools)
-    for p, (name, target, counts) in enumerate(zip(planned.pools.names, targets, tally.pools, strict=True)):
-        own = [handle for handle in tally.started if planned.pool_of(handle) == p]
-        delays_s = [tally.delays_s[handle] for handle in own if handle in tally.delays_s]
+    for p, (name, target, counts) in enumerate(zip(planned.pools.names, targets, counters.pools, strict=True)):
+        own = [handle for handle in counters.started if planned.pool_of(handle) == p]
+        delays_s = [counters.delays_s[handle] for handle in own if handle in counters.delays_s]
         rows.append(
             CapacityPoolResult(
                 name=name,
@@ -340,12 +340,12 @@ def _pools(planned: Capacity) -> tuple[CapacityPoolResult, ...]:
 
 def _budget(planned: Capacity, power_kw: float | None) -> CapacityBudgetResult:
     """Return what the power budget did."""
-    tally = planned.tally
-    waits_s, bound = list(tally.power_delays_s.values()), tally.bound
+    counters = planned.counters
+    waits_s, bound = list(counters.power_delays_s.values()), counters.bound
     sentence = "the power budget allowed all nodes that were needed"
     if bound or waits_s:
         jobs = f"{plural(len(waits_s), 'job')} waited for power" if waits_s else "no job waited for it"
-        sentence = f"the power budget kept nodes off in {bound:,} of {plural(tally.steps, 'plan')}; {jobs}"
+        sentence = f"the power budget kept nodes off in {bound:,} of {plural(counters.steps, 'plan')}; {jobs}"
     return CapacityBudgetResult(
         power_kw=power_kw,
         binding=bound,

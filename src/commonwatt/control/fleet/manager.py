@@ -28,7 +28,7 @@ from commonwatt.control.fleet.interface import (
 from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut
 from commonwatt.control.fleet.placing import OpenGpu, ResidentPlacer, UnplacedResident
 from commonwatt.control.fleet.shared_gpus import Resident, SharedGpu, SharedGpus
-from commonwatt.control.fleet.sizing import FleetTally, ReplicaSizer
+from commonwatt.control.fleet.sizing import FleetCounters, ReplicaSizer
 from commonwatt.control.fleet.slices import GpuSlicer
 from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.errors import SolverError
@@ -79,7 +79,7 @@ class FleetManager:
         self.fleet, self.cluster, self.log = fleet, cluster, log
         self._engine, self._placer, self._rng, self._restart_s, self._host = engine, placer, rng, restart_s, host
         self.gpus = SharedGpus(cluster)
-        self.tally = FleetTally(fleet)
+        self.counters = FleetCounters(fleet)
         spec = fleet.sharing
         self._shares_time = "time" in spec.modes
         self._sizer = ReplicaSizer(
@@ -123,7 +123,7 @@ class FleetManager:
             times.append(max(now_s, self.fleet.jobs[self._arrived].submit_s))
         for resident in self.gpus.residents.values():
             times += [t for t in (resident.ready_s, resident.until_s) if now_s < t < math.inf]
-        if len(self.tally.ended_s) < self._arrived:  # the engine reports ends, but somebody has to wait for them
+        if len(self.counters.ended_s) < self._arrived:  # the engine reports ends, but somebody has to wait for them
             times.append(now_s + LOOKS_S)
         return min(times, default=None)
 
@@ -176,7 +176,7 @@ class FleetManager:
     def observe(self, now_s: float) -> None:
         """Account for everything up to *now_s*, and take note of what has ended or was lost."""
         self._host.charge()
-        self.tally.settle(self._last_s, now_s, self.gpus, self._lacks)
+        self.counters.settle(self._last_s, now_s, self.gpus, self._lacks)
         self._absorb()
         self._last_s = now_s
 
@@ -195,7 +195,7 @@ class FleetManager:
                 resident = next(r for r in self.gpus.residents.values() if r.job == change.job)
                 self._say(change.at_s, EventKind.FRACTION_ENDED, resident, f"{self._name(resident)} has ended")
                 self._remove(resident)
-                self.tally.ended(change.job, change.at_s)
+                self.counters.ended(change.job, change.at_s)
                 continue
             gpu = self.gpus.gpus[change.gpu]
             for resident in self.gpus.on(gpu):
@@ -208,7 +208,7 @@ class FleetManager:
             self._sized_s = -1.0
 
     def _requeue(self, job: int) -> None:
-        self.tally.stops += 1
+        self.counters.stops += 1
         self._waiting = sorted([*self._waiting, job])
 
     def _size(self, now_s: float) -> bool:
@@ -277,7 +277,7 @@ class FleetManager:
                 moves = any(i.service == resident.service for cut in cuts for i in cut.instances)
                 if moves:
                     resident.until_s = ready_s
-                    self.tally.moved(resident.service)
+                    self.counters.moved(resident.service)
                 # else `_fit` sees to replicas elsewhere, and takes this one off then
             self.gpus.gpus[number].words = ()
 
@@ -291,7 +291,7 @@ class FleetManager:
         wanted = {i.word: i for i in cut.instances if i.service >= 0}
         for word, resident in old.items():
             if word not in wanted or wanted[word].service != resident.service:
-                self.tally.drained += 1
+                self.counters.drained += 1
                 self._stop_replica(resident, now_s, f"instance {word} drains")
         changed = set(gpu.words) != {i.word for i in cut.instances}
         gpu.words = tuple(i.word for i in cut.instances)
@@ -307,7 +307,7 @@ class FleetManager:
             ready_s = max(ready_s, resident.ready_s)
             self._say(now_s, EventKind.REPLICA_STARTED, resident, f"{service.name} has instance {word}")
         if changed:
-            self.tally.layouts += 1
+            self.counters.layouts += 1
             layout = " + ".join(word.partition("@")[0] for word in gpu.words)
             self._event(now_s, EventKind.GPU_CUT, gpu, f"cut into {layout} for the requests of services")
         self._dirty.add(gpu.gpu)
@@ -347,7 +347,7 @@ class FleetManager:
     def _supersede(self, resident: Resident, serves_s: float, now_s: float) -> None:
         """Let a replica go once those that take its place serve."""
         resident.until_s = serves_s
-        self.tally.moved(resident.service)
+        self.counters.moved(resident.service)
         if serves_s <= now_s:
             self._stop_replica(resident, now_s, "other replicas have taken its place")
 
@@ -379,7 +379,7 @@ class FleetManager:
         for candidate in urgent if self.fleet.sharing.preempt else ():
             shared = min(candidate.milli.values(), default=WHOLE_MILLI) < WHOLE_MILLI
             if candidate.resident not in placed and self._host.make_room(tuple(candidate.milli), shared, now_s):
-                self.tally.made_room += 1
+                self.counters.made_room += 1
                 placed |= self._placed([c for c in urgent if c.resident not in placed], now_s)
         left = [c for c in candidates if c.resident not in placed]
         self._waiting = [c.resident for c in left if c.resident >= 0]
@@ -453,11 +453,11 @@ class FleetManager:
         self._dirty.add(number)
         if placing.resident >= 0:
             job = self.fleet.jobs[placing.resident]
-            again = placing.resident in self.tally.began_s
+            again = placing.resident in self.counters.began_s
             begins_s += self._restart_s if again else 0.0
             resident = self.gpus.enter(number, placing.milli, begins_s, job=placing.resident)
             self._engine.start_fraction(placing.resident, number, job.work_gpu_s, begins_s)
-            self.tally.began_s.setdefault(placing.resident, now_s)
+            self.counters.began_s.setdefault(placing.resident, now_s)
             what = f"{job.name} has {placing.milli / WHOLE_MILLI:g} of a GPU"
             self._say(now_s, EventKind.FRACTION_STARTED, resident, what)
             return
@@ -472,7 +472,7 @@ class FleetManager:
             narrow = min((r for r in old if not r.instance), key=self._has_of_need, default=None)
             if narrow is not None:
                 narrow.until_s = resident.ready_s
-                self.tally.moved(index)
+                self.counters.moved(index)
 
     def _has_of_need(self, resident: Resident) -> float:
         """Return what a replica has reserved over what it needs."""
@@ -545,7 +545,7 @@ class FleetManager:
 
     def finish(self, now_s: float) -> None:
         """Count what happened since the last tick."""
-        self.tally.settle(self._last_s, now_s, self.gpus, self._lacks)
+        self.counters.settle(self._last_s, now_s, self.gpus, self._lacks)
         self._last_s = now_s
 
     # -- the log

@@ -18,7 +18,7 @@ from commonwatt.control.fleet.interface import ReplicaDemand
 from commonwatt.control.fleet.shared_gpus import GpuMode, Resident, SharedGpus
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ModelOnType, ServiceModel
 
-__all__ = ["FleetTally", "ReplicaSizer", "ServiceTally", "late_share", "meets_target", "spare_rps"]
+__all__ = ["FleetCounters", "ReplicaSizer", "ServiceCounters", "late_share", "meets_target", "spare_rps"]
 
 
 def spare_rps(service: ServiceModel, model: ModelOnType, wait_s: float) -> float:
@@ -96,7 +96,7 @@ class ReplicaSizer:
 
 
 @dataclass
-class ServiceTally:
+class ServiceCounters:
     """Counts of one service."""
 
     requests: float = 0.0
@@ -108,11 +108,11 @@ class ServiceTally:
 
 
 @dataclass
-class FleetTally:
+class FleetCounters:
     """Counts of a run."""
 
     fleet: Fleet
-    services: list[ServiceTally] = field(default_factory=list)
+    services: list[ServiceCounters] = field(default_factory=list)
     began_s: dict[int, float] = field(default_factory=dict)  # of fractional jobs
     ended_s: dict[int, float] = field(default_factory=dict)
     stops: int = 0
@@ -124,7 +124,7 @@ class FleetTally:
     time_shared_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.services = [ServiceTally() for _ in self.fleet.services]
+        self.services = [ServiceCounters() for _ in self.fleet.services]
 
     def ended(self, job: int, at_s: float) -> None:
         """A fractional job has done its work."""
@@ -145,15 +145,15 @@ class FleetTally:
             if resident.service >= 0:
                 replicas.setdefault(resident.service, []).append(resident)
         for i, service in enumerate(self.fleet.services):
-            own, tally, load = replicas.get(i, []), self.services[i], service.load.at(from_s)
-            tally.replica_s += len(own) * elapsed_s
+            own, counters, load = replicas.get(i, []), self.services[i], service.load.at(from_s)
+            counters.replica_s += len(own) * elapsed_s
             if load <= 0:
                 continue
             late = self._late_rps(gpus, i, own, load)
-            tally.requests += load * elapsed_s
-            tally.late += late * elapsed_s
-            tally.busy_s += elapsed_s
-            tally.met_s += elapsed_s * meets_target(service, late / load)
+            counters.requests += load * elapsed_s
+            counters.late += late * elapsed_s
+            counters.busy_s += elapsed_s
+            counters.met_s += elapsed_s * meets_target(service, late / load)
         for gpu in gpus.gpus.values():
             if gpu.phi is not None and gpu.used_as is GpuMode.TIME:
                 self.time_shared_s += elapsed_s
