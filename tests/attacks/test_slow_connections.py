@@ -77,6 +77,7 @@ def many_descriptors():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.long
 def test_1500_slow_connections_stop_neither_jobs_nor_the_api(tmp_path, many_descriptors):
     with served(tmp_path, descriptors=1024) as site:
         first = site.submit("true")

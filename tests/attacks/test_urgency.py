@@ -11,6 +11,7 @@ pytestmark = pytest.mark.slow
 WEIGHT = 1e9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limited", [False, True])
 def test_thirty_urgent_jobs_take_the_gpus_of_the_others_only_where_urgency_has_no_limit(tmp_path, limited):
     """Without limits the attack works: what runs is preempted."""

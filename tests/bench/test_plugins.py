@@ -242,7 +242,7 @@ def test_bench_refuses_the_names_that_commands_refuse(site, run):
     assert refused == {"mapping": ["random-olb"], "demand": ["gru"]}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_template_works_when_it_is_installed(tmp_path):
     """The folder as it is, installed by pip without network, used by the commands, and its own tests."""
     if not find_spec("setuptools") or not find_spec("pip"):

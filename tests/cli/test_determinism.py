@@ -46,7 +46,7 @@ def runs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", SAME)
 def test_bytes_are_the_same_in_another_process_with_more_workers(name, runs):
     assert (runs / "one" / name).read_bytes() == (runs / "two" / name).read_bytes()

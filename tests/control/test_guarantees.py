@@ -106,7 +106,7 @@ def longest_and_most(controller: Controller) -> tuple[dict[str, int], list[float
     return starts, ran_s
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("solver", QUICK)
 @given(table=floods(), most=st.integers(1, 3), min_run_s=st.sampled_from([0.0, 450.0]))
 @settings(max_examples=12, deadline=None)
@@ -184,7 +184,7 @@ def test_nobody_starves(solver, table, after_s, preempt, limit):
         assert wait_s <= after_s + H_S + (rank + 1) * longest_s, name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("knowledge", ["predicted", "none"])
 @pytest.mark.parametrize("solver", QUICK)
 @given(table=floods(), preempt=st.booleans())

@@ -110,7 +110,7 @@ def philly(traces):
     return philly_weeks()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.data
 def test_the_typed_in_figures_are_what_the_fit_gives(philly):
     again = fit_week(philly)

@@ -103,7 +103,7 @@ def site(tmp_path_factory) -> Path:
     return built
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_site_builds_and_loads_nothing_from_the_network(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > len(SCHEMAS)

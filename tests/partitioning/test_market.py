@@ -127,7 +127,7 @@ def test_bidding_crawls_where_newton_does_not():
         solve(market, method="proportional-response", limit=500)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_convergence_is_an_error():
     market = random_market(np.random.default_rng(0), 4, 4)
     with pytest.raises(SolverError, match="residual"):

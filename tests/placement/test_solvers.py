@@ -192,7 +192,7 @@ def test_budget_in_placements_limits_candidates():
     assert RandomGreedy(iterations=1000, placements=10 * len(p)).solve(p, np.random.default_rng(0)).evaluations == 10
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_local_search_closes_the_gap_to_the_optimum():
     """With 20 jobs and a known optimum the mean gap of the greedy is large, that of the local search is not."""
     gaps = {"random-greedy": [], "local-search": []}

@@ -186,6 +186,7 @@ def test_nothing_recorded(visit):
     assert page.is_visible("#panel-1")
 
 
+@pytest.mark.long
 def test_printed(visit, medium, tmp_path):
     seen = visit(medium)
     seen.page.pdf(path=tmp_path / "report.pdf")

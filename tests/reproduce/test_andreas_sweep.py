@@ -40,7 +40,7 @@ def test_the_paper_in_the_scenario():
         assert gpus == sweep.prepare(file, sweep.Path(), 0).cluster.gpus.max()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_and_points(answer, tmp_path):
     assert answer.seeds == (3, 4)
     assert len(answer.digests) == len(set(answer.digests)) == 4 + 2  # sizes x seeds, another load x seeds

@@ -210,7 +210,7 @@ def test_the_report_is_one_file(topics, tmp_path):
     assert page == render_claims(result, {"good": (b"<svg/>", printed.read_bytes())})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_interruption_keeps_what_is_done(tmp_path):
     """Ctrl-C in the middle of a run of real topics: exit code 130, no process left, and the next call goes on."""
     program = (

@@ -85,7 +85,7 @@ def test_table_5_3():
     assert choose([np.ones(3), np.ones(3)], made.budgets).margin == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_picture(tmp_path):
     picture = tmp_path / "m.svg"
     assert run("reproduce", "market", "--quick", "--plot", picture).code == 0

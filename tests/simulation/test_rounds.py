@@ -268,7 +268,7 @@ def reference(policy: str, workload: str) -> dict[str, float]:
     return {cells[name]: float(cells[jct]) for cells in (line.split(",") for line in lines[1:])}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.data
 @pytest.mark.parametrize("workload", ["core-1", "core-3"])
 @pytest.mark.parametrize(
