@@ -34,17 +34,21 @@ def sight_of(
     pods: Iterable[Pod], nodes: Iterable[Node], runs: Iterable[KubernetesRun], label: str, namespace: str,
     steady_s: float,
 ) -> Sight:  # fmt: skip
-    """Return the cluster with these *pods* and *nodes*; ours are those with our *label* in our *namespace*."""
+    """Return the cluster with these *pods* and *nodes*.
+
+    Ours are those with our *label* in our *namespace*, and those of users' Jobs that we have placed.
+    """
     marks = {run.key(rank): run.mark for run in runs for rank in run.ranks}
     own: dict[tuple[int, int, int], Pod] = {}
     stray: list[Pod] = []
     others: dict[str, dict[str, float]] = {}
     for pod in pods:
-        if pod.cluster == label and pod.namespace == namespace:
+        if pod.cluster == label and (pod.node if pod.owner else pod.namespace == namespace):
             if pod.run is not None and marks.get(pod.run) == pod.mark:
                 own[pod.run] = pod
                 continue
-            stray.append(pod)
+            if not (pod.owner and pod.over):  # which Kubernetes keeps with the Job
+                stray.append(pod)
         if pod.node and not pod.over:
             taken = others.setdefault(pod.node, {})
             for name, amount in pod.requests:

@@ -14,7 +14,7 @@ from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.recorded_engine import SchedulerRun
 from commonwatt.model.errors import EngineError
 
-__all__ = ["KubernetesRun", "PodSeen", "change_of", "lost", "refused", "verdict"]
+__all__ = ["KubernetesRun", "PodSeen", "change_of", "disrupted", "lost", "refused", "verdict"]
 
 _GIVEN_UP, _DELETED = "given-up", "deleted"
 _NOT_RUN = 125  # exit code of a container that could not be run, as of ``docker run``
@@ -134,6 +134,10 @@ class KubernetesRun(SchedulerRun):
 
     # -- its end
 
+    def begun(self, end: End) -> bool:
+        """Whether a run with this *end* got as far as its command."""
+        return self.folder.begun(end)
+
     def ended(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
         """Return how it ended, ``None`` if it has not: all its pods have to be over, unless it was given up."""
         if self.given_up() and (end := self.folder.end()) is not None:
@@ -182,7 +186,7 @@ class KubernetesRun(SchedulerRun):
         if end.killed and container is not None and container.reason == "OOMKilled":
             return replace(end, cause=_oom(container.message), reason="out-of-memory")
         if end.stopped or end.killed:
-            cause = _disrupted(seen)
+            cause = disrupted(seen)
             if cause:
                 return replace(end, exit_code=None, cause=cause)
         return end
@@ -237,13 +241,13 @@ def verdict(seen: PodSeen, now_s: float, *, asked: bool, python: str) -> End:
     if pod is not None and pod.reason == "DeadlineExceeded":
         cause = f"Kubernetes ended its pod at a deadline: {pod.message}".rstrip(": ")
         return End(_OVER_LIMIT, stopped=False, at_s=at_s, cause=cause, reason="time-limit", over_limit=True)
-    cause = _disrupted(seen)
+    cause = disrupted(seen)
     if not cause and container is not None and container.exit_code is not None:
         cause = f"its runner ended ({container.reason or 'Error'}, exit code {container.exit_code}) without a record"
     return End(None, stopped=False, at_s=at_s, cause=cause or "its pod ended without a record")
 
 
-def _disrupted(seen: PodSeen) -> str:
+def disrupted(seen: PodSeen) -> str:
     """Return who took a pod from its node, in words; "" if nobody did."""
     pod = seen.pod
     if pod is None:
