@@ -225,8 +225,10 @@ def test_kubernetes_itself_says_why_a_job_waits_when_it_starts_and_what_it_cost(
         assert notes["commonwatt.io/status"] == "waiting"
         assert notes["commonwatt.io/job"] == str(of(store, waits).id)
         assert notes["commonwatt.io/cost"] == "0 EUR"
-        assert "run-time: got 'soon'" in until(lambda: told(kube, odd).get("NotTakenOver"))
+        assert "run-time': got 'soon'" in until(lambda: told(kube, odd).get("NotTakenOver"))
         until(lambda: {"Accepted", "Started"} <= told(kube, first).keys())
+        (pod,) = kube.pods_of(waits)
+        until(lambda: "Accepted" in told(kube, pod))
         until(lambda: noted(kube, "first").get("commonwatt.io/status") == "running")
         store.ask(RequestKind.CANCEL, time.time(), job=of(store, first).id)
         until(lambda: noted(kube, "first").get("commonwatt.io/status") == "cancelled")
@@ -241,5 +243,9 @@ def test_kubernetes_itself_says_why_a_job_waits_when_it_starts_and_what_it_cost(
         probe = kube.user_job("probe", *command(tmp_path, "probe", 0.1))
         until(lambda: "Completed" in told(kube, probe))
     events = kube.admin.get(path_of("events", USERS))["items"]
-    ours = [(e["involvedObject"]["uid"], e["reason"]) for e in events if e["source"].get("component") == "commonwatt"]
+    ours = [
+        (e["involvedObject"]["uid"], e["reason"], e["message"])
+        for e in events
+        if e["source"].get("component") == "commonwatt"
+    ]
     assert sorted(set(ours)) == sorted(ours)

@@ -17,7 +17,7 @@ from pathlib import Path
 from commonwatt.control.events import EventKind
 from commonwatt.controlplane.snapshot import Snapshot, why_of
 from commonwatt.controlplane.supervisor import Supervisor
-from commonwatt.engines.kubernetes.announce import About, annotate, pod_named, post_event
+from commonwatt.engines.kubernetes.announce import About, annotate, pod_named, pods_of_job, post_event
 from commonwatt.engines.kubernetes.api import KubernetesApi
 from commonwatt.engines.kubernetes.connect import api_of, settings_of
 from commonwatt.engines.kubernetes.settings import cluster_label, pod_name
@@ -91,7 +91,7 @@ class Announcer:
     _refused: str = ""
 
     def __post_init__(self) -> None:
-        self._stopping = threading.Event()
+        self._stopping, self._began_s = threading.Event(), self.now_s()
         self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
 
     def start(self) -> None:
@@ -125,10 +125,14 @@ class Announcer:
         """Tell what is new; raises ``EngineDownError`` or ``StoreError`` without an answer, and forgets nothing."""
         api = self._api = self._api or self.api_of()
         if self._last is None:
-            newest = self.store.events(limit=1, newest_first=True)
-            self._last = self.store.setting(SETTING, newest[0].id if newest else 0)
+            self._last = self.store.setting(SETTING) or self._begun()
         self._tell_events(api)
         self._annotate(api)
+
+    def _begun(self) -> int:
+        """Return the last event from before this began, where nobody has told anything yet."""
+        newest = self.store.events(limit=_PAGE, newest_first=True)
+        return next((event.id for event in newest if event.time_s < self._began_s), newest[-1].id - 1 if newest else 0)
 
     # -- events
 
@@ -155,15 +159,22 @@ class Announcer:
             self._final.add(number)
         if event.time_s < self.now_s() - _LATE_S or not self._worth_it(event, number):
             return False
-        about = _job(row) or self._pod(api, row)
-        if about is None:
-            return True
-        self._allowed(lambda: post_event(api, about, f"event {event.id}", _REASONS[event.kind], _message(event, row),
-                                         event.time_s))  # fmt: skip
+        key, reason, said = f"event {event.id}", _REASONS[event.kind], _message(event, row)
+        for about in self._about(api, row, event.kind):
+            self._allowed(lambda about=about: post_event(api, about, key, reason, said, event.time_s))  # type: ignore[misc]
+        self._told[number].said[event.kind, event.sentence] = event.time_s
         return True
 
-    def _pod(self, api: KubernetesApi, row: JobRow) -> About | None:
-        return pod_named(api, *self.pod_of(api, row))
+    def _about(self, api: KubernetesApi, row: JobRow, kind: str) -> list[About]:
+        """Return what an event is told of: the pod of a run; or a Job and, while it has not ended, its pods."""
+        job = _job(row)
+        if job is None:
+            pod = pod_named(api, *self.pod_of(api, row))
+            return [] if pod is None else [pod]
+        pods: list[About] = []
+        if kind not in _ENDED:
+            self._allowed(lambda: pods.extend(pods_of_job(api, job)))
+        return [job, *pods]
 
     def _worth_it(self, event: EventRow, number: int) -> bool:
         """Whether an event is told: not one that was just told, nor too many of one job."""
@@ -172,10 +183,7 @@ class Announcer:
             del said[key]
         key = (event.kind, event.sentence)
         recent = sum(event.time_s < at_s + _MINUTE_S for at_s in said.values())
-        if event.kind not in _ENDED and (key in said or recent >= _PER_JOB):
-            return False
-        said[key] = event.time_s
-        return True
+        return event.kind in _ENDED or not (key in said or recent >= _PER_JOB)
 
     def _allowed(self, request: Callable[[], object]) -> None:
         """Make a request; that it is refused is logged, once for each cause."""
@@ -259,7 +267,7 @@ def _minute(time_s: float | None) -> str | None:
 def _message(event: EventRow, row: JobRow) -> str:
     said = event.sentence or f"{row.name} is {event.kind}"
     if event.kind == EventKind.SUBMITTED:
-        return f"job {row.id} of tenant {row.tenant}; annotations of this Job say why it waits, and until when"
+        return f"job {row.id} of tenant {row.tenant}; annotations of its Job say why it waits, and until when"
     if event.kind in _PLACED and (end := _minute(row.expected_end_s)) is not None:
         return f"{said}; it is expected to end at {end}"
     return said

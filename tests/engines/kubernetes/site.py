@@ -133,8 +133,15 @@ class KubernetesSite:
         self._tool("--kill", name)
 
     def begin(self, name: str) -> None:
-        if self._alive(name) is None:
-            self._tool("--begin", name)
+        """Start a part again; a connection of somebody else may have its port for a moment."""
+
+        def runs() -> bool:
+            if self._alive(name) is None:
+                self._tool("--begin", name)
+                time.sleep(0.5)
+            return self._alive(name) is not None
+
+        until(runs, pause_s=1.0)
 
     def _alive(self, name: str) -> int | None:
         try:

@@ -12,10 +12,11 @@ from typing import Any
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.model.errors import EngineDownError
 
-__all__ = ["About", "annotate", "pod_named", "post_event"]
+__all__ = ["About", "annotate", "pod_named", "pods_of_job", "post_event"]
 
 _LONGEST_MESSAGE = 1024  # of an Event
 _LONGEST_NAME = 200
+_MOST_PODS = 8
 _NOT_THERE = frozenset({404, 409})
 
 
@@ -77,6 +78,16 @@ def annotate(api: KubernetesApi, about: About, notes: Mapping[str, str | None]) 
     except RefusedByServerError as error:
         if error.status not in _NOT_THERE:
             raise
+
+
+def pods_of_job(api: KubernetesApi, job: About) -> list[About]:
+    """Return the pods of a Job that wait or run, but few of them; raises ``EngineError`` as ``post_event`` does."""
+    params = {"labelSelector": f"controller-uid={job.uid}", "limit": str(_MOST_PODS)}
+    found = api.get(path_of("pods", job.namespace), **params).get("items") or ()
+    return [
+        About("Pod", job.namespace, pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in found
+        if (pod.get("status") or {}).get("phase") in ("Pending", "Running")
+    ]  # fmt: skip
 
 
 def pod_named(api: KubernetesApi, namespace: str, name: str) -> About | None:
