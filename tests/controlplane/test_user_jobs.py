@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,10 +14,11 @@ import yaml
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.engines.kubernetes.api import path_of
+from commonwatt.model.errors import EngineError
 from commonwatt.store.records import ACTIVE, RequestKind
 from tests.engines.kubernetes.site import USERS, until
 
-from .chaos import controller, kill, ledger_problems, running, store_of, witness
+from .chaos import ROUNDS, controller, kill, ledger_problems, running, store_of, witness
 from .test_over_kubernetes import config_over
 
 pytestmark = pytest.mark.long
@@ -56,6 +59,11 @@ def ended(store, job):
     return until(lambda: (row := of(store, job)) and row.status not in ACTIVE and row)
 
 
+def without_preemption(path):
+    config = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(config | {"preemption": {"allowed": False}}))
+
+
 def noted(kube, name):
     return kube.job(name)["metadata"].get("annotations") or {}
 
@@ -87,6 +95,7 @@ def test_a_users_job_is_taken_over_placed_and_ends_as_its_pod_does(plane, kube, 
 
 def test_the_controller_is_killed_again_and_again_and_each_job_is_one_job_and_runs_once(plane, kube, tmp_path):
     path, store = plane
+    without_preemption(path)
     rng = np.random.default_rng(3)
     jobs = {}
     for k in range(3):
@@ -214,8 +223,7 @@ def told(kube, about):
 
 def test_kubernetes_itself_says_why_a_job_waits_when_it_starts_and_what_it_cost(plane, kube, tmp_path):
     path, store = plane
-    config = yaml.safe_load(path.read_text())
-    path.write_text(yaml.safe_dump(config | {"preemption": {"allowed": False}}))
+    without_preemption(path)
     first = kube.user_job("first", "sleep", "300", gpus=2, pods=2, notes={RUN_TIME: "10:00"})
     with running(path):
         until(lambda: (row := of(store, first)) and row.status == "running")
@@ -249,3 +257,43 @@ def test_kubernetes_itself_says_why_a_job_waits_when_it_starts_and_what_it_cost(
         if e["source"].get("component") == "commonwatt"
     ]
     assert sorted(set(ours)) == sorted(ours)
+
+
+@pytest.mark.skipif("COMMONWATT_ROUNDS" not in os.environ, reason="takes its time: COMMONWATT_ROUNDS=100")
+def test_users_jobs_end_exactly_once_however_often_parts_are_killed(plane, kube, tmp_path):
+    path, store = plane
+    without_preemption(path)
+    rng = np.random.default_rng(ROUNDS)
+    jobs = {}
+    child = controller(path)
+    try:
+        for k in range(ROUNDS):
+            for n in range(2):
+                name, gpus = f"j{k}-{n}", int(rng.integers(1, 3))
+                work = command(tmp_path, name, float(rng.uniform(0.2, 3.0)))
+                jobs[name] = until(lambda name=name, work=work, gpus=gpus: made(kube, name, work, gpus))
+            time.sleep(float(rng.uniform(0.0, 3.0)))
+            part = str(rng.choice(["controller", "controller", "kube-apiserver", "etcd", "kube-controller-manager"]))
+            if part == "controller":
+                kill(child)
+                child = controller(path)
+                continue
+            kube.end(part)
+            time.sleep(float(rng.uniform(0.0, 1.0)))
+            kube.begin(part)
+        rows = {name: ended(store, job) for name, job in jobs.items()}
+    finally:
+        kill(child)
+    assert {row.status for row in rows.values()} == {"completed"}
+    assert len(store.jobs(limit=10_000)) == len(jobs)
+    assert {name: lines(tmp_path, name) for name in jobs} == {name: ["begin", "end"] for name in jobs}
+    assert ledger_problems(store) == []
+
+
+def made(kube, name, work, gpus):
+    """Create a Job once, whatever is down; returns it when it is there."""
+    with suppress(EngineError):
+        kube.user_job(name, *work, gpus=gpus)
+    with suppress(EngineError):
+        return kube.job(name)
+    return None

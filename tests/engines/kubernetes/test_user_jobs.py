@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, JobLeft, Outcome, Start, Stop
 from commonwatt.engines.kubernetes.access import access_of
-from commonwatt.engines.kubernetes.api import KubernetesApi
+from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
+from commonwatt.engines.kubernetes.user_job import job_file, user_job_of
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
 from commonwatt.engines.run_spec import JobWork
 from commonwatt.model.errors import EngineError
+from commonwatt.model.nodes import Cluster, NodeSpec
 
-from .site import USERS, until
+from .site import DEPLOY, USERS, until
 from .suspending import NOTE, SuspendingServer
 from .test_contract import CLUSTER
 
@@ -153,3 +157,40 @@ def test_one_whose_pods_do_not_come_is_withdrawn(engine_on, kubeconfig, kube, mo
     (change,) = changes_of(engine)
     assert isinstance(change, JobInterrupted)
     assert (change.begun, change.cause) == (False, "Kubernetes has not made its pods within 1 s")
+
+
+def test_one_on_a_node_that_is_lost_is_not_placed_elsewhere_before_kubernetes_has_removed_its_pod(
+    engine_on, kube, tmp_path
+):
+    job = kube.user_job("lost", "sh", "-c", f"echo >> {tmp_path}/starts; exec sleep 300")
+    engine = engine_on(kube.kubeconfig("commonwatt"), lost=job)
+    engine.apply([Start(7, "lost", (1,), 1)])
+    assert placed(engine, kube, job) == ["gpu-1"]
+    (pod,) = kube.pods_of(job)
+    kube.power("gpu-1", on=False)
+    kube.remove(pod)  # as an eviction does, minutes later; no kubelet carries it out
+    until(lambda: len(kube.pods_of(job)) == 2)  # Kubernetes has made another one, which waits
+    until(lambda: engine.nodes().usable_gpus.tolist() == [2, 0])
+    for _ in range(30):
+        assert engine.poll() == []
+        engine.wait(0.1)
+    assert [pod["spec"].get("nodeName") for pod in kube.pods_of(job)].count(None) == 1
+    kube.remove(pod, 0)  # an administrator says that it is gone
+    (change,) = changes_of(engine)
+    assert isinstance(change, JobInterrupted)
+    assert change.begun
+    engine.apply([Start(7, "lost", (0,), 1)])
+    assert placed(engine, kube, job) == ["gpu-0"]
+    kube.power("gpu-1", on=True)
+
+
+def test_the_job_in_the_guide_is_accepted_and_taken_over(engine_on, kube):
+    page = (DEPLOY.parents[1] / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
+    (text,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "kind: Job" in block)
+    body = yaml.safe_load(text)
+    made = kube.admin.create(path_of("jobs", USERS, group="batch/v1"), body, dryRun="All")
+    cluster = Cluster.of([NodeSpec(name="x", count=2, gpu_type="A100", gpus=8, idle_w=1, gpu_w=1)])
+    file = job_file(user_job_of(made), cluster, [], {})
+    assert (file.gpus, file.nodes, file.gpu_types, file.kind) == (8, 2, ("A100",), "resnet")
+    assert file.times_s == {"A100": {8: 6.5 * 3600}}
+    assert (file.due, file.tardiness_weight) == ("2026-12-01T08:00", 0.002)
