@@ -16,6 +16,7 @@ pytest.importorskip("sqlalchemy")
 from commonwatt.engines.kubernetes.api import path_of
 from commonwatt.model.errors import EngineError
 from commonwatt.store.records import ACTIVE, RequestKind
+from tests.cli import console
 from tests.engines.kubernetes.site import USERS, until
 
 from .chaos import ROUNDS, controller, kill, ledger_problems, running, store_of, witness
@@ -297,3 +298,12 @@ def made(kube, name, work, gpus):
     with suppress(EngineError):
         return kube.job(name)
     return None
+
+
+def test_check_asks_for_the_rights_in_each_namespace_of_users(kube, tmp_path):
+    path = config_over(kube, tmp_path, jobs={USERS: ["a"], "team-b": ["b"]})
+    store_of(path, tenants="ab")
+    lines = [line for line in console.run("check", path, "--json").document["checks"] if line["what"] == "users' jobs"]
+    assert [line["verdict"] for line in lines] == ["ok", "failed"]
+    assert lines[0]["found"] == f"Jobs of namespace {USERS} are taken over for a"
+    assert "list jobs, watch jobs, patch jobs, get pods" in lines[1]["found"]

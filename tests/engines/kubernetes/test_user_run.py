@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from commonwatt.engines.kubernetes.node_control import sight_of
 from commonwatt.engines.kubernetes.objects import pod_of
-from commonwatt.engines.kubernetes.run import PodSeen
+from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
 from commonwatt.engines.kubernetes.user_job import user_job_of
 from commonwatt.engines.kubernetes.user_run import UserJobRun
@@ -141,3 +142,24 @@ def test_a_pod_chosen_before_a_crash_and_gone_since_is_not_waited_for(tmp_path):
     run = run_in(tmp_path)
     run.choose([pod()])
     assert run.seen({}, {}) == {0: PodSeen(None, gone=True)}
+
+
+def test_annotations_that_somebody_else_wrote_change_nothing(tmp_path):
+    run = run_in(tmp_path)
+    marks = {
+        "commonwatt.io/cluster": "ours", "commonwatt.io/job": "1", "commonwatt.io/attempt": "1",
+        "commonwatt.io/rank": "0", "commonwatt.io/run": run.mark,
+    }  # fmt: skip
+    mine = replace(pod(phase="Running", annotations=marks), requests=(("nvidia.com/gpu", 1.0),))
+    forged = replace(mine, uid="p9", owner="another", node="n1")
+    elsewhere = replace(mine, uid="p8", namespace="team-b", node="n1")
+    plain = KubernetesRun(run.folder, replace(run.spec, workload=()))
+
+    def seen(*pods, runs=(run,)):
+        return sight_of(pods, [], runs, "ours", "commonwatt", 0.0, ("team-a",))
+
+    assert seen(mine, forged, elsewhere).own == {(1, 1, 0): mine}
+    assert seen(forged, elsewhere, runs=(plain,)).own == {}
+    assert seen(mine, forged).others == {"n1": {"nvidia.com/gpu": 1.0}}
+    assert seen(forged, elsewhere).stray == (forged,)  # in our users' namespaces, none keeps GPUs in our name
+    assert seen(replace(forged, phase="Failed")).stray == ()

@@ -212,7 +212,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def runs(self, job: UserJob) -> bool:
         """Whether a user's Job has a run whose end was not reported yet."""
-        return any(isinstance(run, UserJobRun) and run.uid == job.uid for run in self._runs.values())
+        return any(isinstance(run, UserJobRun) and run.owner == job.uid for run in self._runs.values())
 
     # -- jobs
 
@@ -441,7 +441,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._by_uid = pods
         if self._sight is None or self._sight[0] != version:
             space, steady_s = self._settings.namespace, max(self._pods.steady_s, self._nodes.steady_s)
-            sight = sight_of(pods.values(), nodes.values(), self._runs.values(), self._label, space, steady_s)
+            users = self._settings.user_namespaces
+            sight = sight_of(pods.values(), nodes.values(), self._runs.values(), self._label, space, steady_s, users)
             self._sight = version, sight
         return self._sight[1]
 

@@ -93,6 +93,11 @@ class KubernetesRun(SchedulerRun):
         """What its pods are annotated with."""
         return mark_of_run(self.spec)
 
+    @property
+    def owner(self) -> str:
+        """Uid of the Job that makes its pods; "" if we make them."""
+        return ""
+
     def key(self, rank: int) -> tuple[int, int, int]:
         """Handle, attempt and rank of a pod."""
         return self.spec.handle, self.spec.attempt, rank

@@ -11,6 +11,7 @@ from commonwatt.engines.kubernetes.announce import About, post_event
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.objects import ATTEMPT, CLUSTER, JOB, RANK, RUN, Pod, pod_of
+from commonwatt.engines.kubernetes.settings import SCHEDULER
 from commonwatt.engines.kubernetes.user_job import TENANT, UserJob, user_job_of
 from commonwatt.engines.kubernetes.user_run import UserJobRun
 from commonwatt.model.errors import EngineDownError, EngineError
@@ -60,7 +61,7 @@ class UserJobs:
 
     def of(self, run: UserJobRun) -> UserJob | None:
         """Return the Job of a run, ``None`` if it is gone; raises ``EngineError`` as ``all`` does."""
-        return self.all().get(run.uid)
+        return self.all().get(run.owner)
 
     # -- starting
 
@@ -77,13 +78,13 @@ class UserJobs:
         """
         there = {pod.uid: pod for pod in pods if pod.owner == job.uid}
         if not run.has_chosen():
-            free = [pod for pod in there.values() if not (pod.node or pod.over or pod.deleting)]
+            free = [pod for pod in there.values() if pod.scheduler == SCHEDULER and _waits(pod)]
             if len(free) < len(run.ranks):
                 return False
             run.choose(sorted(free, key=lambda pod: pod.name))
         for rank in run.ranks:
             pod = there.get(run.pod_uid(rank))
-            if pod is not None and not (pod.node or pod.over or pod.deleting):
+            if pod is not None and _waits(pod):
                 self._bind(run, rank, pod, hosts[run.spec.nodes[rank]])
         return True
 
@@ -157,6 +158,10 @@ class UserJobs:
                 raise
             msg = f"Job {job.namespace}/{job.name} is gone"
             raise _GoneError(msg) from error
+
+
+def _waits(pod: Pod) -> bool:
+    return not (pod.node or pod.over or pod.deleting)
 
 
 class _GoneError(EngineError):

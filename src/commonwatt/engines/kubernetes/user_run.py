@@ -40,7 +40,7 @@ class UserJobRun(KubernetesRun):
     _chosen: dict[int, str] = field(default_factory=dict)  # uid by rank
 
     @property
-    def uid(self) -> str:
+    def owner(self) -> str:
         """Uid of its Job."""
         return self.spec.workload[2]
 
