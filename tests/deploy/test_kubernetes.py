@@ -58,8 +58,21 @@ def test_what_is_named_is_there():
         assert ("PersistentVolumeClaim", claim) in names
     (kustomization,) = documents(FOLDER / "kustomization.yaml")
     listed = {*kustomization["resources"], *kustomization["configMapGenerator"][0]["files"], "kustomization.yaml"}
-    by_itself = {"read-only.yaml", "users-jobs.yaml"}  # for a control plane elsewhere; for each namespace of users
+    # for a control plane elsewhere; for each namespace of users; where there is the Prometheus operator
+    by_itself = {"read-only.yaml", "users-jobs.yaml", "monitoring.yaml"}
     assert listed | by_itself == {path.name for path in FOLDER.iterdir()}
+
+
+def test_what_is_scraped_is_the_service_and_no_other():
+    (monitor,) = documents(FOLDER / "monitoring.yaml")
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    services = [d for d in documents(FOLDER / "control-plane.yaml") if d["kind"] == "Service"]
+    (service,) = (s for s in services if wanted <= (s["metadata"].get("labels") or {}).items())
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    (deployment,) = (d for d in documents(FOLDER / "control-plane.yaml") if d["kind"] == "Deployment")
+    notes = deployment["spec"]["template"]["metadata"]["annotations"]
+    assert notes["prometheus.io/path"] == endpoint["path"]
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
