@@ -218,7 +218,7 @@ def told(kube, about):
     return {
         event["reason"]: event["message"]
         for event in events
-        if event["involvedObject"]["uid"] == meta["uid"] and event["source"].get("component") == "commonwatt"
+        if event["involvedObject"].get("uid") == meta["uid"] and event["source"].get("component") == "commonwatt"
     }
 
 
@@ -226,6 +226,7 @@ def test_kubernetes_itself_says_why_a_job_waits_when_it_starts_and_what_it_cost(
     path, store = plane
     without_preemption(path)
     first = kube.user_job("first", "sleep", "300", gpus=2, pods=2, notes={RUN_TIME: "10:00"})
+    first_uid = first["metadata"]["uid"]
     with running(path):
         until(lambda: (row := of(store, first)) and row.status == "running")
         waits = kube.user_job("waits", *command(tmp_path, "waits", 300), notes={RUN_TIME: "5:00"})

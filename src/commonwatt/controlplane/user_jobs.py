@@ -101,10 +101,21 @@ class UserJobIntake:
         assert self._jobs is not None
         ended = set(self.ticks.ended_before(sorted(self._jobs.values()), _LATEST_S))
         for uid in [uid for uid, number in self._jobs.items() if number in ended]:
-            if uid in there:
-                self.engine.user_jobs.retire(there[uid])
-                self._done.add(uid)
+            if uid in there and not self._retired(there[uid]):
+                continue
+            self._done.add(uid)
             self._cancelled.discard(self._jobs.pop(uid))
+
+    def _retired(self, job: UserJob) -> bool:
+        """Have Kubernetes make no more pods of a Job; returns whether it allows that."""
+        try:
+            self.engine.user_jobs.retire(job)
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            log.warning("a Job stays as it is", extra={"name_there": job.name, "cause": str(error)})
+            return False
+        return True
 
     def _take(self, job: UserJob, now_s: float) -> bool:
         """Submit a Job unless it was, or cannot be; returns whether it is new."""
