@@ -140,6 +140,12 @@ def test_one_deleted_is_cancelled_and_one_of_its_name_is_another_job(plane, kube
     until(lambda: not kube.pods_of(away))
     with running(path):
         assert ended(store, away).status == "cancelled"
+        left = kube.user_job("left", *command(tmp_path, "left", 300))
+        until(lambda: lines(tmp_path, "left") == ["begin"])
+    with running(config_over(kube, tmp_path)):  # which names no namespace of users any more
+        assert ended(store, left).status == "cancelled"
+        placed = [pod for pod in kube.pods_of(left) if pod["spec"].get("nodeName")]
+        assert all("deletionTimestamp" in pod["metadata"] for pod in placed)
     assert lines(tmp_path, "first") == lines(tmp_path, "away") == ["begin"]
 
 

@@ -350,10 +350,9 @@ def _intake(
     config: Scenario, engine: LiveEngine, store: ApiStore, ticks: ControllerStore, maker: JobMaker
 ) -> UserJobIntake | None:
     """Return what takes over the Jobs of users; ``None`` for an engine that has none."""
-    tenants = config.live.kubernetes.jobs
-    if not isinstance(engine, KubernetesEngine) or not tenants:
+    if not isinstance(engine, KubernetesEngine) or config.live.kubernetes.read_only:
         return None
-    return UserJobIntake(engine, store, ticks, maker, tenants)
+    return UserJobIntake(engine, store, ticks, maker, config.live.kubernetes.jobs)
 
 
 def _observer(

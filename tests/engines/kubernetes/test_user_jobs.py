@@ -194,3 +194,13 @@ def test_the_job_in_the_guide_is_accepted_and_taken_over(engine_on, kube):
     assert (file.gpus, file.nodes, file.gpu_types, file.kind) == (8, 2, ("A100",), "resnet")
     assert file.times_s == {"A100": {8: 6.5 * 3600}}
     assert (file.due, file.tardiness_weight) == ("2026-12-01T08:00", 0.002)
+
+
+def test_one_that_runs_into_its_deadline_has_failed_at_its_time_limit(engine_on, kube):
+    job = kube.user_job("late", "sleep", "300", activeDeadlineSeconds=8)
+    engine = engine_on(kube.kubeconfig("commonwatt"), late=job)
+    engine.apply([Start(7, "late", (0,), 1)])
+    (change,) = changes_of(engine)
+    assert isinstance(change, JobEnded)
+    assert (change.outcome, change.reason) == (Outcome.FAILED, "time-limit")
+    assert "DeadlineExceeded" in change.cause

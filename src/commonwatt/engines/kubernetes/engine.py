@@ -392,6 +392,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         if run.deleted_by_us() or run.folder.end() is not None:
             return
         end: End | None = None
+        if not run.placed and run.has_chosen():  # an earlier engine may have placed them
+            run.placed = all(one.over or (one.pod is not None and one.pod.node) for one in seen.values())
         if not run.placed:
             try:
                 self._place(run)

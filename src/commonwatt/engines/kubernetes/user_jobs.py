@@ -61,7 +61,12 @@ class UserJobs:
 
     def of(self, run: UserJobRun) -> UserJob | None:
         """Return the Job of a run, ``None`` if it is gone; raises ``EngineError`` as ``all`` does."""
-        return self.all().get(run.owner)
+        path = path_of("jobs", run.spec.workload[0], group=_BATCH)
+        watched = next((each for each in self.watched if each.path == path), None)
+        if watched is None:  # its namespace is not in the configuration any more
+            return None
+        assert self.informer is not None
+        return self.informer.find(watched, run.owner)
 
     # -- starting
 
