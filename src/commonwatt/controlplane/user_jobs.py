@@ -59,6 +59,7 @@ class UserJobIntake:
     _done: set[str] = field(default_factory=set)  # that have ended here: Kubernetes makes no pods of them any more
     _seen: tuple[int, ...] = ()
     _next_s: float = -math.inf
+    _trouble: str = ""
 
     def look(self, now_s: float) -> bool:
         """Submit new Jobs, cancel those that are gone; returns whether there are requests for the controller.
@@ -68,13 +69,15 @@ class UserJobIntake:
         version = self.engine.user_jobs.version
         if version == self._seen and now_s < self._next_s:
             return False
-        self._next_s = now_s + _EVERY_S
+        self._seen, self._next_s = version, now_s + _EVERY_S
         try:
             asked = self._look(self.engine.user_jobs.all(), now_s)
         except EngineError as error:
-            log.warning("users' Jobs cannot be looked at", extra={"cause": str(error)})
+            if str(error) != self._trouble:
+                log.warning("users' Jobs cannot be looked at", extra={"cause": str(error)})
+            self._trouble = str(error)
             return False
-        self._seen = version
+        self._trouble = ""
         return asked
 
     def _look(self, there: Mapping[str, UserJob], now_s: float) -> bool:
