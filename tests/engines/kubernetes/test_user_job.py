@@ -87,7 +87,7 @@ def test_how_one_has_ended_is_its_condition():
 
 
 class Server:
-    """Answers as documented: with ``suspend``, or (before 1.21) without, as the field is dropped in silence."""
+    """Answers as documented: with ``suspend``, or (before 1.22) without, as the field is dropped in silence."""
 
     def __init__(self, *, suspends: bool, uid: str = "u1") -> None:
         self.suspends, self.uid, self.patched = suspends, uid, []

@@ -27,8 +27,8 @@ class UserJobs:
     """The labelled Jobs of some namespaces.
 
     A Job is held in either of two ways. Its pods name our scheduler, so that nobody places them but us. And where the
-    server knows ``suspend`` (1.21), a Job that was stopped has no pods until it is started again: it answers with the
-    field, or has dropped it.
+    server knows ``suspend`` (by default from 1.22), a Job that was stopped has no pods until it is started again. The
+    answer says which it is: it has the field, or has lost it.
 
     Parameters
     ----------
