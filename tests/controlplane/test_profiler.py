@@ -16,7 +16,7 @@ pytest.importorskip("sqlalchemy")
 from commonwatt.controlplane.wiring import open_live
 from commonwatt.engines.local.run import LocalRun
 from commonwatt.model.errors import InputError, JobNeverFitsError
-from commonwatt.model.job_file import JobFile
+from commonwatt.model.job_file import JobFile, WorkloadSpec
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import JobStatus, RequestKind
 from tests.controlplane.chaos import config_in, opening, problems, running, store_of, stream, until_all_end, witness
@@ -257,3 +257,14 @@ def test_nothing_is_lost_or_twice_while_jobs_are_measured_and_the_controller_is_
     ]  # fmt: skip
     assert found == []
     assert "profiling" in {event.reason for job in jobs for event in store.events(job=job)}
+
+
+def test_a_job_that_kubernetes_runs_is_not_measured_and_not_run_by_another_engine(opened):
+    plane = opened(profiling=PROFILING)
+    there = WorkloadSpec(namespace="team-a", name="x", uid="u")
+    number = submit(plane, "true", gpu_counts=(1,), epochs=1, time_limit_s=60.0, workload=there)
+    told = "is a Job of Kubernetes, which engine local does not run"
+    until(plane, lambda: any(told in event.sentence for event in plane.store.events(job=number)))
+    kinds = {event.kind for event in plane.store.events(job=number)}
+    assert kinds <= {"submitted", "started", "resumed", "not-started"}
+    assert all(event.nodes != ("apart",) for event in plane.store.events(job=number))

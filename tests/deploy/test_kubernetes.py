@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from commonwatt.controlplane.wiring import read_config
-from commonwatt.engines.kubernetes.connect import RIGHTS
+from commonwatt.engines.kubernetes.connect import RIGHTS, USER_RIGHTS
 from commonwatt.engines.kubernetes.settings import GANGS
 from tests.deploy.tools import DEPLOY
 
@@ -22,16 +22,18 @@ def documents(path: Path) -> list[dict]:
     return list(filter(None, yaml.safe_load_all(path.read_text(encoding="utf-8"))))
 
 
-def test_the_roles_are_the_rights_that_are_checked():
+@pytest.mark.parametrize(("name", "rights"), [("rbac.yaml", RIGHTS), ("users-jobs.yaml", USER_RIGHTS)])
+def test_the_roles_are_the_rights_that_are_checked(name, rights):
     granted = {
-        (verb, resource, role["kind"] == "ClusterRole")
-        for role in documents(FOLDER / "rbac.yaml")
+        (verb, group, resource, role["kind"] == "ClusterRole")
+        for role in documents(FOLDER / name)
         if role["kind"] in ("Role", "ClusterRole")
         for rule in role["rules"]
+        for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert granted == {(right.verb, right.resource, right.everywhere) for right in RIGHTS}
+    assert granted == {(right.verb, right.group, right.resource, right.everywhere) for right in rights}
 
 
 @pytest.mark.parametrize("folder", [FOLDER, EXAMPLE], ids=["deploy", "examples"])
@@ -56,8 +58,21 @@ def test_what_is_named_is_there():
         assert ("PersistentVolumeClaim", claim) in names
     (kustomization,) = documents(FOLDER / "kustomization.yaml")
     listed = {*kustomization["resources"], *kustomization["configMapGenerator"][0]["files"], "kustomization.yaml"}
-    by_itself = {"read-only.yaml"}  # for a control plane elsewhere
+    # for a control plane elsewhere; for each namespace of users; where there is the Prometheus operator
+    by_itself = {"read-only.yaml", "users-jobs.yaml", "monitoring.yaml"}
     assert listed | by_itself == {path.name for path in FOLDER.iterdir()}
+
+
+def test_what_is_scraped_is_the_service_and_no_other():
+    (monitor,) = documents(FOLDER / "monitoring.yaml")
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    services = [d for d in documents(FOLDER / "control-plane.yaml") if d["kind"] == "Service"]
+    (service,) = (s for s in services if wanted <= (s["metadata"].get("labels") or {}).items())
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    (deployment,) = (d for d in documents(FOLDER / "control-plane.yaml") if d["kind"] == "Deployment")
+    notes = deployment["spec"]["template"]["metadata"]["annotations"]
+    assert notes["prometheus.io/path"] == endpoint["path"]
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")

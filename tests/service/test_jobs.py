@@ -83,6 +83,7 @@ def test_submitting_again_with_a_key_is_one_job(as_, service):
         ({"name": "a b"}, "name", "^[A-Za-z0-9]"),
         ({"folder": "relative"}, "folder", "an absolute path"),
         ({"due_in_s": 1e300}, "due_in_s", "a number up to 1e+15"),
+        ({"workload": {"namespace": "a", "name": "b", "uid": "c"}}, "workload", "a Job of Kubernetes is taken over by"),
     ],
 )
 def test_wrong_jobs_are_refused_with_what_is_wrong(as_, service, more, field, expected):

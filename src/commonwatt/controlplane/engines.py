@@ -54,6 +54,9 @@ def work_of(config: Scenario, store: ControllerStore) -> Callable[[str], JobWork
             msg = f"job {name}: it is not in the store"
             raise EngineError(msg)
         file = rows[0].file
+        if file.workload is not None and config.engine != "kubernetes":
+            msg = f"job {name} is a Job of Kubernetes, which engine {config.engine} does not run"
+            raise EngineError(msg)
         return JobWork(
             command=file.command,
             folder=None if (own := file.folder or config.live.folder) is None else Path(own),
@@ -68,6 +71,7 @@ def work_of(config: Scenario, store: ControllerStore) -> Callable[[str], JobWork
             batch=file.batch,
             partition=file.partition,
             user=user_of(config, rows[0].tenant),
+            workload=() if (of := file.workload) is None else (of.namespace, of.name, of.uid),
         )
 
     return find

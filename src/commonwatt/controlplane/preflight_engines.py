@@ -13,13 +13,23 @@ from pathlib import Path
 from commonwatt.controlplane.engines import slots_of
 from commonwatt.controlplane.state import misplaced
 from commonwatt.engines.kubernetes.api import KubernetesApi
-from commonwatt.engines.kubernetes.connect import RIGHTS, api_of, denied_rights, dry_run, misfits, nodes_in, settings_of
+from commonwatt.engines.kubernetes.connect import (
+    RIGHTS,
+    USER_RIGHTS,
+    api_of,
+    denied_rights,
+    dry_run,
+    misfits,
+    nodes_in,
+    settings_of,
+)
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.connect import differences, discover, slurm_of
 from commonwatt.engines.slurm.parsing import SlurmNode, host_names
 from commonwatt.engines.state_folder import used_by_another
 from commonwatt.model.admin_results import CheckLine
 from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.live import KubernetesSpec
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import DAY_S, plural
@@ -274,6 +284,21 @@ def kubernetes_checks(config: Scenario, cluster: Cluster, folder: Path) -> Itera
         yield warning("power readings", "none: energy and cost will be unknown", advice)
 
 
+def _users_jobs(spec: KubernetesSpec, api: KubernetesApi) -> Iterator[CheckLine]:
+    """Check the rights in the namespaces where the Jobs of users are taken over."""
+    for namespace in () if spec.read_only else spec.jobs:
+        advice = f"apply deploy/kubernetes/users-jobs.yaml for namespace {namespace}"
+        denied = denied_rights(api, namespace, USER_RIGHTS)
+        if missing := [str(right) for right in denied if right.needed]:
+            yield failed("users' jobs", f"in namespace {namespace}, the token may not {', '.join(missing)}", advice)
+            continue
+        for right in denied:
+            yield warning(
+                "users' jobs", f"in namespace {namespace}, the token may not {right}: {right.lacking}", advice
+            )
+        yield fine("users' jobs", f"Jobs of namespace {namespace} are taken over for {', '.join(spec.jobs[namespace])}")
+
+
 def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: KubernetesApi) -> Iterator[CheckLine]:
     spec, advice = config.live.kubernetes, "bind the Role and ClusterRole of deploy/kubernetes to its user"
     settings = settings_of(spec, api.access.namespace)
@@ -284,9 +309,10 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
         yield failed("rights", f"the token may not {', '.join(missing)}", advice)
         return
     for right in denied:
-        yield warning("rights", f"the token may not {right}: `commonwatt drain` keeps only our own jobs away", advice)
+        yield warning("rights", f"the token may not {right}: {right.lacking}", advice)
     if not denied:
         yield fine("rights", "the token may do all that is needed")
+    yield from _users_jobs(spec, api)
     nodes = nodes_in(api)
     away = sorted(node.name for node in nodes if node.ready != "True" and node.name in cluster.names)
     yield fine("engine", f"Kubernetes {version} answers: {plural(len(nodes), 'node')}; pods of others are left alone")

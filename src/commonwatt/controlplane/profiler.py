@@ -144,6 +144,8 @@ class Profiler:
         card.began_s = row.started_s if row.status is JobStatus.RUNNING else None
         for gpu_type, gpus, why in self._before.get(str(row.id), ()):
             card.failed[Configuration(gpu_type, gpus)] = Unprofilable(why)
+        if row.file.workload is not None:  # its pods are not ours, and tell no progress
+            card.failed |= {Configuration(f.gpu_type, f.gpus): Unprofilable.NO_PROGRESS for f in figures}
         for figure in figures:
             if figure.gpu_w is not None:  # a job has one figure for each type; its configurations may differ
                 self._controller.registry.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)

@@ -26,6 +26,7 @@ from commonwatt.controlplane.run_times import LearnedRunTimes
 from commonwatt.controlplane.services import LiveServices
 from commonwatt.controlplane.starts import StartConditions
 from commonwatt.controlplane.unschedulable import Unschedulable, fail
+from commonwatt.controlplane.user_jobs import UserJobIntake
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, JobNeverFitsError
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.live import LiveSpec, ProfilingSpec
@@ -63,6 +64,8 @@ class Reconciler:
         Raises where another controller may have taken over: called before the engine gets commands.
     advises
         Whether it stays in a dry run whatever is requested.
+    intake
+        Takes over jobs that users create in the engine.
 
     Raises
     ------
@@ -76,7 +79,7 @@ class Reconciler:
         now_s: Callable[[], float], retries: int, admit: Callable[[JobArrays, int], None] = lambda *_: None,
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
         observer: Observer | None = None, *, predicts: bool = False, live: LiveSpec | None = None,
-        guard: Callable[[], None] = lambda: None, advises: bool = False,
+        guard: Callable[[], None] = lambda: None, advises: bool = False, intake: UserJobIntake | None = None,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
         self.engine = WriteAheadEngine(engine, store.intend, now_s, retries, guard=guard)
@@ -86,7 +89,7 @@ class Reconciler:
         failed = store.settings().get(FAILED_PROBES)
         self._learned = LearnedRunTimes(store.ended_runs) if predicts else None
         self.profiler = Profiler(self.controller, self.engine, store.profiles(), profiling, failed, self._learned)
-        self.mode, self._observer, self._advises = "live", observer, advises
+        self.mode, self._observer, self._advises, self._intake = "live", observer, advises, intake
         self.drained: list[str] = []
         self._unschedulable = Unschedulable(store, self.engine, self.controller.scheduling, now_s)
         self._engine_drained: set[int] | None = None  # nodes drained in the engine
@@ -135,6 +138,10 @@ class Reconciler:
         own = (self.controller.next_tick_s(more_to_come=True), self.profiler.next_s(), period_s, self._starts.next_s())
         times = [t for t in (*own, *self._backoff_s.values()) if t is not None]
         return min(times, default=None)
+
+    def take_in(self) -> bool:
+        """Submit what users have created in the engine; returns whether there are new requests. Not in a dry run."""
+        return self._intake is not None and self.mode == "live" and self._intake.look(self._now_s())
 
     def step(self, requests: Sequence[RequestRow], *, decide: bool) -> Tick:
         """Process *requests*, let the controller *decide*; returns what to write down."""

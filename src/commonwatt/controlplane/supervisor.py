@@ -288,6 +288,8 @@ class Supervisor:
         if ahead_s := clock.follow():
             log.warning("the wall clock jumped ahead", extra={"seconds": round(ahead_s, 3)})
             reconciler.controller.skip_time(ahead_s)
+        if reconciler.take_in():
+            self._requests_s = -math.inf
         now_s = clock()
         requests = []
         if now_s >= self._requests_s + pace.requests_s:

@@ -17,6 +17,7 @@ from commonwatt.control.electricity import check_electricity
 from commonwatt.control.engine import LiveEngine
 from commonwatt.control.job_registry import Rules
 from commonwatt.control.policy import Policy
+from commonwatt.controlplane.announcer import Announcer, announcer_of
 from commonwatt.controlplane.capacity import check_plan, live_capacity, since_s
 from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
 from commonwatt.controlplane.intent_log import WriteAheadEngine
@@ -31,7 +32,9 @@ from commonwatt.controlplane.services import check_services, fleet_controller
 from commonwatt.controlplane.standby import StandbyView
 from commonwatt.controlplane.state import elsewhere, state_of, take_state
 from commonwatt.controlplane.supervisor import Pace, SteadyClock, Supervisor
+from commonwatt.controlplane.user_jobs import UserJobIntake
 from commonwatt.data.files import load_yaml
+from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.run_spec import Images
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.slurm.node_control import check_one_state
@@ -73,6 +76,7 @@ class Live:
     supervisor: Supervisor
     estimator: Estimator
     notifier: Notifier
+    announcer: Announcer | None
     misfit: Callable[[], EngineError | None]
 
     def start(self) -> None:
@@ -87,6 +91,8 @@ class Live:
             raise error
         self.estimator.start()
         self.notifier.start()
+        if self.announcer is not None:
+            self.announcer.start()
         lines = [*broken_promises(self.config, self.store.tenants()), shared_user(self.config)]
         for line in {line.found: line for line in lines if line is not None}.values():
             log.warning(line.found, extra={"advice": line.advice})
@@ -98,6 +104,8 @@ class Live:
             last_first.callback(self.supervisor.stop)
             last_first.callback(self.estimator.stop)
             last_first.callback(self.notifier.stop)
+            if self.announcer is not None:
+                last_first.callback(self.announcer.stop)
 
 
 def read_config(path: Path) -> Scenario:
@@ -307,6 +315,7 @@ def open_live(
             config.live.profiling, _observer(config, cluster, folder, store, seed, engine),
             predicts=live_knowledge(config) == "predicted", live=config.live,
             guard=ticks.check_may_act, advises=config.live.advises_only(config.engine),
+            intake=_intake(config, engine, store, ticks, maker),
         )  # fmt: skip
 
     def claimed() -> None:
@@ -332,8 +341,18 @@ def open_live(
     )
     return Live(
         config, folder, cluster, database, store, maker, supervisor, estimator, notifier,
+        announcer_of(config, folder, store, supervisor, ticks.check_may_act, clock),
         lambda: elsewhere(config, path, ticks),
     )  # fmt: skip
+
+
+def _intake(
+    config: Scenario, engine: LiveEngine, store: ApiStore, ticks: ControllerStore, maker: JobMaker
+) -> UserJobIntake | None:
+    """Return what takes over the Jobs of users; ``None`` for an engine that has none."""
+    if not isinstance(engine, KubernetesEngine) or config.live.kubernetes.read_only:
+        return None
+    return UserJobIntake(engine, store, ticks, maker, config.live.kubernetes.jobs)
 
 
 def _observer(

@@ -241,4 +241,5 @@ class RunPlanner:
             fence=self.fence[0] if self.fence else "",
             fence_file=str(self.fence[1]) if self.fence else None,
             image=work.image,
+            workload=work.workload,
         )

@@ -55,6 +55,8 @@ class JobWork:
         Partitions of Slurm it may run in, with commas between them; "" for the site's.
     user
         Unix user it runs as; that of this process if not given.
+    workload
+        Namespace, name and uid of the Job of Kubernetes that is the work, if there is one: ``command`` is not run then.
     """
 
     command: tuple[str, ...]
@@ -70,6 +72,7 @@ class JobWork:
     batch: ScriptSpec | None = None
     partition: str = ""
     user: str | None = None
+    workload: tuple[str, ...] = ()
 
 
 def mark_of(submit_s: float) -> str:
@@ -108,6 +111,7 @@ class RunSpec:
     image: str | None = None  # of its ``JobWork``
     locks: tuple[str, ...] = ()  # further files to lock, of parts of earlier runs
     gpu_w: float | None = None  # power of each of its GPUs, if that is not the node's
+    workload: tuple[str, ...] = ()  # of its ``JobWork``
 
     def placed(self, names: Sequence[str]) -> RunSpec:
         """Return the spec with nodes by their index in *names*; with no nodes, if one of them is not there."""

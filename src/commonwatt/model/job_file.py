@@ -29,6 +29,7 @@ __all__ = [
     "ScriptSpec",
     "Source",
     "Unprofilable",
+    "WorkloadSpec",
     "bounded_s",
     "check_image",
     "check_passed_on",
@@ -189,6 +190,14 @@ def check_passed_on(option: str) -> str:
     return option
 
 
+class WorkloadSpec(FileModel):
+    """A Job of Kubernetes (``batch/v1``) that somebody has created there, and the controller starts."""
+
+    namespace: str = quantity("its namespace", "-", min_length=1, max_length=63)
+    name: str = quantity("its name", "-", min_length=1, max_length=253)
+    uid: str = quantity("its uid, which another Job of this name does not have", "-", min_length=1, max_length=64)
+
+
 class JobFile(FileModel):
     """One training job."""
 
@@ -243,6 +252,9 @@ class JobFile(FileModel):
         ("end",), max_length=4,
     )  # fmt: skip
     batch: ScriptSpec | None = quantity("batch script to run; absent: `command` is run", "-", None)
+    workload: WorkloadSpec | None = quantity(
+        "Job of Kubernetes that does the work; written by the control plane, refused from anybody else", "-", None
+    )
     kind: str = quantity("free label; jobs of one kind are assumed to scale alike", "-", "", max_length=100)
     version: FileVersion = quantity("version of this format", "-", 1)
 

@@ -22,6 +22,9 @@ __all__ = [
 ]
 
 
+_NAMESPACE = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+
+
 class LocalSpec(FileModel):
     """Engine `local`: processes on this machine."""
 
@@ -103,7 +106,7 @@ class KubernetesSpec(FileModel):
     context: str | None = quantity("context of the kubeconfig; absent: its current one", "-", None)
     namespace: str | None = quantity(
         "namespace of the pods; absent: that of the context, or of commonwatt's own pod", "-", None,
-        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        pattern=_NAMESPACE,
     )  # fmt: skip
     image: str | None = quantity("container image of jobs that name none", "-", None, min_length=1, max_length=512)
     python: str = quantity("Python (3.9 or newer) in the images, which runs the runner", "-", "python3", min_length=1)
@@ -123,6 +126,9 @@ class KubernetesSpec(FileModel):
         "resource of a GPU type by its name; absent: nvidia.com/gpu, and nvidia.com/mig-PROFILE for TYPE-PROFILE", "-",
         dict,
     )  # fmt: skip
+    jobs: dict[str, tuple[str, ...]] = quantity(
+        "tenants whose Jobs (batch/v1) are taken over, by the namespace where users create them", "-", dict
+    )
     cpus_per_gpu: float = quantity("CPUs requested per GPU", "CPUs", 1.0, ge=0, le=1024)
     memory_gb_per_gpu: float = quantity("memory requested per GPU, also its limit; 0: none", "GB", 0.0, ge=0)
     grace_s: float = quantity("time between the request to stop a job and its kill", "s", 30.0, ge=0, le=3600)
@@ -161,6 +167,15 @@ class KubernetesSpec(FileModel):
                 raise ValueError(msg)
             if not re.fullmatch(r"claim:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|host:/.*", source):
                 msg = f"{path}: got {source!r}, expected claim:NAME or host:/PATH"
+                raise ValueError(msg)
+        return value
+
+    @field_validator("jobs")
+    @classmethod
+    def _namespaces(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for namespace in value:
+            if not re.fullmatch(_NAMESPACE, namespace):
+                msg = f"got {namespace!r}, expected the name of a namespace"
                 raise ValueError(msg)
         return value
 

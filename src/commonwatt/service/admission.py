@@ -108,6 +108,9 @@ def admit(
 
     Raises ``InputError`` on values that are wrong for this cluster, ``JobNeverFitsError`` if no node can ever run it.
     """
+    if file.workload is not None:
+        raise InputError("nothing: a Job of Kubernetes is taken over by its label", field="workload",
+                         value=file.workload.name)  # fmt: skip
     _types(context, file)
     check_limits(file)
     _start_conditions(context, file, tenant, trusted=trusted)

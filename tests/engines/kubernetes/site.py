@@ -29,7 +29,7 @@ RECIPE = Path(
 )
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes"
 NODES, GPUS = 2, 2
-NAMESPACE = "commonwatt"
+NAMESPACE, USERS = "commonwatt", "team-a"
 PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "fake-kubelet")
 
 
@@ -81,7 +81,8 @@ class KubernetesSite:
     def start(self) -> None:
         self._tool("--bin", str(unpacked()), "--nodes", str(NODES), "--gpus", str(GPUS))
         self.admin = self.api("admin")
-        for document in (*documents("namespace.yaml"), *documents("rbac.yaml")):
+        users = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}}
+        for document in (*documents("namespace.yaml"), users, *documents("rbac.yaml"), *documents("users-jobs.yaml")):
             until(lambda document=document: self.made(document))
         until(lambda: self._exists(path_of("serviceaccounts", NAMESPACE, "default")))
         asked = {
@@ -132,8 +133,15 @@ class KubernetesSite:
         self._tool("--kill", name)
 
     def begin(self, name: str) -> None:
-        if self._alive(name) is None:
-            self._tool("--begin", name)
+        """Start a part again; a connection of somebody else may have its port for a moment."""
+
+        def runs() -> bool:
+            if self._alive(name) is None:
+                self._tool("--begin", name)
+                time.sleep(0.5)
+            return self._alive(name) is not None
+
+        until(runs, pause_s=1.0)
 
     def _alive(self, name: str) -> int | None:
         try:
@@ -160,6 +168,42 @@ class KubernetesSite:
     def remove(self, pod: dict, grace_s: int | None = None) -> None:
         meta = pod["metadata"]
         self.admin.delete(path_of("pods", meta["namespace"], meta["name"]), meta["uid"], grace_s)
+
+    def user_job(self, name: str, *command: str, gpus: int = 1, pods: int = 1, labels=None, notes=None, **spec) -> dict:
+        """Create a Job as a user would; returns it. *spec* has fields of its spec, ``pod`` those of its pods."""
+        container = {
+            "name": "main", "image": "none", "command": list(command),
+            "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+        }  # fmt: skip
+        pod = {
+            "restartPolicy": "Never", "schedulerName": "commonwatt", "terminationGracePeriodSeconds": 1,
+            "containers": [container], **spec.pop("pod", {}),
+        }  # fmt: skip
+        meta = {"name": name, "labels": labels or {"commonwatt.io/tenant": "a"}, "annotations": notes or {}}
+        body = {
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": meta,
+            "spec": {"parallelism": pods, "completions": pods, "template": {"spec": pod}, **spec},
+        }  # fmt: skip
+        return self.admin.create(path_of("jobs", USERS, group="batch/v1"), body)
+
+    def job(self, name: str) -> dict:
+        return self.admin.get(path_of("jobs", USERS, name, group="batch/v1"))
+
+    def jobs(self) -> list[dict]:
+        return self.admin.get(path_of("jobs", group="batch/v1"))["items"]
+
+    def remove_job(self, job: dict, **options) -> None:
+        meta = job["metadata"]
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": meta["uid"]}, **options}
+        try:
+            self.admin.ask("DELETE", path_of("jobs", meta["namespace"], meta["name"], group="batch/v1"), body)
+        except RefusedByServerError as error:
+            if error.status != 404:
+                raise
+
+    def pods_of(self, job: dict) -> list[dict]:
+        uid = job["metadata"]["uid"]
+        return [p for p in self.pods() if any(o["uid"] == uid for o in p["metadata"].get("ownerReferences", ()))]
 
     def run(self, name: str, node: str | None, gpus: int = 1, *, command=("sleep", "600"), **more) -> dict:
         """Start a pod of somebody else: on *node*, or wherever the scheduler of Kubernetes places it."""
@@ -189,6 +233,8 @@ class KubernetesSite:
     def _tidy(self, grace_s: int = 0) -> bool:
         """Put things in order; without *grace_s*, pods are gone before their kubelet has their GPUs back."""
         try:
+            for job in self.jobs():
+                self.remove_job(job)
             for pod in self.pods():
                 self.remove(pod, grace_s)
             nodes = self.admin.get(path_of("nodes"))["items"]
@@ -203,7 +249,7 @@ class KubernetesSite:
                 if not n["spec"].get("taints")
                 and any(c["type"] == "Ready" and c["status"] == "True" for c in n["status"].get("conditions", ()))
             ]  # fmt: skip
-            return len(well) == NODES and not self.pods()
+            return len(well) == NODES and not self.pods() and not self.jobs()
         except EngineError:
             return False
 

@@ -202,3 +202,15 @@ def test_parts_of_a_node_have_resources_of_their_own_and_share_its_cpus():
     nodes = allocations(*parts)
     seen = sight(ready("a", allocatable=mig), a={GPU: 1.0, "nvidia.com/mig-1g.5gb": 2.0, "cpu": 4.0})
     assert nodes.view(seen).usable_gpus.tolist() == [1, 4]
+
+
+def test_a_pod_of_a_job_is_ours_by_the_annotations_of_its_binding_and_of_others_before():
+    owners = [{"uid": "other"}, {"uid": "u1", "controller": True}]
+    spec = {"schedulerName": "commonwatt", "containers": [container(limits={GPU: "1"})]}
+    waits = pod(spec, ownerReferences=owners)
+    assert (waits.owner, waits.scheduler, waits.cluster, waits.run) == ("u1", "commonwatt", "", None)
+    assert waits.request is not None
+    notes = {CLUSTER: "x", "commonwatt.io/job": "7", "commonwatt.io/attempt": "2", "commonwatt.io/run": "7-2-1.0"}
+    placed = pod({**spec, "nodeName": "a"}, ownerReferences=owners, annotations=notes)
+    assert (placed.cluster, placed.run, placed.mark) == ("x", (7, 2, 0), "7-2-1.0")
+    assert pod(spec, annotations=notes).cluster == ""  # of no Job: annotations say nothing

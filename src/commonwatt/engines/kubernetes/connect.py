@@ -22,6 +22,7 @@ from commonwatt.model.units import plural
 
 __all__ = [
     "RIGHTS",
+    "USER_RIGHTS",
     "Right",
     "api_of",
     "denied_rights",
@@ -56,6 +57,7 @@ def settings_of(spec: KubernetesSpec, namespace: str) -> KubernetesSettings:
         pod=spec.pod, volumes=spec.volumes, resources=spec.resources, cpus_per_gpu=spec.cpus_per_gpu,
         memory_gb_per_gpu=spec.memory_gb_per_gpu, grace_s=spec.grace_s, start_s=spec.start_s, lag_s=spec.lag_s,
         keep_s=spec.keep_s, requeue_deleted=spec.on_delete == "requeue",
+        user_namespaces=tuple(spec.jobs),
     )  # fmt: skip
 
 
@@ -88,6 +90,8 @@ class Right:
     resource: str
     everywhere: bool = False
     needed: bool = True  # without it, something else is missing, but jobs run
+    group: str = ""
+    lacking: str = ""  # what is missing without it
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}"
@@ -99,9 +103,20 @@ RIGHTS = (
     Right("create", "pods"),
     Right("delete", "pods"),
     Right("create", "pods/binding"),
-    Right("patch", "nodes", everywhere=True, needed=False),
+    Right("create", "events", needed=False, lacking="`kubectl describe` does not say what is decided"),
+    Right("patch", "nodes", everywhere=True, needed=False, lacking="`commonwatt drain` keeps only our own jobs away"),
 )
-"""All that the engine asks of an API server; ``patch nodes`` is for ``commonwatt drain`` alone."""
+"""All that the engine asks of an API server."""
+
+
+USER_RIGHTS = (
+    *(Right(verb, "jobs", group="batch") for verb in ("list", "watch", "patch")),
+    Right("get", "pods"),
+    Right("delete", "pods"),
+    Right("create", "pods/binding"),
+    Right("create", "events", needed=False, lacking="`kubectl describe` does not say what is decided"),
+)
+"""What it asks beside in each namespace where it takes over the Jobs of users."""
 
 
 def denied_rights(api: KubernetesApi, namespace: str, rights: Iterable[Right] = RIGHTS) -> list[Right]:
@@ -109,7 +124,7 @@ def denied_rights(api: KubernetesApi, namespace: str, rights: Iterable[Right] = 
     found = []
     for right in rights:
         resource, _, part = right.resource.partition("/")
-        attributes = {"verb": right.verb, "resource": resource, "subresource": part}
+        attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": part}
         if not right.everywhere:
             attributes["namespace"] = namespace
         body = {

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from commonwatt.control.engine import Capabilities, Change, NodeView, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
@@ -31,6 +31,9 @@ from commonwatt.engines.kubernetes.settings import (
     prepare,
     rank_specs,
 )
+from commonwatt.engines.kubernetes.user_job import UserJob, job_file
+from commonwatt.engines.kubernetes.user_jobs import UserJobs
+from commonwatt.engines.kubernetes.user_run import UserJobRun
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import Since
 from commonwatt.engines.recorded_engine import SchedulerEngine
@@ -38,6 +41,7 @@ from commonwatt.engines.run_history import RunPlanner
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.engines.state_folder import fence_in, write_record
 from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.job_file import JobFile
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["KubernetesEngine"]
@@ -47,6 +51,7 @@ _GONE_S = 5.0
 _LOOK_S = 1.0
 _SOON_S = 0.1
 _MOST_DELETED = 100  # strays in one poll
+_NO_JOB = "its Job is gone, or has lost its label"
 
 
 class _InPods(Images):
@@ -113,10 +118,14 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._pods: Watched[Pod] = Watched(path_of("pods"), pod_of, keep=lambda pod: pod.cluster == self._label)
         self._nodes: Watched[Node] = Watched(path_of("nodes"), node_of)
         self._sight: tuple[object, Sight] | None = None  # none when runs have come or gone
+        self._by_uid: Mapping[str, Pod] = {}  # all pods, as of the last look
         self._over_s: dict[str, float] = {}  # since when strays are over
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
+        self.user_jobs = UserJobs(api, self._label, self._settings.user_namespaces)
+        self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
         self._take_over(since or {})
-        self.informer = Informer(api, self._pods, self._nodes)
+        self.informer = Informer(api, self._pods, self._nodes, *self.user_jobs.watched)
+        self.user_jobs.informer = self.informer
 
     def nodes(self) -> NodeView:
         """Nodes as they are; GPUs of others are not usable."""
@@ -129,7 +138,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         for handle, run in list(self._runs.items()):
             if (end := self._end(run, sight)) is not None:
                 self._vacate(handle)
-                change = self._reports.change(run.spec, end, begun=run.folder.begun(end))
+                change = self._reports.change(run.spec, end, begun=run.begun(end))
                 self._changes.append(change_of(run, change, end, requeue=self._settings.requeue_deleted))
         self._sweep(self._look())
         changes, self._changes = self._changes, []
@@ -173,6 +182,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 self._advance(sight)
                 if any(self._end(run, sight) for run in self._runs.values()):
                     return
+                if self._waited_for != self.user_jobs.version:
+                    self._waited_for = self.user_jobs.version
+                    return
                 soon = any(run.missing_s or run.asked_s for run in self._runs.values())
             ready = woken.poll(1000 * min(left_s, _SOON_S if soon else _LOOK_S))
             if any(number == waker for number, _ in ready):
@@ -191,6 +203,17 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         pods = self.informer.look(self._pods).values()
         return external_jobs(pods, sight.nodes, self._cluster, self._settings.resources, self._label)
 
+    def file_of(self, job: UserJob) -> JobFile:
+        """Return what is submitted for a user's Job.
+
+        Raises ``InputError`` if it cannot be taken over, ``EngineError`` if the server does not answer.
+        """
+        return job_file(job, self._cluster, self._look().nodes.values(), self._settings.resources)
+
+    def runs(self, job: UserJob) -> bool:
+        """Whether a user's Job has a run whose end was not reported yet."""
+        return any(isinstance(run, UserJobRun) and run.owner == job.uid for run in self._runs.values())
+
     # -- jobs
 
     def _start(self, command: Start) -> None:
@@ -198,6 +221,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             return
         self._allocations.check(command, self._look())
         planned = self._planner.spec(command, ((),) * len(command.nodes))  # the kubelet chooses the GPUs
+        if planned.workload:
+            self._start_user_job(command, planned)
+            return
         own = self._state / "jobs" / str(command.handle)
         specs = rank_specs(planned, self._label, self._settings.namespace, own)
         spec, bodies = specs[0], self._manifests(specs)
@@ -213,13 +239,43 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             for rank, n in enumerate(spec.nodes):
                 self._bind(run, rank, self._allocations.hosts[n])
         except EngineError as error:
-            run.give_up(refused(error, self._now_s()))
-            self._vacate(command.handle)
-            with suppress(EngineError):
-                self._sweep(self._look())
-            msg = f"start {command.name}: {str(error).removeprefix(f'start {command.name}: ')}"
-            raise (EngineDownError if isinstance(error, EngineDownError) else EngineError)(msg) from error
+            self._take_back(run, command, error)
         run.placed, run.waiting_s = True, time.monotonic()
+
+    def _take_back(self, run: KubernetesRun, command: Start, error: EngineError) -> NoReturn:
+        """Give up a run that could not be started, and raise the *error*."""
+        run.give_up(refused(error, self._now_s()))
+        self._vacate(command.handle)
+        with suppress(EngineError):
+            self._sweep(self._look())
+        msg = f"start {command.name}: {str(error).removeprefix(f'start {command.name}: ')}"
+        raise (EngineDownError if isinstance(error, EngineDownError) else EngineError)(msg) from error
+
+    def _start_user_job(self, command: Start, spec: RunSpec) -> None:
+        """Let the pods of a user's Job be made, and place those that are there already; ``poll`` places the others."""
+        if spec.workload[2] not in self.user_jobs.all():
+            msg = f"start {command.name}: {_NO_JOB}"
+            raise EngineError(msg)
+        self._meter(command.nodes)
+        run = self._run_of(RunFolder.create(self._state / "runs", spec), spec)
+        assert isinstance(run, UserJobRun)
+        self._enter(run)
+        self._history.add(spec)
+        try:
+            self._place(run)
+        except EngineError as error:
+            self._take_back(run, command, error)
+
+    def _place(self, run: UserJobRun) -> None:
+        """Place the pods of a run if they are there; raises ``EngineError`` if that is impossible."""
+        job = run.job = self.user_jobs.of(run)
+        if job is None or job.over:
+            msg = _NO_JOB if job is None else f"its Job has ended: {job.why or job.end}"
+            raise EngineError(msg)
+        self.user_jobs.resume(job)
+        hosts = {n: self._allocations.hosts[n] for n in run.spec.nodes}
+        if self.user_jobs.place(run, job, self._by_uid.values(), hosts):
+            run.placed, run.waiting_s = True, time.monotonic()
 
     def _manifests(self, specs: Sequence[RunSpec]) -> list[dict[str, Any]]:
         path = self._state / "runs" / f"{specs[0].handle}-{specs[0].attempt}"
@@ -309,6 +365,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         gone = self._allocations.lost(sight)
         for run in self._runs.values():
             seen = self._seen(run, sight)
+            if isinstance(run, UserJobRun):
+                self._advance_user_job(run, seen)
+                continue
             at_work = [one.pod for one in seen.values() if one.pod is not None and not one.over]
             end: End | None = None
             if (node := next((pod.node for pod in at_work if pod.node in gone), None)) is not None:
@@ -325,8 +384,38 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             elif late := run.overstayers(seen, self._settings):
                 self._delete_pods(run, late)
 
+    def _advance_user_job(self, run: UserJobRun, seen: Mapping[int, PodSeen]) -> None:
+        """Place pods that have come; give up a run that gets none, or whose pods the kubelet does not start.
+
+        One on a lost node goes on until Kubernetes has removed its pod: nothing else says that it does not run.
+        """
+        if run.deleted_by_us() or run.folder.end() is not None:
+            return
+        end: End | None = None
+        if not run.placed and run.has_chosen():  # an earlier engine may have placed them
+            run.placed = all(one.over or (one.pod is not None and one.pod.node) for one in seen.values())
+        if not run.placed:
+            try:
+                self._place(run)
+            except EngineDownError:
+                raise
+            except EngineError as error:
+                end = refused(error, self._now_s())
+            if not run.placed and end is None and time.monotonic() > run.waiting_s + self._settings.start_s:
+                cause = f"Kubernetes has not made its pods within {self._settings.start_s:g} s"
+                end = End(None, stopped=False, at_s=self._now_s(), cause=cause)
+        else:
+            end = run.stalled(seen, self._settings)
+        if end is not None:
+            run.give_up(end)
+        elif late := run.overstayers(seen, self._settings):
+            self._delete_pods(run, late)
+
     def _delete_pods(self, run: KubernetesRun, pods: Iterable[Pod]) -> None:
         run.note_deleted()
+        if isinstance(run, UserJobRun):
+            self.user_jobs.stop(run, pods)
+            return
         for pod in pods:
             if not pod.deleting:
                 self._api.delete(path_of("pods", pod.namespace, pod.name), pod.uid)
@@ -351,13 +440,18 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         """Return the cluster as it is known; raises ``EngineError`` if the server does not answer."""
         version = (self._pods.version, self._nodes.version, self._pods.steady_s, self._nodes.steady_s)
         pods, nodes = self.informer.look(self._pods), self.informer.look(self._nodes)  # as of then, or later
+        self._by_uid = pods
         if self._sight is None or self._sight[0] != version:
             space, steady_s = self._settings.namespace, max(self._pods.steady_s, self._nodes.steady_s)
-            sight = sight_of(pods.values(), nodes.values(), self._runs.values(), self._label, space, steady_s)
+            users = self._settings.user_namespaces
+            sight = sight_of(pods.values(), nodes.values(), self._runs.values(), self._label, space, steady_s, users)
             self._sight = version, sight
         return self._sight[1]
 
     def _seen(self, run: KubernetesRun, sight: Sight) -> dict[int, PodSeen]:
+        if isinstance(run, UserJobRun):
+            run.job = self.user_jobs.of(run)
+            return run.seen(self._by_uid, self._pods.gone)
         return {rank: self._pod_of(run, rank, sight) for rank in run.ranks}
 
     def _pod_of(self, run: KubernetesRun, rank: int, sight: Sight) -> PodSeen:
@@ -392,4 +486,5 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         return self._end(run, self._look())
 
     def _run_of(self, folder: RunFolder, spec: RunSpec) -> KubernetesRun:
-        return KubernetesRun(folder, spec, now_s=self._now_s)
+        kind = UserJobRun if spec.workload else KubernetesRun
+        return kind(folder, spec, now_s=self._now_s)

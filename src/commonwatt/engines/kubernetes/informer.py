@@ -96,13 +96,22 @@ class Informer:
         Raises ``EngineError`` if they are not known, or the server cannot be watched for longer than a moment.
         """
         with self._changed:
-            self._changed.wait_for(lambda: watched.synced or self._lost(watched) is not None, _SYNC_S)
-            if (trouble := self._lost(watched)) is not None:
-                raise trouble
-            if not watched.synced:
-                msg = f"the API server {self._api.access.server} has not listed {watched.path} yet"
-                raise EngineDownError(msg)
+            self._await_list(watched)
             return dict(watched.items)
+
+    def find(self, watched: Watched[_T], uid: str) -> _T | None:
+        """Return the object of a *uid*, ``None`` if there is none; raises ``EngineError`` as ``look`` does."""
+        with self._changed:
+            self._await_list(watched)
+            return watched.items.get(uid)
+
+    def _await_list(self, watched: Watched[Any]) -> None:
+        self._changed.wait_for(lambda: watched.synced or self._lost(watched) is not None, _SYNC_S)
+        if (trouble := self._lost(watched)) is not None:
+            raise trouble
+        if not watched.synced:
+            msg = f"the API server {self._api.access.server} has not listed {watched.path} yet"
+            raise EngineDownError(msg)
 
     @staticmethod
     def _lost(watched: Watched[Any]) -> EngineError | None:

@@ -32,19 +32,24 @@ class Sight:
 
 def sight_of(
     pods: Iterable[Pod], nodes: Iterable[Node], runs: Iterable[KubernetesRun], label: str, namespace: str,
-    steady_s: float,
+    steady_s: float, users: Collection[str] = (),
 ) -> Sight:  # fmt: skip
-    """Return the cluster with these *pods* and *nodes*; ours are those with our *label* in our *namespace*."""
-    marks = {run.key(rank): run.mark for run in runs for rank in run.ranks}
+    """Return the cluster with these *pods* and *nodes*.
+
+    Ours are those with our *label* in our *namespace*, and, in those of *users*, those of their Jobs that we have
+    placed. Who writes our annotations on other pods changes nothing: the run has to be one of that Job.
+    """
+    marks = {run.key(rank): (run.mark, run.owner) for run in runs for rank in run.ranks}
     own: dict[tuple[int, int, int], Pod] = {}
     stray: list[Pod] = []
     others: dict[str, dict[str, float]] = {}
     for pod in pods:
-        if pod.cluster == label and pod.namespace == namespace:
-            if pod.run is not None and marks.get(pod.run) == pod.mark:
+        if pod.cluster == label and (pod.node and pod.namespace in users if pod.owner else pod.namespace == namespace):
+            if pod.run is not None and marks.get(pod.run) == (pod.mark, pod.owner):
                 own[pod.run] = pod
                 continue
-            stray.append(pod)
+            if not (pod.owner and pod.over):  # which Kubernetes keeps with the Job
+                stray.append(pod)
         if pod.node and not pod.over:
             taken = others.setdefault(pod.node, {})
             for name, amount in pod.requests:

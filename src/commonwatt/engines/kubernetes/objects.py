@@ -12,11 +12,11 @@ from typing import Any
 
 __all__ = [
     "ATTEMPT", "CLUSTER", "CORDON", "CPU", "JOB", "MEMORY", "RANK", "RUN", "Container", "GpuRequest", "Node", "Pod",
-    "matches", "node_of", "pod_of", "quantity_of", "tolerated", "whole",
+    "matches", "moment_s", "node_of", "pod_of", "quantity_of", "requests_of", "rules_of", "tolerated", "whole",
 ]  # fmt: skip
 
 CLUSTER, JOB, ATTEMPT, RANK = (f"commonwatt.io/{word}" for word in ("cluster", "job", "attempt", "rank"))
-"""Labels of our pods."""
+"""Labels of our pods; annotations of the pods of users' Jobs, which they get when they are placed."""
 RUN, CORDON = "commonwatt.io/run", "commonwatt.io/cordoned-by"
 """Annotations: of our pods, which tells runs of the same number apart; of the nodes we cordon."""
 CPU, MEMORY = "cpu", "memory"
@@ -79,7 +79,8 @@ class GpuRequest:
 class Pod:
     """A pod. *requests* are what it takes of its node, by resource: GPUs of all kinds, CPUs, bytes of memory.
 
-    For our own pods *run* is handle, attempt and rank, *mark* the annotation that tells runs apart.
+    For our own pods *run* is handle, attempt and rank, *mark* the annotation that tells runs apart. *owner* is the uid
+    of the Job that made it; such a pod is one of ours once we have placed it.
     """
 
     namespace: str
@@ -97,6 +98,9 @@ class Pod:
     disruption: str = ""  # reason of its condition DisruptionTarget
     container: Container | None = None
     request: GpuRequest | None = None  # of pods that are not ours
+    owner: str = ""
+    scheduler: str = ""  # who is to place it, if a Job made it
+    began_s: float | None = None  # when its container began, if a Job made it
 
     @property
     def over(self) -> bool:
@@ -127,7 +131,12 @@ def pod_of(item: Mapping[str, Any]) -> Pod:
         "deleting": "deletionTimestamp" in meta,
     }  # fmt: skip
     if basic["phase"] not in _OVER:
-        basic["requests"] = tuple(sorted(_requests(spec).items()))
+        basic["requests"] = tuple(sorted(requests_of(spec).items()))
+    notes = meta.get("annotations") or {}
+    owner = next((o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")), "")
+    if owner and CLUSTER not in labels:
+        labels = notes
+        basic |= {"owner": owner, "scheduler": spec.get("schedulerName") or ""}
     cluster = labels.get(CLUSTER, "")
     if not cluster:
         return Pod(**basic, request=_request(meta, spec, status))
@@ -137,30 +146,41 @@ def pod_of(item: Mapping[str, Any]) -> Pod:
     disruption = next((c.get("reason", "") for c in conditions if c.get("type") == "DisruptionTarget"), "")
     return Pod(
         **basic, cluster=cluster, run=(int(numbers[0]), int(numbers[1]), int(numbers[2])) if whole else None,
-        mark=(meta.get("annotations") or {}).get(RUN, ""), reason=status.get("reason") or "",
+        mark=notes.get(RUN, ""), reason=status.get("reason") or "",
         message=" ".join(str(status.get("message") or "").split())[:400], disruption=disruption,
         container=_container(status.get("containerStatuses") or ()),
+        began_s=_began_s(status) if owner else None,
     )  # fmt: skip
 
 
+def _began_s(status: Mapping[str, Any]) -> float | None:
+    states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
+    began = [moment_s((s.get("running") or s.get("terminated") or {}).get("startedAt")) for s in states]
+    return min((moment for moment in began if moment is not None), default=None)
+
+
 def _request(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> GpuRequest | None:
-    devices = tuple(sorted((name, amount) for name, amount in _requests(spec).items() if "/" in name and amount >= 1))
+    devices = tuple(sorted((name, amount) for name, amount in requests_of(spec).items() if "/" in name and amount >= 1))
     if not devices:
         return None
     labels, limit = meta.get("labels") or {}, spec.get("activeDeadlineSeconds")
     states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
-    began = [_time((s.get("running") or s.get("terminated") or {}).get("startedAt")) for s in states]
-    ended = [_time((s.get("terminated") or {}).get("finishedAt")) for s in states]
-    starts_s = [moment for moment in began if moment is not None]
+    ended = [moment_s((s.get("terminated") or {}).get("finishedAt")) for s in states]
     ends_s = [moment for moment in ended if moment is not None]
-    rules = {key: spec[key] for key in _RULES if spec.get(key)} if not spec.get("nodeName") else {}
+    start_s, rules = _began_s(status), "" if spec.get("nodeName") else rules_of(spec)
     return GpuRequest(
-        devices, gang=_gang(labels), submit_s=_time(meta.get("creationTimestamp")),
-        start_s=min(starts_s, default=_time(status.get("startTime"))),
+        devices, gang=_gang(labels), submit_s=moment_s(meta.get("creationTimestamp")),
+        start_s=moment_s(status.get("startTime")) if start_s is None else start_s,
         end_s=max(ends_s) if ends_s and status.get("phase") in _OVER else None,
         limit_s=None if limit is None else float(limit), held=bool(spec.get("schedulingGates")),
-        rules=json.dumps(rules, sort_keys=True) if rules else "",
+        rules=rules,
     )  # fmt: skip
+
+
+def rules_of(spec: Mapping[str, Any]) -> str:
+    """Return the JSON of a pod's node selector, affinity and tolerations; "" if it has none."""
+    rules = {key: spec[key] for key in _RULES if spec.get(key)}
+    return json.dumps(rules, sort_keys=True) if rules else ""
 
 
 def _gang(labels: Mapping[str, str]) -> str:
@@ -178,7 +198,8 @@ def _container(statuses: Sequence[Mapping[str, Any]]) -> Container | None:
     if (ended := state.get("terminated")) is not None:
         return Container(
             exit_code=int(ended.get("exitCode", 0)), reason=ended.get("reason") or "",
-            message=" ".join(str(ended.get("message") or "").split())[:400], finished_s=_time(ended.get("finishedAt")),
+            message=" ".join(str(ended.get("message") or "").split())[:400],
+            finished_s=moment_s(ended.get("finishedAt")),
         )  # fmt: skip
     if state.get("running") is not None:
         return Container(running=True)
@@ -188,14 +209,15 @@ def _container(statuses: Sequence[Mapping[str, Any]]) -> Container | None:
     )
 
 
-def _time(text: object) -> float | None:
+def moment_s(text: object) -> float | None:
+    """Return a time of the API in seconds since 1970; ``None`` for one that makes no sense."""
     try:
         return datetime.fromisoformat(str(text)).timestamp()
     except ValueError:
         return None
 
 
-def _requests(spec: Mapping[str, Any]) -> dict[str, float]:
+def requests_of(spec: Mapping[str, Any]) -> dict[str, float]:
     """Return what a pod takes of its node.
 
     That is the sum of its containers and of the init containers that go on running beside them, or one of the others

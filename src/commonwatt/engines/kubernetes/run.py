@@ -14,7 +14,7 @@ from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.recorded_engine import SchedulerRun
 from commonwatt.model.errors import EngineError
 
-__all__ = ["KubernetesRun", "PodSeen", "change_of", "lost", "refused", "verdict"]
+__all__ = ["KubernetesRun", "PodSeen", "change_of", "disrupted", "lost", "refused", "verdict"]
 
 _GIVEN_UP, _DELETED = "given-up", "deleted"
 _NOT_RUN = 125  # exit code of a container that could not be run, as of ``docker run``
@@ -93,6 +93,11 @@ class KubernetesRun(SchedulerRun):
         """What its pods are annotated with."""
         return mark_of_run(self.spec)
 
+    @property
+    def owner(self) -> str:
+        """Uid of the Job that makes its pods; "" if we make them."""
+        return ""
+
     def key(self, rank: int) -> tuple[int, int, int]:
         """Handle, attempt and rank of a pod."""
         return self.spec.handle, self.spec.attempt, rank
@@ -133,6 +138,10 @@ class KubernetesRun(SchedulerRun):
         return folder.give_up(end)
 
     # -- its end
+
+    def begun(self, end: End) -> bool:
+        """Whether a run with this *end* got as far as its command."""
+        return self.folder.begun(end)
 
     def ended(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
         """Return how it ended, ``None`` if it has not: all its pods have to be over, unless it was given up."""
@@ -182,7 +191,7 @@ class KubernetesRun(SchedulerRun):
         if end.killed and container is not None and container.reason == "OOMKilled":
             return replace(end, cause=_oom(container.message), reason="out-of-memory")
         if end.stopped or end.killed:
-            cause = _disrupted(seen)
+            cause = disrupted(seen)
             if cause:
                 return replace(end, exit_code=None, cause=cause)
         return end
@@ -237,13 +246,13 @@ def verdict(seen: PodSeen, now_s: float, *, asked: bool, python: str) -> End:
     if pod is not None and pod.reason == "DeadlineExceeded":
         cause = f"Kubernetes ended its pod at a deadline: {pod.message}".rstrip(": ")
         return End(_OVER_LIMIT, stopped=False, at_s=at_s, cause=cause, reason="time-limit", over_limit=True)
-    cause = _disrupted(seen)
+    cause = disrupted(seen)
     if not cause and container is not None and container.exit_code is not None:
         cause = f"its runner ended ({container.reason or 'Error'}, exit code {container.exit_code}) without a record"
     return End(None, stopped=False, at_s=at_s, cause=cause or "its pod ended without a record")
 
 
-def _disrupted(seen: PodSeen) -> str:
+def disrupted(seen: PodSeen) -> str:
     """Return who took a pod from its node, in words; "" if nobody did."""
     pod = seen.pod
     if pod is None:

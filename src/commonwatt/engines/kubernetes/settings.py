@@ -18,8 +18,8 @@ from commonwatt.engines.state_folder import make_identity, write_text
 from commonwatt.model.errors import EngineError, InputError
 
 __all__ = [
-    "GPU", "KubernetesSettings", "cluster_label", "folder_of", "mark_of_run", "pod_manifest", "pod_name", "prepare",
-    "rank_specs", "resource_of",
+    "GPU", "SCHEDULER", "KubernetesSettings", "cluster_label", "folder_of", "mark_of_run", "pod_manifest", "pod_name",
+    "prepare", "rank_specs", "resource_of",
 ]  # fmt: skip
 
 SCHEDULER = "commonwatt"
@@ -74,6 +74,8 @@ class KubernetesSettings:
         How long it is not believed that all nodes are lost at once.
     requeue_deleted
         Whether a job whose pod somebody else deletes is queued again; if not, it is cancelled.
+    user_namespaces
+        Where the Jobs of users are taken over.
     """
 
     cluster_id: str = "commonwatt"
@@ -95,6 +97,7 @@ class KubernetesSettings:
     settle_s: float = 20.0
     dark_s: float = 60.0
     requeue_deleted: bool = True
+    user_namespaces: tuple[str, ...] = ()
 
     @property
     def kill_s(self) -> float:

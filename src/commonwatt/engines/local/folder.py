@@ -136,7 +136,7 @@ class RunFolder:
         """Return the spec; raises ``EngineError`` if it cannot be read."""
         try:
             raw = read_json(self.path / "run.json", _MOST_SPEC_BYTES)
-            for name in ("nodes", "command", "node_names", "options", "locks"):
+            for name in ("nodes", "command", "node_names", "options", "locks", "workload"):
                 raw[name] = tuple(raw.get(name, ()))
             raw["slots"] = tuple(tuple(slots) for slots in raw["slots"])
             return RunSpec(**raw)

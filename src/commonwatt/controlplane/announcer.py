@@ -1,0 +1,273 @@
+"""Tells users in Kubernetes itself what is decided about their jobs, so that they need not know our commands.
+
+``kubectl describe`` shows the events of a job as Events of its Job, or of the pod that was made for it, and the
+annotations of a Job say why it waits, when it is expected to start, and what it has cost. A thread of the active
+controller reads all that from the store and from the last snapshot: a decision never waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from commonwatt.control.events import EventKind
+from commonwatt.controlplane.snapshot import Snapshot, why_of
+from commonwatt.controlplane.supervisor import Supervisor
+from commonwatt.engines.kubernetes.announce import About, annotate, pod_named, pods_of_job, post_event
+from commonwatt.engines.kubernetes.api import KubernetesApi
+from commonwatt.engines.kubernetes.connect import api_of, settings_of
+from commonwatt.engines.kubernetes.settings import cluster_label, pod_name
+from commonwatt.engines.state_folder import identity_in
+from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError
+from commonwatt.model.scenario import Scenario
+from commonwatt.model.units import NANO
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.records import ACTIVE, EventRow, JobRow
+
+__all__ = ["SETTING", "Announcer", "announcer_of"]
+
+log = logging.getLogger("commonwatt.kubernetes")
+
+SETTING = "announced"
+"""Setting of the store: number of the last event that was told."""
+_EVERY_S, _LONGEST_S = 2.0, 60.0
+_PAGE = 500
+_LATE_S = 3600.0  # Kubernetes deletes Events after an hour
+_MOST_EVENTS, _MOST_PATCHES = 50, 20  # in one look
+_PER_JOB, _MINUTE_S, _SAME_S = 10, 60.0, 600.0
+_PAUSE_S = 30.0
+"""Between two changes of a Job's annotations while its status is the same."""
+_REASONS: dict[str, str] = {
+    EventKind.SUBMITTED: "Accepted", EventKind.WAITS: "Waiting", EventKind.STARTED: "Started",
+    EventKind.RESUMED: "Resumed", EventKind.RESIZED: "Resized", EventKind.MIGRATED: "Migrated",
+    EventKind.PREEMPTED: "Preempted", EventKind.INTERRUPTED: "Interrupted", EventKind.NOT_STARTED: "NotStarted",
+    EventKind.COMPLETED: "Completed", EventKind.FAILED: "Failed", EventKind.CANCELLED: "Cancelled",
+}  # fmt: skip
+_PLACED = frozenset({EventKind.STARTED, EventKind.RESUMED, EventKind.RESIZED, EventKind.MIGRATED})
+_ENDED = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELLED})
+
+
+@dataclass
+class _Told:
+    """What was told of one Job."""
+
+    notes: Mapping[str, str | None] = field(default_factory=dict)
+    at_s: float = -1e18
+    said: dict[tuple[str, str], float] = field(default_factory=dict)  # when, by kind and sentence
+
+
+@dataclass
+class Announcer:
+    """Writes Events and annotations.
+
+    Attributes
+    ----------
+    api_of
+        Connects to the API server.
+    snapshot
+        Returns the cluster as of the controller's last look.
+    active
+        Whether this controller is the active one.
+    pod_of
+        Returns namespace and name of the pod that the engine has made for a job.
+    """
+
+    store: ApiStore
+    api_of: Callable[[], KubernetesApi]
+    snapshot: Callable[[], Snapshot]
+    active: Callable[[], bool]
+    now_s: Callable[[], float]
+    currency: str
+    pod_of: Callable[[KubernetesApi, JobRow], tuple[str, str]]
+    every_s: float = _EVERY_S
+    _api: KubernetesApi | None = None
+    _last: int | None = None
+    _told: dict[int, _Told] = field(default_factory=dict)
+    _final: set[int] = field(default_factory=set)  # that have ended, and whose Jobs do not say so yet
+    _refused: str = ""
+
+    def __post_init__(self) -> None:
+        self._stopping, self._began_s = threading.Event(), self.now_s()
+        self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
+
+    def start(self) -> None:
+        """Start."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the request that is under way."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(30.0)
+        if self._api is not None:
+            self._api.close()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.wait(min(_LONGEST_S, self.every_s * 2.0 ** min(failures, 5))):
+            try:
+                if self.active() and self.snapshot().mode == "live":
+                    self.look()
+                failures = 0
+            except CommonwattError as error:
+                failures += 1
+                if failures == 1:
+                    log.warning("users are not told in Kubernetes what is decided", extra={"cause": str(error)})
+            except Exception:
+                failures += 1
+                log.exception("telling users in Kubernetes failed, and goes on")
+
+    def look(self) -> None:
+        """Tell what is new; raises ``EngineDownError`` or ``StoreError`` without an answer, and forgets nothing."""
+        api = self._api = self._api or self.api_of()
+        if self._last is None:
+            self._last = self.store.setting(SETTING) or self._begun()
+        self._tell_events(api)
+        self._annotate(api)
+
+    def _begun(self) -> int:
+        """Return the last event from before this began, where nobody has told anything yet."""
+        newest = self.store.events(limit=_PAGE, newest_first=True)
+        return next((event.id for event in newest if event.time_s < self._began_s), newest[-1].id - 1 if newest else 0)
+
+    # -- events
+
+    def _tell_events(self, api: KubernetesApi) -> None:
+        assert self._last is not None
+        before, told = self._last, 0
+        try:
+            for event in self.store.events(after=self._last, limit=_PAGE):
+                if self._stopping.is_set() or told >= _MOST_EVENTS:
+                    break
+                if event.job is not None and event.kind in _REASONS:
+                    told += self._tell(api, event, event.job)
+                self._last = event.id
+        finally:
+            if self._last != before:
+                self.store.keep_setting(SETTING, self._last)
+
+    def _tell(self, api: KubernetesApi, event: EventRow, number: int) -> bool:
+        """Tell of one event, if that is not too late, or too much; returns whether a request was made."""
+        row = self.snapshot().rows.get(number) or self.store.job(number)
+        if row is None or (row.file.workload is None and event.kind not in _PLACED):
+            return False
+        if row.file.workload is not None and event.kind in _ENDED:
+            self._final.add(number)
+        if event.time_s < self.now_s() - _LATE_S or not self._worth_it(event, number):
+            return False
+        key, reason, said = f"event {event.id}", _REASONS[event.kind], _message(event, row)
+        for about in self._about(api, row, event.kind):
+            self._allowed(lambda about=about: post_event(api, about, key, reason, said, event.time_s))  # type: ignore[misc]
+        self._told[number].said[event.kind, event.sentence] = event.time_s
+        return True
+
+    def _about(self, api: KubernetesApi, row: JobRow, kind: str) -> list[About]:
+        """Return what an event is told of: the pod of a run; or a Job and, while it has not ended, its pods."""
+        job = _job(row)
+        if job is None:
+            pod = pod_named(api, *self.pod_of(api, row))
+            return [] if pod is None else [pod]
+        pods: list[About] = []
+        if kind not in _ENDED:
+            self._allowed(lambda: pods.extend(pods_of_job(api, job)))
+        return [job, *pods]
+
+    def _worth_it(self, event: EventRow, number: int) -> bool:
+        """Whether an event is told: not one that was just told, nor too many of one job."""
+        said = self._told.setdefault(number, _Told()).said
+        for key in [key for key, at_s in said.items() if event.time_s > at_s + _SAME_S]:
+            del said[key]
+        key = (event.kind, event.sentence)
+        recent = sum(event.time_s < at_s + _MINUTE_S for at_s in said.values())
+        return event.kind in _ENDED or not (key in said or recent >= _PER_JOB)
+
+    def _allowed(self, request: Callable[[], object]) -> None:
+        """Make a request; that it is refused is logged, once for each cause."""
+        try:
+            request()
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            if str(error) != self._refused:
+                log.warning("Kubernetes refuses what users would be told", extra={"cause": str(error)})
+            self._refused = str(error)
+
+    # -- annotations
+
+    def _annotate(self, api: KubernetesApi) -> None:
+        """Bring the annotations of Jobs up to date: few at a time, those first whose status has changed."""
+        snapshot, now_s = self.snapshot(), self.now_s()
+        rows = [row for row in snapshot.rows.values() if row.file.workload is not None]
+        rows += filter(None, map(self.store.job, sorted(self._final)))
+        due: list[tuple[bool, float, JobRow, dict[str, str | None]]] = []
+        for row in rows:
+            told = self._told.setdefault(row.id, _Told())
+            same = told.notes.get("commonwatt.io/status") == row.status.value
+            if same and now_s < told.at_s + _PAUSE_S:
+                continue
+            notes = self._notes(row, snapshot)
+            if notes != told.notes:
+                due.append((same, told.at_s, row, notes))
+        for _, _, row, notes in sorted(due, key=lambda one: one[:2])[:_MOST_PATCHES]:
+            about, told = _job(row), self._told[row.id]
+            assert about is not None
+            self._allowed(lambda about=about, notes=notes: annotate(api, about, notes))  # type: ignore[misc]
+            told.notes, told.at_s = notes, now_s
+            if row.status not in ACTIVE:
+                self._final.discard(row.id)
+        self._told = {n: told for n, told in self._told.items() if n in snapshot.rows or n in self._final}
+
+    def _notes(self, row: JobRow, snapshot: Snapshot) -> dict[str, str | None]:
+        job = snapshot.jobs.get(row.id)
+        _, why = why_of(row if job is None else job)
+        waits = row.status == "waiting" and job is not None
+        cost_n = self.store.account(row.id)["cost_n"] if row.attempts else 0
+        return {
+            "commonwatt.io/job": str(row.id), "commonwatt.io/status": row.status.value,
+            "commonwatt.io/reason": why[:1000] if why else None,
+            "commonwatt.io/expected-start": _minute(job.expected_start_s) if waits and job is not None else None,
+            "commonwatt.io/expected-end": None if job is None else _minute(job.expected_end_s),
+            "commonwatt.io/cost": "unknown" if cost_n is None else f"{cost_n / NANO:.3g} {self.currency}",
+        }  # fmt: skip
+
+
+def announcer_of(
+    config: Scenario, folder: Path, store: ApiStore, supervisor: Supervisor, guard: Callable[[], None],
+    now_s: Callable[[], float],
+) -> Announcer | None:  # fmt: skip
+    """Return what tells users of the engine of *config*; ``None`` for another one, or where nothing may be changed."""
+    spec = config.live.kubernetes
+    if config.engine != "kubernetes" or spec.read_only:
+        return None
+
+    def pod_of(api: KubernetesApi, row: JobRow) -> tuple[str, str]:
+        label = cluster_label(identity_in(folder / spec.state))
+        return settings_of(spec, api.access.namespace).namespace, pod_name(label, row.id, row.attempts)
+
+    return Announcer(
+        store, lambda: api_of(spec, folder, guard), supervisor.snapshot, lambda: supervisor.active, now_s,
+        config.electricity.currency, pod_of,
+    )  # fmt: skip
+
+
+def _job(row: JobRow) -> About | None:
+    of = row.file.workload
+    return None if of is None else About("Job", of.namespace, of.name, of.uid)
+
+
+def _minute(time_s: float | None) -> str | None:
+    """Return a time to the minute, so that small changes of an estimate change nothing."""
+    return None if time_s is None else datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def _message(event: EventRow, row: JobRow) -> str:
+    said = event.sentence or f"{row.name} is {event.kind}"
+    if event.kind == EventKind.SUBMITTED:
+        return f"job {row.id} of tenant {row.tenant}; annotations of its Job say why it waits, and until when"
+    if event.kind in _PLACED and (end := _minute(row.expected_end_s)) is not None:
+        return f"{said}; it is expected to end at {end}"
+    return said

@@ -1,0 +1,180 @@
+"""Takes over the Jobs that users create in Kubernetes: each is submitted once, and cancelled when it is deleted there.
+
+The uid of a Job is the key of its submission: whoever looks at it again, after a crash or a restart, finds the job that
+was submitted for it; a Job of the same name that was created later is another one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from commonwatt.controlplane.jobs import JobMaker, capped, due_of
+from commonwatt.engines.kubernetes.engine import KubernetesEngine
+from commonwatt.engines.kubernetes.user_job import UserJob
+from commonwatt.model.errors import EngineDownError, EngineError, InputError, QuotaError
+from commonwatt.model.job_file import JobFile
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.controller_store import ControllerStore
+from commonwatt.store.records import ACTIVE, JobRow, RequestKind
+
+__all__ = ["UserJobIntake", "key_of"]
+
+log = logging.getLogger("commonwatt.kubernetes")
+
+_EVERY_S = 5.0
+"""Between looks while no Job changes: jobs may have ended here, and quotas may have room."""
+_MOST = 100_000
+_LATEST_S = 1e15  # all databases have it
+
+
+def key_of(job: UserJob) -> str:
+    """Return the idempotency key under which a Job is submitted."""
+    return f"kubernetes-job {job.uid}"
+
+
+@dataclass
+class UserJobIntake:
+    """Keeps the store's jobs and the users' Jobs in step.
+
+    Attributes
+    ----------
+    tenants
+        Whose Jobs are taken over, by namespace.
+    refused
+        By uid: why a Job is not taken over.
+    """
+
+    engine: KubernetesEngine
+    store: ApiStore
+    ticks: ControllerStore
+    maker: JobMaker
+    tenants: Mapping[str, Collection[str]]
+    refused: dict[str, str] = field(default_factory=dict)
+    _jobs: dict[str, int] | None = None  # those not known to have ended, by uid
+    _cancelled: set[int] = field(default_factory=set)
+    _done: set[str] = field(default_factory=set)  # that have ended here: Kubernetes makes no pods of them any more
+    _seen: tuple[int, ...] = ()
+    _next_s: float = -math.inf
+    _trouble: str = ""
+
+    def look(self, now_s: float) -> bool:
+        """Submit new Jobs, cancel those that are gone; returns whether there are requests for the controller.
+
+        Errors of Kubernetes are logged: other jobs do not depend on it. Raises ``StoreError``.
+        """
+        version = self.engine.user_jobs.version
+        if version == self._seen and now_s < self._next_s:
+            return False
+        self._seen, self._next_s = version, now_s + _EVERY_S
+        try:
+            asked = self._look(self.engine.user_jobs.all(), now_s)
+        except EngineError as error:
+            if str(error) != self._trouble:
+                log.warning("users' Jobs cannot be looked at", extra={"cause": str(error)})
+            self._trouble = str(error)
+            return False
+        self._trouble = ""
+        return asked
+
+    def _look(self, there: Mapping[str, UserJob], now_s: float) -> bool:
+        if self._jobs is None:
+            rows = self.store.jobs(status=ACTIVE, limit=_MOST)
+            self._jobs = {row.file.workload.uid: row.id for row in rows if row.file.workload is not None}
+        self.refused = {uid: why for uid, why in self.refused.items() if uid in there}
+        self._done &= there.keys()
+        asked = False
+        for job in there.values():
+            if job.uid not in self._jobs and job.uid not in self._done and not job.over and not job.left_to:
+                asked = self._take(job, now_s) or asked
+        self._settle(there)
+        for uid, number in self._jobs.items():
+            gone = uid not in there or (there[uid].over and not self.engine.runs(there[uid]))
+            if gone and number not in self._cancelled:
+                self._cancelled.add(number)
+                self.store.ask(RequestKind.CANCEL, now_s, job=number, value={"by": "tenant"})
+                asked = True
+        return asked
+
+    def _settle(self, there: Mapping[str, UserJob]) -> None:
+        """Forget jobs that have ended here, and have Kubernetes make no more pods of them."""
+        assert self._jobs is not None
+        ended = set(self.ticks.ended_before(sorted(self._jobs.values()), _LATEST_S))
+        for uid in [uid for uid, number in self._jobs.items() if number in ended]:
+            if uid in there and not self._retired(there[uid]):
+                continue
+            self._done.add(uid)
+            self._cancelled.discard(self._jobs.pop(uid))
+
+    def _retired(self, job: UserJob) -> bool:
+        """Have Kubernetes make no more pods of a Job; returns whether it allows that."""
+        try:
+            self.engine.user_jobs.retire(job)
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            log.warning("a Job stays as it is", extra={"name_there": job.name, "cause": str(error)})
+            return False
+        return True
+
+    def _take(self, job: UserJob, now_s: float) -> bool:
+        """Submit a Job unless it was, or cannot be; returns whether it is new."""
+        assert self._jobs is not None
+        row = self._submitted(job)
+        if row is not None:
+            self._jobs[job.uid] = row.id
+            return False
+        try:
+            if job.tenant not in self.tenants[job.namespace]:
+                allowed = ", ".join(self.tenants[job.namespace])
+                raise InputError(f"a tenant of namespace {job.namespace} ({allowed})",
+                                 field="metadata.labels.commonwatt.io/tenant", value=job.tenant)  # fmt: skip
+            file = self.engine.file_of(job)
+            due_s = due_of(file, now_s)
+            self._check(job, file)
+            limits = self.maker.limits_of(job.tenant)
+            row, _ = self.store.submit(job.tenant, file, now_s, due_s=due_s, key=key_of(job), limits=limits)
+        except (ValueError, QuotaError) as error:
+            self._refuse(job, str(error), now_s)
+            return False
+        self.refused.pop(job.uid, None)
+        self._jobs[job.uid] = row.id
+        log.info("a Job was taken over", extra={"job": row.id, "namespace": job.namespace, "name_there": job.name})
+        return True
+
+    def _submitted(self, job: UserJob) -> JobRow | None:
+        """Return the job that was submitted for a Job, also if its tenant was changed since."""
+        for tenant in (job.tenant, *self.tenants[job.namespace]):
+            if (row := self.store.submitted(tenant, key_of(job))) is not None:
+                return row
+        return None
+
+    def _check(self, job: UserJob, file: JobFile) -> None:
+        """Raise ``InputError`` or ``QuotaError`` if the job could never start, or its tenant may not have it."""
+        figures, limits = self.maker.check(file), self.maker.limits_of(job.tenant)
+        least = min(figure.gpus for figure in figures)
+        if limits.gpus is not None and least > limits.gpus:
+            raise InputError(f"at most {limits.gpus}, the GPUs of tenant {job.tenant}", field="gpus", value=least)
+        if capped(file.tardiness_weight, limits) < file.tardiness_weight:
+            field = "metadata.annotations.commonwatt.io/tardiness-weight"
+            raise InputError(f"at most {limits.tardiness_weight:g}", field=field, value=file.tardiness_weight)
+
+    def _refuse(self, job: UserJob, why: str, now_s: float) -> None:
+        """Say, once, why a Job is not taken over; if others would place its pods, it is suspended where that works."""
+        if self.refused.get(job.uid) == why:
+            return
+        self.refused[job.uid] = why
+        log.warning("a Job is not taken over", extra={"namespace": job.namespace, "name_there": job.name, "cause": why})
+        if not job.ours_to_place and not job.suspended:
+            try:
+                held = self.engine.user_jobs.hold(job)
+            except EngineDownError:
+                raise
+            except EngineError:
+                held = False
+            why += "; it is suspended" if held else "; Kubernetes places its pods"
+        with suppress(EngineError):  # it is in the log
+            self.engine.user_jobs.tell(job, "NotTakenOver", why, now_s)

@@ -1,0 +1,221 @@
+"""A Job that a user created in Kubernetes (``batch/v1``), and the job it is for the control plane."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from commonwatt.engines.kubernetes.objects import Node, matches, moment_s, requests_of, rules_of, tolerated, whole
+from commonwatt.engines.kubernetes.settings import SCHEDULER, resource_of
+from commonwatt.model.errors import InputError
+from commonwatt.model.job_file import MOST_GPUS, JobFile, WorkloadSpec
+from commonwatt.model.nodes import Cluster
+
+__all__ = ["TENANT", "UserJob", "job_file", "user_job_of"]
+
+TENANT = "commonwatt.io/tenant"
+"""Label of the Jobs to be taken over: whose they are."""
+_DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND = (
+    f"commonwatt.io/{word}" for word in ("due", "run-time", "tardiness-weight", "gpu-types", "kind")
+)
+_ASKED = frozenset({_DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND})
+_QUEUE = "kueue.x-k8s.io/queue-name"
+_OWN_CONTROLLER = "kubernetes.io/job-controller"
+_CLOCK = re.compile(r"(?:(?:(\d{1,5})-)?(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
+_UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class UserJob:
+    """A Job. *gpus* are what each of its *pods* requests, by resource; times are seconds since 1970.
+
+    Attributes
+    ----------
+    uid
+        Another Job of the same name has another one.
+    suspended
+        Whether Kubernetes makes no pods of it.
+    pods, completions
+        How many run at once, and how many have to complete; ``None``: as many as it takes.
+    end, why
+        ``Complete``, ``Failed`` or "", and why it failed.
+    end_s
+        When it ended.
+    left_to
+        Who else starts it, so that it is left alone; "": nobody.
+    notes
+        Annotations that say what it asks for.
+    rules
+        JSON of the node selector, affinity and tolerations of its pods.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    tenant: str
+    deleting: bool
+    suspended: bool
+    pods: int
+    completions: int | None
+    gpus: tuple[tuple[str, float], ...]
+    scheduler: str
+    limit_s: float | None = None
+    rules: str = ""
+    left_to: str = ""
+    end: str = ""
+    why: str = ""
+    end_s: float | None = None
+    notes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def path(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, or is being deleted."""
+        return bool(self.end) or self.deleting
+
+    @property
+    def ours_to_place(self) -> bool:
+        """Whether nobody but commonwatt places its pods."""
+        return self.scheduler == SCHEDULER
+
+
+def user_job_of(item: Mapping[str, Any]) -> UserJob:
+    """Return a Job of the API's object *item*."""
+    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    template = spec.get("template") or {}
+    pod = template.get("spec") or {}
+    conditions = {c.get("type"): c for c in status.get("conditions") or () if c.get("status") == "True"}
+    ended: Mapping[str, Any] = next((conditions[kind] for kind in ("Complete", "Failed") if kind in conditions), {})
+    completions, limit = spec.get("completions"), spec.get("activeDeadlineSeconds")
+    why = ": ".join(filter(None, (str(ended.get("reason") or ""), str(ended.get("message") or ""))))
+    return UserJob(
+        namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], tenant=labels.get(TENANT, ""),
+        deleting="deletionTimestamp" in meta, suspended=bool(spec.get("suspend")),
+        pods=int(spec.get("parallelism", 1)), completions=None if completions is None else int(completions),
+        gpus=tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0)),
+        scheduler=pod.get("schedulerName") or "", limit_s=None if limit is None else float(limit),
+        rules=rules_of(pod), left_to=_left_to(labels, spec), end=str(ended.get("type") or ""),
+        why=" ".join(why.split())[:300], end_s=moment_s(ended.get("lastTransitionTime")),
+        notes=tuple(sorted((key, str(notes[key])) for key in _ASKED & notes.keys())),
+    )  # fmt: skip
+
+
+def _left_to(labels: Mapping[str, str], spec: Mapping[str, Any]) -> str:
+    if labels.get(_QUEUE):
+        return f"Kueue (queue {labels[_QUEUE]})"
+    by = spec.get("managedBy") or _OWN_CONTROLLER
+    return "" if by == _OWN_CONTROLLER else str(by)
+
+
+def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: Mapping[str, str]) -> JobFile:
+    """Return what is submitted for *job*: one that starts all its pods at once, each on a node of its own.
+
+    Parameters
+    ----------
+    nodes
+        Of Kubernetes.
+    resources
+        Resource of a GPU type, as in ``live.kubernetes``.
+
+    Raises
+    ------
+    InputError
+        If it cannot be taken over, naming the field of the Job.
+    """
+    notes = dict(job.notes)
+    if not job.ours_to_place:
+        raise InputError(SCHEDULER, field="spec.template.spec.schedulerName", value=job.scheduler or "none")
+    if job.completions != job.pods and not (job.pods == 1 and job.completions is None):
+        expected = f"{job.pods} (spec.parallelism), as all pods start at once"
+        raise InputError(expected, field="spec.completions", value=job.completions)
+    resource, each = _gpus(job)
+    types = _types(job, cluster, nodes, resources, resource)
+    if wished := [name.strip() for name in notes.get(_TYPES, "").split(",") if name.strip()]:
+        types = _wished(wished, types)
+    gpus = job.pods * each
+    if not 1 <= gpus <= MOST_GPUS:
+        raise InputError(f"1 to {MOST_GPUS} GPUs in all", field="spec.parallelism", value=job.pods)
+    run_s = None if _RUN_TIME not in notes else _seconds(notes[_RUN_TIME])
+    return JobFile(
+        name=_UNNAMED.sub("-", job.name)[:100].strip("-_."), command=("batch/v1/Job", f"{job.namespace}/{job.name}"),
+        gpus=gpus, nodes=job.pods, gpu_types=tuple(types), due=notes.get(_DUE), time_limit_s=job.limit_s,
+        tardiness_weight=_weight(notes), kind=notes.get(_KIND, "")[:100],
+        times_s=None if run_s is None else {name: {gpus: run_s} for name in types},
+        workload=WorkloadSpec(namespace=job.namespace, name=job.name, uid=job.uid),
+    )  # fmt: skip
+
+
+def _gpus(job: UserJob) -> tuple[str, int]:
+    """Return the resource that its pods request, and how many each."""
+    field = "spec.template.spec.containers.resources.limits"
+    if len(job.gpus) != 1:
+        named = ", ".join(name for name, _ in job.gpus) or "none"
+        raise InputError("one resource that is GPUs, such as nvidia.com/gpu", field=field, value=named)
+    ((resource, amount),) = job.gpus
+    if whole(amount) != amount:
+        raise InputError("whole GPUs", field=field, value=amount)
+    return resource, whole(amount)
+
+
+def _types(
+    job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: Mapping[str, str], resource: str
+) -> list[str]:
+    """Return the GPU types that are this resource and on whose nodes, on all of them, its pods may be placed."""
+    there, rules = {node.name: node for node in nodes}, json.loads(job.rules) if job.rules else {}
+    allowed: dict[str, bool] = {}
+    for name, klass in zip(cluster.names, cluster.klass, strict=True):
+        gpu_type, node = cluster.classes[klass].gpu_type, there.get(name.partition(":")[0])
+        if resource_of(gpu_type, resources) == resource:
+            allowed[gpu_type] = allowed.get(gpu_type, True) and (node is None or _admits(node, rules))
+    if found := [gpu_type for gpu_type, every in allowed.items() if every]:
+        return found
+    if not allowed:
+        field = "spec.template.spec.containers.resources.limits"
+        raise InputError("GPUs of a node of the configuration", field=field, value=resource)
+    expected = f"rules that all nodes of a GPU type admit ({', '.join(allowed)})"
+    raise InputError(expected, field="spec.template.spec", value=", ".join(rules) or "no tolerations")
+
+
+def _admits(node: Node, rules: Mapping[str, Any]) -> bool:
+    return matches(rules, node.labels, node.name) and tolerated(node.taints, rules.get("tolerations") or ())
+
+
+def _wished(wished: Sequence[str], types: Collection[str]) -> list[str]:
+    folded = {name.casefold() for name in wished}
+    if found := [name for name in types if name.casefold() in folded]:
+        return found
+    expected = f"GPU types its pods may be placed on ({', '.join(types)})"
+    raise InputError(expected, field=f"metadata.annotations.{_TYPES}", value=", ".join(wished))
+
+
+def _weight(notes: Mapping[str, str]) -> float:
+    try:
+        weight = float(notes.get(_WEIGHT, "0"))
+    except ValueError:
+        weight = -1.0
+    if not 0 <= weight <= 1e9:
+        raise InputError("a number from 0 to 1e9", field=f"metadata.annotations.{_WEIGHT}", value=notes[_WEIGHT])
+    return weight
+
+
+def _seconds(text: str) -> float:
+    """Return a run time: seconds, or Slurm's ``[[days-]hours:]minutes:seconds``."""
+    if text.isdecimal() and len(text) <= 10:
+        seconds = float(text)
+    elif match := _CLOCK.fullmatch(text):
+        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+        seconds = ((days * 24.0 + hours) * 60 + minutes) * 60 + rest
+    else:
+        seconds = 0.0
+    if seconds <= 0:
+        expected = "seconds above 0, or a time such as 12:30:00 or 2-00:00:00"
+        raise InputError(expected, field=f"metadata.annotations.{_RUN_TIME}", value=text)
+    return seconds

@@ -1,0 +1,130 @@
+"""One run of a user's Job: which of its pods take part, and how it ended, as Kubernetes says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from commonwatt.engines.kubernetes.objects import Pod
+from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, disrupted
+from commonwatt.engines.kubernetes.settings import KubernetesSettings
+from commonwatt.engines.kubernetes.user_job import UserJob
+from commonwatt.engines.local.folder import End
+from commonwatt.engines.state_folder import read_json, write_record
+from commonwatt.model.errors import EngineDownError
+
+__all__ = ["UserJobRun"]
+
+_POD = "pod.json"
+_MOST_BYTES = 4096
+_OVER_LIMIT = 124
+_SOON_S = 1.0
+"""How much later than the deletion of its pods a Job may be seen to have failed."""
+
+
+@dataclass(slots=True, eq=False)
+class UserJobRun(KubernetesRun):
+    """A run of a Job that a user has created.
+
+    Kubernetes makes its pods, and more of them when they fail. So a pod that failed is the end of the run, and of the
+    job only once Kubernetes says that the Job has failed.
+
+    Attributes
+    ----------
+    job
+        As it was seen last; ``None`` if it is gone.
+    """
+
+    job: UserJob | None = None
+    _chosen: dict[int, str] = field(default_factory=dict)  # uid by rank
+
+    @property
+    def owner(self) -> str:
+        """Uid of its Job."""
+        return self.spec.workload[2]
+
+    def has_chosen(self) -> bool:
+        """Whether it is on disk which pods take part."""
+        return self.pod_uid(self.ranks[-1]) != ""
+
+    def pod_uid(self, rank: int) -> str:
+        """Return the uid of its pod of a rank; "" if none has been chosen."""
+        if rank not in self._chosen:
+            try:
+                self._chosen[rank] = str(read_json(self.rank_folder(rank).path / _POD, _MOST_BYTES)["uid"])
+            except (OSError, ValueError, TypeError, KeyError):
+                return ""
+        return self._chosen[rank]
+
+    def choose(self, pods: Sequence[Pod]) -> None:
+        """Write down which of *pods* take part, the last rank last; raises ``EngineDownError`` if that fails."""
+        try:
+            for rank, pod in zip(self.ranks, pods, strict=False):
+                folder = self.rank_folder(rank).path
+                folder.mkdir(mode=0o700, exist_ok=True)
+                write_record(folder / _POD, {"name": pod.name, "uid": pod.uid})
+        except OSError as error:
+            msg = f"start {self.spec.name}: its records cannot be written: {error}"
+            raise EngineDownError(msg) from error
+
+    def seen(self, pods: Mapping[str, Pod], gone: Mapping[str, Pod]) -> dict[int, PodSeen]:
+        """Return its pods by rank; *pods* are those there are, *gone* the last state of those that were deleted."""
+        found = {}
+        for rank in self.ranks:
+            uid = self.pod_uid(rank)
+            if not uid or uid in pods:
+                found[rank] = PodSeen(pods.get(uid))
+            else:
+                found[rank] = PodSeen(gone.get(uid), gone=True)
+        return found
+
+    def begun(self, end: End) -> bool:
+        """Whether a container of it ran."""
+        return end.ran_s is not None
+
+    def ended(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
+        """Return how it ended, ``None`` if it has not; one that was stopped before it had pods has."""
+        if self.deleted_by_us() and not self.has_chosen() and self.folder.end() is None:
+            return self.give_up(End(None, stopped=True, at_s=self.now_s(), cause="stopped"))
+        return KubernetesRun.ended(self, seen, settings)
+
+    def _end_of(self, rank: int, seen: PodSeen, settings: KubernetesSettings) -> End | None:
+        if (written := self.rank_folder(rank).end()) is not None:
+            return written
+        end = self._verdict(rank, seen, settings)
+        return None if end is None else self._finish(rank, end)
+
+    def _verdict(self, rank: int, seen: PodSeen, settings: KubernetesSettings) -> End | None:
+        """Return how a pod that is over, or gone, ended; ``None`` if Kubernetes has not decided yet."""
+        pod, job = seen.pod, self.job
+        at_s, ran_s = self._times(seen)
+        container = None if pod is None else pod.container
+        code = None if container is None else container.exit_code
+        if (pod is not None and pod.phase == "Succeeded") or (job is not None and job.end == "Complete"):
+            return End(0, stopped=False, at_s=at_s, cause="", ran_s=ran_s)
+        if self.deleted_by_us():
+            return End(None, stopped=True, at_s=at_s, cause="stopped", ran_s=ran_s)
+        if job is not None and job.end == "Failed":
+            late = job.why.startswith("DeadlineExceeded")
+            reason = "time-limit" if late else "out-of-memory" if container and container.reason == "OOMKilled" else ""
+            said = f"its Job has failed: {job.why}" + (f" (exit code {code})" if code else "")
+            return End(code or _OVER_LIMIT, stopped=False, at_s=at_s, cause=said, ran_s=ran_s, reason=reason)
+        cause = "its Job was deleted" if job is None else disrupted(seen)
+        patience_s = min(settings.lag_s, _SOON_S) if cause else settings.lag_s
+        since_s = self.missing_s.setdefault(rank, time.monotonic())
+        if job is not None and time.monotonic() < since_s + patience_s:
+            return None  # it may be about to fail
+        if not cause:
+            what = "it used more memory than it may" if container and container.reason == "OOMKilled" else "it failed"
+            cause = f"{what} (exit code {code}); its Job tries again"
+        return End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s)
+
+    def _times(self, seen: PodSeen) -> tuple[float, float | None]:
+        """Return when a pod ended, and for how long its container ran; ``None`` if it did not."""
+        pod = seen.pod
+        if pod is None:
+            return self.now_s(), None
+        finished_s = None if pod.container is None else pod.container.finished_s
+        at_s = self.now_s() if finished_s is None else finished_s
+        return at_s, None if pod.began_s is None else max(0.0, at_s - pod.began_s)

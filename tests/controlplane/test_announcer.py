@@ -1,0 +1,169 @@
+"""What users are told in Kubernetes: each once, not too much of it, and nothing is forgotten without an answer."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from dataclasses import replace
+
+import httpx
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from commonwatt.controlplane.announcer import Announcer
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob
+from commonwatt.engines.kubernetes.access import Access
+from commonwatt.engines.kubernetes.api import KubernetesApi
+from commonwatt.model.errors import EngineDownError
+from commonwatt.model.job_file import JobFile, WorkloadSpec
+from commonwatt.store.controller_store import ControllerStore, Tick
+from commonwatt.store.records import EventRow, JobStatus
+
+from .chaos import store_of
+
+NOW_S = 1_795_600_800.0  # 2026-11-25 10:00 UTC
+
+
+class Server:
+    """Keeps the Events and annotations it gets; answers as *status* says."""
+
+    def __init__(self) -> None:
+        self.events, self.notes, self.status = {}, {}, 201
+        access = Access("https://server", "default", ssl.create_default_context(), token="t")
+        self.api = KubernetesApi(access, transport=httpx.MockTransport(self.answer))
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if self.status >= 400:
+            return httpx.Response(self.status, json={"message": "events is forbidden: no"})
+        if request.method == "GET":
+            pod = {"metadata": {"name": "own", "uid": "p1"}, "status": {"phase": "Pending"}}
+            return httpx.Response(200, json={"items": [pod]} if request.url.path.endswith("/pods") else pod)
+        body = json.loads(request.content)
+        if request.method == "PATCH":
+            self.notes[body["metadata"]["uid"]] = body["metadata"]["annotations"]
+            return httpx.Response(200, json=body)
+        if body["metadata"]["name"] in self.events:
+            return httpx.Response(409, json={"reason": "AlreadyExists"})
+        self.events[body["metadata"]["name"]] = body
+        return httpx.Response(201, json=body)
+
+    def told(self, uid):
+        return [e["reason"] for e in self.events.values() if e["involvedObject"]["uid"] == uid]
+
+
+class Desk:
+    """A store with one Job of a user, and somebody who tells of it."""
+
+    def __init__(self, path) -> None:
+        self.store = store_of(path / "live.yaml", tenants="a")
+        self.ticks, self.server, self.now_s, self.seconds = ControllerStore(self.store.database), Server(), NOW_S, 0.0
+        of = WorkloadSpec(namespace="team-a", name="train", uid="u1")
+        file = JobFile(name="train", command=("x",), workload=of)
+        self.row, _ = self.store.submit("a", file, NOW_S)
+        self.own, _ = self.store.submit("a", JobFile(name="own", command=("x",)), NOW_S)
+        self.announcer = self.another()
+
+    def another(self) -> Announcer:
+        return Announcer(
+            self.store, lambda: self.server.api, self.snapshot, lambda: True, lambda: self.now_s, "EUR",
+            lambda _, row: ("commonwatt", row.name),
+        )  # fmt: skip
+
+    def snapshot(self) -> Snapshot:
+        rows = {row.id: row for row in (self.row, self.own) if row.status in ("waiting", "running")}
+        jobs = {number: SnapshotJob.of(row) for number, row in rows.items()}
+        return Snapshot(self.now_s, "live", "kubernetes", rows=rows, jobs=jobs)
+
+    def happens(self, kind, text="", *, job=None, **changes):
+        self.seconds += 0.25
+        at_s = self.now_s + self.seconds
+        event = EventRow(0, at_s, kind, (job or self.row).id, (), 1, kind, text)
+        self.ticks.write(Tick(events=[event], jobs={self.row.id: changes} if changes else {}))
+        if changes:
+            self.row = replace(self.row, **changes)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(tmp_path)
+
+
+def test_events_are_told_of_the_job_and_its_pods_once_however_many_tell(desk):
+    desk.happens("submitted")
+    desk.happens("started", "train runs on n", expected_end_s=NOW_S + 90, status=JobStatus.RUNNING)
+    other = desk.another()
+    other.look()
+    desk.store.keep_setting("announced", 0)  # as if a controller had died before it wrote that down
+    desk.another().look()
+    assert desk.server.told("u1") == desk.server.told("p1") == ["Accepted", "Started"]
+    started = next(e for e in desk.server.events.values() if e["reason"] == "Started")
+    assert started["message"] == "train runs on n; it is expected to end at 2026-11-25T10:01Z"
+    assert started["involvedObject"]["apiVersion"] in ("batch/v1", "v1")
+
+
+def test_jobs_of_ours_are_told_of_where_they_are_placed(desk):
+    desk.happens("submitted", job=desk.own)
+    desk.happens("started", "own runs on n", job=desk.own)
+    desk.announcer.look()
+    assert desk.server.told("p1") == ["Started"]
+
+
+def test_the_same_is_not_told_again_soon_nor_too_much_and_an_end_always(desk):
+    for _ in range(3):
+        desk.happens("waits", "it waits for its quota")
+    for k in range(20):
+        desk.happens("interrupted", f"its pod failed ({k})")
+    desk.happens("failed", "it failed", status=JobStatus.FAILED, ended_s=NOW_S)
+    desk.announcer.look()
+    told = desk.server.told("u1")
+    assert told.count("Waiting") == 1
+    assert len(told) == 11
+    assert told[-1] == "Failed"
+
+
+def test_annotations_change_at_once_with_the_status_and_else_seldom(desk):
+    desk.row = replace(desk.row, reason="no-room", sentence="no room", expected_start_s=NOW_S + 600)
+    desk.announcer.look()
+    assert desk.server.notes["u1"]["commonwatt.io/reason"] == "no room"
+    assert desk.server.notes["u1"]["commonwatt.io/expected-start"] == "2026-11-25T10:10Z"
+    desk.row = replace(desk.row, sentence="still no room")
+    desk.now_s += 10
+    desk.announcer.look()
+    assert desk.server.notes["u1"]["commonwatt.io/reason"] == "no room"
+    desk.now_s += 25
+    desk.announcer.look()
+    assert desk.server.notes["u1"]["commonwatt.io/reason"] == "still no room"
+    desk.happens("completed", "done", status=JobStatus.COMPLETED, ended_s=NOW_S, reason="completed", sentence="done")
+    desk.announcer.look()
+    notes = desk.server.notes["u1"]
+    assert (notes["commonwatt.io/status"], notes["commonwatt.io/cost"]) == ("completed", "0 EUR")
+    assert notes["commonwatt.io/expected-start"] is None
+
+
+def test_a_server_that_is_down_is_told_later_and_one_that_refuses_is_not_asked_again(desk):
+    desk.happens("submitted")
+    desk.server.status = 503
+    with pytest.raises(EngineDownError):
+        desk.announcer.look()
+    desk.server.status = 201
+    desk.announcer.look()
+    assert desk.server.told("u1") == ["Accepted"]
+    desk.happens("waits", "it waits")
+    desk.server.status = 400
+    desk.announcer.look()
+    desk.server.status = 201
+    desk.announcer.look()
+    assert desk.server.told("u1") == ["Accepted"]
+
+
+def test_what_happened_long_ago_or_before_it_began_is_not_told(desk):
+    desk.now_s -= 60
+    desk.happens("started", "earlier")
+    desk.now_s += 60
+    desk.announcer.look()
+    assert desk.server.told("u1") == []
+    desk.happens("submitted")
+    desk.now_s += 7200
+    desk.announcer.look()
+    assert desk.server.told("u1") == []

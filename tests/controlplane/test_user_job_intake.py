@@ -1,0 +1,168 @@
+"""Which Jobs of users are submitted and cancelled, without a Kubernetes."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from commonwatt.controlplane.jobs import JobMaker
+from commonwatt.controlplane.user_jobs import UserJobIntake
+from commonwatt.engines.kubernetes.user_job import job_file, user_job_of
+from commonwatt.model.errors import EngineError
+from commonwatt.model.live import TenantLimits
+from commonwatt.store.controller_store import ControllerStore, Tick
+from commonwatt.store.records import JobStatus, RequestKind
+from tests.engines.kubernetes.test_external_jobs import CLUSTER, NODES
+from tests.engines.kubernetes.test_user_job import item
+
+from .chaos import store_of
+
+NOW_S = 1_795_600_800.0
+
+
+class Kubernetes:
+    """The Jobs there are; what is done with them is written down."""
+
+    def __init__(self) -> None:
+        self.there, self.version, self.error, self.done, self.looks = {}, (0,), None, [], 0
+        self.user_jobs = SimpleNamespace(
+            all=self.all, retire=lambda job: self.done.append(("retire", job.uid)),
+            hold=lambda job: self.done.append(("hold", job.uid)) or True,
+            tell=lambda job, reason, message, _: self.done.append((reason, job.uid, message)),
+        )  # fmt: skip
+        self.running = set()
+
+    def set(self, *jobs):
+        self.there = {job.uid: job for job in jobs}
+        self.version = (self.version[0] + 1,)
+        self.user_jobs.version = self.version
+
+    def all(self):
+        self.looks += 1
+        if self.error is not None:
+            raise self.error
+        return self.there
+
+    def runs(self, job):
+        return job.uid in self.running
+
+    def file_of(self, job):
+        return job_file(job, CLUSTER, NODES.values(), {})
+
+
+class Desk:
+    def __init__(self, folder) -> None:
+        self.store = store_of(folder / "live.yaml", tenants="ab")
+        self.ticks, self.kube = ControllerStore(self.store.database), Kubernetes()
+        self.limits, self.now_s = TenantLimits(), NOW_S
+        self.kube.set()
+        self.intake = self.another()
+
+    def another(self):
+        maker = JobMaker(CLUSTER, 60.0, lambda _: self.limits)
+        return UserJobIntake(self.kube, self.store, self.ticks, maker, {"team-a": ("a", "b")})
+
+    def look(self):
+        self.now_s += 10.0
+        return self.intake.look(self.now_s)
+
+    def asked(self, kind):
+        return [request.job for request in self.ticks.requests() if request.kind is kind]
+
+
+def user_job(uid="u1", **more):
+    return replace(user_job_of(item()), uid=uid, **more)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(tmp_path)
+
+
+def test_each_uid_is_submitted_once_whoever_looks_and_whatever_is_changed_since(desk):
+    desk.kube.set(user_job("u1"), user_job("u2"))
+    assert desk.look()
+    assert not desk.look()
+    desk.intake = desk.another()
+    desk.kube.set(user_job("u1", tenant="b"), user_job("u2", notes=(("commonwatt.io/kind", "other"),)))
+    assert not desk.look()
+    assert [(row.tenant, row.file.workload.uid) for row in desk.store.jobs()] == [("a", "u1"), ("a", "u2")]
+    assert len(desk.asked(RequestKind.SUBMIT)) == 2
+
+
+def test_one_that_is_gone_or_over_is_cancelled_once_unless_its_run_is_yet_to_report(desk):
+    desk.kube.set(user_job("u1"), user_job("u2"))
+    desk.look()
+    desk.kube.running = {"u2"}
+    desk.kube.set(user_job("u2", end="Complete"))
+    assert desk.look()
+    assert not desk.look()
+    assert desk.asked(RequestKind.CANCEL) == [1]
+    desk.kube.running = set()
+    assert desk.look()
+    assert desk.asked(RequestKind.CANCEL) == [1, 2]
+
+
+def test_one_that_has_ended_here_is_retired_and_not_submitted_again(desk):
+    desk.kube.set(user_job())
+    desk.look()
+    desk.ticks.write(Tick(jobs={1: {"status": JobStatus.FAILED, "ended_s": desk.now_s}}))
+    assert not desk.look()
+    assert desk.kube.done == [("retire", "u1")]
+    desk.intake = desk.another()  # after a restart
+    assert not desk.look()
+    assert [request.job for request in desk.ticks.requests()] == [1]
+
+
+def test_what_is_refused_says_why_once_and_is_taken_when_it_is_put_right(desk):
+    desk.limits = TenantLimits(gpus=1, tardiness_weight=0.5)
+    much = user_job("u3", notes=(("commonwatt.io/tardiness-weight", "2"),))
+    desk.kube.set(user_job("u1", tenant="c"), user_job("u2", gpus=(("nvidia.com/gpu", 2.0),)), much)
+    assert not desk.look()
+    assert not desk.look()
+    told = {uid: message for reason, uid, message in desk.kube.done if reason == "NotTakenOver"}
+    assert len(desk.kube.done) == 3
+    assert "a tenant of namespace team-a (a, b)" in told["u1"]
+    assert "at most 1, the GPUs of tenant a" in told["u2"]
+    assert "at most 0.5" in told["u3"]
+    desk.kube.set(user_job("u1", tenant="b"))
+    assert desk.look()
+
+
+def test_one_that_others_would_place_is_held_and_one_of_others_left_alone(desk):
+    desk.kube.set(user_job("u1", scheduler="default-scheduler"), user_job("u2", left_to="Kueue (queue q)"))
+    assert not desk.look()
+    (hold, told) = desk.kube.done
+    assert hold == ("hold", "u1")
+    assert told[2].endswith("; it is suspended")
+    assert desk.store.jobs() == []
+
+
+def test_a_full_queue_is_tried_again(desk):
+    desk.limits = TenantLimits(queued_jobs=1)
+    desk.kube.set(user_job("u1"), user_job("u2"))
+    assert desk.look()
+    assert len(desk.store.jobs()) == 1
+    desk.ticks.write(Tick(jobs={1: {"status": JobStatus.RUNNING}}))
+    assert desk.look()
+    assert len(desk.store.jobs()) == 2
+
+
+def test_a_server_that_shows_none_cancels_nothing_and_is_not_asked_all_the_time(desk, caplog):
+    desk.kube.set(user_job())
+    desk.look()
+    desk.kube.error = EngineError("not allowed to list jobs")
+    desk.kube.set()
+    looks = desk.kube.looks
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert not desk.look()
+            assert not desk.intake.look(desk.now_s + 1.0)
+    assert desk.kube.looks == looks + 3
+    assert len(caplog.records) == 1
+    assert desk.asked(RequestKind.CANCEL) == []

@@ -1,0 +1,129 @@
+"""A user's Job as a job of ours: what is read of it, what is refused, and how it is held on servers that can."""
+
+from __future__ import annotations
+
+import json
+import ssl
+
+import httpx
+import pytest
+
+from commonwatt.engines.kubernetes.access import Access
+from commonwatt.engines.kubernetes.api import KubernetesApi
+from commonwatt.engines.kubernetes.user_job import job_file, user_job_of
+from commonwatt.engines.kubernetes.user_jobs import UserJobs
+from commonwatt.model.errors import EngineError, InputError
+
+from .test_external_jobs import CLUSTER, NODES
+
+NOTE = "commonwatt.io/"
+
+
+def item(*, gpus=1, resource="nvidia.com/gpu", labels=None, notes=None, status=None, pod=None, **spec):
+    container = {"resources": {"limits": {resource: str(gpus)} if gpus else {}}}
+    template = {"schedulerName": "commonwatt", "containers": [container], **(pod or {})}
+    labels = {"commonwatt.io/tenant": "a", **(labels or {})}
+    return {
+        "metadata": {"namespace": "team-a", "name": "train", "uid": "u1", "labels": labels, "annotations": notes or {}},
+        "spec": {"parallelism": 1, "completions": 1, "template": {"spec": template}, **spec}, "status": status or {},
+    }  # fmt: skip
+
+
+def file(**more):
+    return job_file(user_job_of(item(**more)), CLUSTER, NODES.values(), {})
+
+
+def test_a_job_asks_by_its_pods_and_by_annotations():
+    made = file(
+        gpus=2, parallelism=3, completions=3, activeDeadlineSeconds=7200, pod={"nodeSelector": {"product": "V100"}},
+        notes={f"{NOTE}due": "2027-01-01T08:00", f"{NOTE}run-time": "1:30:00", f"{NOTE}tardiness-weight": "0.5",
+               f"{NOTE}kind": "resnet", f"{NOTE}reason": "written by us"},
+    )  # fmt: skip
+    assert (made.gpus, made.nodes, made.gpu_types, made.time_limit_s) == (6, 3, ("V100",), 7200)
+    assert (made.due, made.tardiness_weight, made.kind) == ("2027-01-01T08:00", 0.5, "resnet")
+    assert made.times_s == {"V100": {6: 5400.0}}
+    assert (made.workload.namespace, made.workload.name, made.workload.uid) == ("team-a", "train", "u1")
+
+
+def test_gpu_types_are_those_on_whose_nodes_its_pods_may_be():
+    assert file().gpu_types == ("A100", "V100")
+    assert file(resource="nvidia.com/mig-1g.5gb").gpu_types == ("A100-1g.5gb",)
+    assert file(notes={f"{NOTE}gpu-types": "v100, H100"}).gpu_types == ("V100",)
+    assert file(pod={"nodeSelector": {"product": "NVIDIA-A100"}}).gpu_types == ("A100",)
+
+
+@pytest.mark.parametrize(
+    ("field", "more"),
+    [
+        ("spec.template.spec.schedulerName", {"pod": {"schedulerName": "default-scheduler"}}),
+        ("spec.completions", {"completions": 5}),
+        ("spec.completions", {"parallelism": 2, "completions": None}),
+        ("spec.parallelism", {"parallelism": 0, "completions": 0}),
+        ("spec.template.spec.containers.resources.limits", {"gpus": 0}),
+        ("spec.template.spec.containers.resources.limits", {"resource": "amd.com/gpu"}),
+        ("spec.template.spec", {"pod": {"nodeSelector": {"product": "H100"}}}),
+        ("commonwatt.io/gpu-types", {"notes": {f"{NOTE}gpu-types": "H100"}}),
+        ("commonwatt.io/run-time", {"notes": {f"{NOTE}run-time": "0"}}),
+        ("commonwatt.io/tardiness-weight", {"notes": {f"{NOTE}tardiness-weight": "nan"}}),
+    ],
+)
+def test_what_cannot_be_taken_over_names_the_field(field, more):
+    with pytest.raises(InputError) as error:
+        file(**more)
+    assert error.value.field.endswith(field)
+
+
+def test_one_that_somebody_else_starts_is_left_alone():
+    assert user_job_of(item(labels={"kueue.x-k8s.io/queue-name": "q"})).left_to == "Kueue (queue q)"
+    assert user_job_of(item(managedBy="kueue.x-k8s.io/multikueue")).left_to == "kueue.x-k8s.io/multikueue"
+    assert user_job_of(item(managedBy="kubernetes.io/job-controller")).left_to == ""
+
+
+def test_how_one_has_ended_is_its_condition():
+    failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "it was\nactive too long"}
+    ended = user_job_of(item(status={"conditions": [{"type": "Suspended", "status": "False"}, failed]}))
+    assert (ended.end, ended.why, ended.over) == ("Failed", "DeadlineExceeded: it was active too long", True)
+    assert not user_job_of(item(status={"conditions": [{**failed, "status": "False"}]})).over
+
+
+class Server:
+    """Answers as documented: with ``suspend``, or (before 1.22) without, as the field is dropped in silence."""
+
+    def __init__(self, *, suspends: bool, uid: str = "u1") -> None:
+        self.suspends, self.uid, self.patched = suspends, uid, []
+        access = Access("https://server", "default", ssl.create_default_context(), token="t")
+        self.jobs = UserJobs(KubernetesApi(access, transport=httpx.MockTransport(self.answer)), "ours", ["team-a"])
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        if body["metadata"]["uid"] != self.uid:
+            conflict = {"message": "Precondition failed: UID in precondition", "reason": "Conflict"}
+            return httpx.Response(409, json=conflict)
+        self.patched.append(body["spec"])
+        spec = body["spec"] if self.suspends else {k: v for k, v in body["spec"].items() if k != "suspend"}
+        return httpx.Response(200, json={"spec": spec})
+
+
+def test_one_is_retired_by_suspending_it_or_by_its_parallelism_where_that_field_is_dropped():
+    new, old, job = Server(suspends=True), Server(suspends=False), user_job_of(item())
+    new.jobs.retire(job)
+    old.jobs.retire(job)
+    old.jobs.retire(job)
+    assert new.patched == [{"suspend": True}]
+    assert old.patched == [{"suspend": True}, {"parallelism": 0}, {"parallelism": 0}]  # it asks once what it knows
+    new.jobs.retire(user_job_of(item(suspend=True)))
+    assert len(new.patched) == 1
+    another = Server(suspends=False, uid="u2")
+    another.jobs.retire(job)
+    assert another.patched == []
+
+
+def test_one_is_resumed_only_if_it_is_the_same_job():
+    server = Server(suspends=True)
+    server.jobs.resume(user_job_of(item(suspend=True)))
+    server.jobs.resume(user_job_of(item()))
+    assert server.patched == [{"suspend": False}]
+    another = Server(suspends=True, uid="u2")
+    with pytest.raises(EngineError, match="team-a/train is gone"):
+        another.jobs.resume(user_job_of(item(suspend=True)))
+    assert another.patched == []

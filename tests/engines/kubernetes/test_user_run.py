@@ -1,0 +1,165 @@
+"""How a run of a user's Job ends, by what Kubernetes says of its pods and of the Job."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from commonwatt.engines.kubernetes.node_control import sight_of
+from commonwatt.engines.kubernetes.objects import pod_of
+from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen
+from commonwatt.engines.kubernetes.settings import KubernetesSettings
+from commonwatt.engines.kubernetes.user_job import user_job_of
+from commonwatt.engines.kubernetes.user_run import UserJobRun
+from commonwatt.engines.local.folder import RunFolder
+from commonwatt.engines.run_spec import RunSpec
+
+from .test_user_job import item
+
+NOW_S = 1_795_600_800.0  # 2026-11-25 10:00 UTC
+SETTINGS = KubernetesSettings(lag_s=0.0)
+
+
+def run_in(folder, pods=1):
+    names = tuple(f"n{k}" for k in range(pods))
+    spec = RunSpec(
+        handle=1, attempt=1, name="1-train", nodes=tuple(range(pods)), gpus_per_node=1, slots=((),) * pods,
+        started_s=NOW_S - 600, base_epochs=0.0, command=("batch/v1/Job", "team-a/train"), folder="/", environment={},
+        grace_s=1.0, node_names=names, workload=("team-a", "train", "u1"),
+    )  # fmt: skip
+    return UserJobRun(RunFolder.create(folder / "runs", spec), spec, now_s=lambda: NOW_S, job=user_job_of(item()))
+
+
+def pod(rank=0, code=None, phase="Failed", reason="Error", **meta):
+    state = {"running": {"startedAt": "2026-11-25T09:51:00Z"}}
+    if code is not None:
+        times = {"startedAt": "2026-11-25T09:51:00Z", "finishedAt": "2026-11-25T09:59:00Z"}
+        state = {"terminated": {"exitCode": code, "reason": reason, **times}}
+    owner = {"uid": "u1", "controller": True}
+    return pod_of({
+        "metadata": {
+            "namespace": "team-a", "name": f"train-{rank}", "uid": f"p{rank}", "ownerReferences": [owner],
+            "annotations": {"commonwatt.io/cluster": "ours"}, **meta,
+        },
+        "spec": {"nodeName": f"n{rank}", "schedulerName": "commonwatt"},
+        "status": {"phase": phase, "containerStatuses": [{"state": state}]},
+    })  # fmt: skip
+
+
+def ended(run, *pods, gone=()):
+    if not run.has_chosen():
+        run.choose([pod(rank) for rank in run.ranks])
+    there = {one.uid: one for one in pods}
+    return run.ended(run.seen(there, {one.uid: one for one in gone}), SETTINGS)
+
+
+def failed(job, why="BackoffLimitExceeded"):
+    return replace(job, end="Failed", why=f"{why}: said so")
+
+
+def test_what_succeeds_is_completed_and_took_as_long_as_its_container_ran(tmp_path):
+    end = ended(run_in(tmp_path), pod(code=0, phase="Succeeded"))
+    assert (end.exit_code, end.stopped, end.ran_s, end.at_s) == (0, False, 480.0, NOW_S - 60)
+
+
+def test_a_failed_pod_is_an_interruption_until_its_job_has_failed(tmp_path):
+    end = ended(run_in(tmp_path / "again"), pod(code=3))
+    assert (end.exit_code, end.cause) == (None, "it failed (exit code 3); its Job tries again")
+    run = run_in(tmp_path / "over")
+    run.job = failed(run.job)
+    end = ended(run, pod(code=3))
+    assert end.exit_code == 3
+    assert end.cause == "its Job has failed: BackoffLimitExceeded: said so (exit code 3)"
+
+
+def test_a_failed_pod_is_not_judged_before_its_job_could_be(tmp_path):
+    run = run_in(tmp_path)
+    run.choose([pod()])
+    seen = run.seen({"p0": pod(code=3)}, {})
+    assert run.ended(seen, KubernetesSettings(lag_s=1000.0)) is None
+    run.job = failed(run.job)
+    assert run.ended(seen, KubernetesSettings(lag_s=1000.0)).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("why", "reason", "code"), [("DeadlineExceeded", "time-limit", 124), ("BackoffLimitExceeded", "", 124)]
+)
+def test_a_job_that_failed_without_a_pod_says_why(tmp_path, why, reason, code):
+    run = run_in(tmp_path)
+    run.job = failed(run.job, why)
+    end = ended(run, gone=[pod(phase="Running")])
+    assert (end.exit_code, end.reason) == (code, reason)
+
+
+def test_a_job_that_is_complete_is_completed_though_its_pods_are_gone(tmp_path):
+    run = run_in(tmp_path)
+    run.job = replace(run.job, end="Complete")
+    assert ended(run).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("job", "cause"), [(True, "its pod was deleted in Kubernetes, not by commonwatt"), (False, "its Job was deleted")]
+)
+def test_a_pod_that_is_gone_is_an_interruption(tmp_path, job, cause):
+    run = run_in(tmp_path)
+    run.job = run.job if job else None
+    deadline_s = time.monotonic() + 30.0
+    while (end := ended(run, gone=[pod(phase="Running", deletionTimestamp="2026-11-25T09:59:00Z")])) is None:
+        assert time.monotonic() < deadline_s
+    assert (end.exit_code, end.stopped, end.cause, end.ran_s) == (None, False, cause, 540.0)
+
+
+def test_one_that_was_stopped_has_stopped_also_before_it_had_pods(tmp_path):
+    run = run_in(tmp_path / "early")
+    run.note_deleted()
+    assert run.ended(run.seen({}, {}), SETTINGS).stopped
+    run = run_in(tmp_path / "late")
+    run.choose([pod()])
+    run.note_deleted()
+    assert run.ended(run.seen({"p0": pod(phase="Running")}, {}), SETTINGS) is None
+    assert ended(run, gone=[pod(phase="Running")]).stopped
+
+
+def test_a_gang_ends_with_its_last_pod_and_as_the_first_that_failed(tmp_path):
+    run = run_in(tmp_path, pods=2)
+    run.choose([pod(0), pod(1)])
+    again = run_in(tmp_path / "later", pods=2)  # what was chosen is on disk
+    again.folder = run.folder
+    assert [again.pod_uid(rank) for rank in again.ranks] == ["p0", "p1"]
+    bad, good = pod(0, code=7), pod(1, phase="Running")
+    seen = again.seen({"p0": bad, "p1": good}, {})
+    assert again.ended(seen, SETTINGS) is None
+    assert again.overstayers(seen, SETTINGS) == [good]
+    again.note_deleted()
+    end = ended(again, bad, gone=[good])
+    assert (end.exit_code, end.stopped) == (None, False)
+    assert end.cause == "pod 0: it failed (exit code 7); its Job tries again"
+
+
+def test_a_pod_chosen_before_a_crash_and_gone_since_is_not_waited_for(tmp_path):
+    run = run_in(tmp_path)
+    run.choose([pod()])
+    assert run.seen({}, {}) == {0: PodSeen(None, gone=True)}
+
+
+def test_annotations_that_somebody_else_wrote_change_nothing(tmp_path):
+    run = run_in(tmp_path)
+    marks = {
+        "commonwatt.io/cluster": "ours", "commonwatt.io/job": "1", "commonwatt.io/attempt": "1",
+        "commonwatt.io/rank": "0", "commonwatt.io/run": run.mark,
+    }  # fmt: skip
+    mine = replace(pod(phase="Running", annotations=marks), requests=(("nvidia.com/gpu", 1.0),))
+    forged = replace(mine, uid="p9", owner="another", node="n1")
+    elsewhere = replace(mine, uid="p8", namespace="team-b", node="n1")
+    plain = KubernetesRun(run.folder, replace(run.spec, workload=()))
+
+    def seen(*pods, runs=(run,)):
+        return sight_of(pods, [], runs, "ours", "commonwatt", 0.0, ("team-a",))
+
+    assert seen(mine, forged, elsewhere).own == {(1, 1, 0): mine}
+    assert seen(forged, elsewhere, runs=(plain,)).own == {}
+    assert seen(mine, forged).others == {"n1": {"nvidia.com/gpu": 1.0}}
+    assert seen(forged, elsewhere).stray == (forged,)  # in our users' namespaces, none keeps GPUs in our name
+    assert seen(replace(forged, phase="Failed")).stray == ()
