@@ -19,7 +19,7 @@ from commonwatt.engines.kubernetes.connect import (
     api_of,
     denied_rights,
     dry_run,
-    misfits,
+    mismatches,
     nodes_in,
     settings_of,
 )
@@ -316,7 +316,7 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
     nodes = nodes_in(api)
     away = sorted(node.name for node in nodes if node.ready != "True" and node.name in cluster.names)
     yield fine("engine", f"Kubernetes {version} answers: {plural(len(nodes), 'node')}; pods of others are left alone")
-    wrong, spare = misfits(cluster, nodes, spec.resources)
+    wrong, spare = mismatches(cluster, nodes, spec.resources)
     if wrong:
         yield failed("nodes", _shortened(wrong), "declare nodes as `kubectl get nodes` names them, GPUs as allocatable")
     elif spare:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.engines.kubernetes.node_control import PodAllocations, Sight
+from commonwatt.engines.kubernetes.node_control import KubernetesSnapshot, PodAllocations
 from commonwatt.engines.kubernetes.objects import CLUSTER, Node, matches, node_of, pod_of, quantity_of, tolerated, whole
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
 from commonwatt.model.nodes import Cluster, NodeSpec
@@ -156,8 +156,8 @@ def allocations(*specs, **settings):
     return PodAllocations(Cluster.of(specs), KubernetesSettings(**settings))
 
 
-def sight(*nodes, **others):
-    return Sight({node.name: node for node in nodes}, {}, (), others)
+def snapshot(*nodes, **others):
+    return KubernetesSnapshot({node.name: node for node in nodes}, {}, (), others)
 
 
 TWO = [NodeSpec(name=name, gpu_type="V100", gpus=4, idle_w=1, gpu_w=1) for name in ("a", "b")]
@@ -165,10 +165,10 @@ TWO = [NodeSpec(name=name, gpu_type="V100", gpus=4, idle_w=1, gpu_w=1) for name 
 
 def test_what_others_take_is_not_usable_and_cpus_can_be_what_is_scarce():
     nodes = allocations(*TWO)
-    view = nodes.view(sight(ready("a"), ready("b"), a={GPU: 3.0}, b={"cpu": 30.5}))
+    view = nodes.view(snapshot(ready("a"), ready("b"), a={GPU: 3.0}, b={"cpu": 30.5}))
     assert view.usable_gpus.tolist() == [1, 1]
     assert view.in_use.tolist() == [True, False]
-    assert allocations(*TWO, cpus_per_gpu=0.0).usable(1, sight(ready("a"), ready("b"), b={"cpu": 30.5})) == 4
+    assert allocations(*TWO, cpus_per_gpu=0.0).usable(1, snapshot(ready("a"), ready("b"), b={"cpu": 30.5})) == 4
 
 
 @pytest.mark.parametrize(
@@ -177,18 +177,18 @@ def test_what_others_take_is_not_usable_and_cpus_can_be_what_is_scarce():
     ids=["cordoned", "tainted", "not ready", "without GPUs"],
 )
 def test_nodes_that_admit_nothing_new(change):
-    assert allocations(*TWO).view(sight(ready("a", **change), ready("b"))).usable_gpus.tolist() == [0, 4]
+    assert allocations(*TWO).view(snapshot(ready("a", **change), ready("b"))).usable_gpus.tolist() == [0, 4]
 
 
 def test_a_lost_node_is_down_but_not_all_at_once():
     nodes = allocations(*TWO, lost_s=0.0)
-    gone = sight(ready("a", ready="Unknown"), ready("b"))
+    gone = snapshot(ready("a", ready="Unknown"), ready("b"))
     assert nodes.lost(gone) == {"a": "Unknown"}
     assert nodes.view(gone).up.tolist() == [False, True]
-    assert nodes.lost(sight(ready("b"))) == {"a": None}
-    assert nodes.lost(sight(ready("a", ready="Unknown"), ready("b", ready="Unknown"))) == {}
+    assert nodes.lost(snapshot(ready("b"))) == {"a": None}
+    assert nodes.lost(snapshot(ready("a", ready="Unknown"), ready("b", ready="Unknown"))) == {}
     later = allocations(*TWO, dark_s=-1.0, lost_s=0.0)
-    assert set(later.lost(sight())) == {"a", "b"}
+    assert set(later.lost(snapshot())) == {"a", "b"}
     assert allocations(*TWO, lost_s=60.0).lost(gone) == {}
     assert nodes.lost(replace(gone, steady_s=time.monotonic())) == {}  # nodes have not had time to say that they live
 
@@ -200,7 +200,7 @@ def test_parts_of_a_node_have_resources_of_their_own_and_share_its_cpus():
         NodeSpec(name="a:A100-1g.5gb", host="a", gpu_type="A100-1g.5gb", gpus=7, idle_w=1, gpu_w=1),
     ]
     nodes = allocations(*parts)
-    seen = sight(ready("a", allocatable=mig), a={GPU: 1.0, "nvidia.com/mig-1g.5gb": 2.0, "cpu": 4.0})
+    seen = snapshot(ready("a", allocatable=mig), a={GPU: 1.0, "nvidia.com/mig-1g.5gb": 2.0, "cpu": 4.0})
     assert nodes.view(seen).usable_gpus.tolist() == [1, 4]
 
 

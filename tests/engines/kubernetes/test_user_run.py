@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from commonwatt.engines.kubernetes.node_control import sight_of
+from commonwatt.engines.kubernetes.node_control import snapshot_of
 from commonwatt.engines.kubernetes.objects import pod_of
 from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
@@ -156,7 +156,7 @@ def test_annotations_that_somebody_else_wrote_change_nothing(tmp_path):
     plain = KubernetesRun(run.folder, replace(run.spec, workload=()))
 
     def seen(*pods, runs=(run,)):
-        return sight_of(pods, [], runs, "ours", "commonwatt", 0.0, ("team-a",))
+        return snapshot_of(pods, [], runs, "ours", "commonwatt", 0.0, ("team-a",))
 
     assert seen(mine, forged, elsewhere).own == {(1, 1, 0): mine}
     assert seen(forged, elsewhere, runs=(plain,)).own == {}

@@ -28,7 +28,7 @@ __all__ = [
     "denied_rights",
     "dry_run",
     "listed",
-    "misfits",
+    "mismatches",
     "nodes_in",
     "open_kubernetes",
     "settings_of",
@@ -167,7 +167,7 @@ def dry_run(api: KubernetesApi, settings: KubernetesSettings, cluster: Cluster, 
     api.create(path_of("pods", settings.namespace), body, dryRun="All")
 
 
-def misfits(cluster: Cluster, nodes: Iterable[Node], resources: Mapping[str, str]) -> tuple[list[str], list[str]]:
+def mismatches(cluster: Cluster, nodes: Iterable[Node], resources: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Return where a declared cluster differs from *nodes*: what is declared wrongly, and nodes with GPUs left out."""
     there = {node.name: node for node in nodes}
     wrong: list[str] = []

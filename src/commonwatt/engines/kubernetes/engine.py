@@ -19,7 +19,7 @@ from commonwatt.control.external_jobs import ExternalJob
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.external_jobs import external_jobs
 from commonwatt.engines.kubernetes.informer import Informer, Watched
-from commonwatt.engines.kubernetes.node_control import Cordons, PodAllocations, Sight, sight_of
+from commonwatt.engines.kubernetes.node_control import Cordons, KubernetesSnapshot, PodAllocations, snapshot_of
 from commonwatt.engines.kubernetes.objects import Node, Pod, node_of, pod_of
 from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, change_of, lost, refused
 from commonwatt.engines.kubernetes.settings import (
@@ -117,7 +117,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._cordons = Cordons(api, self._allocations.hosts, self._label)
         self._pods: Watched[Pod] = Watched(path_of("pods"), pod_of, keep=lambda pod: pod.cluster == self._label)
         self._nodes: Watched[Node] = Watched(path_of("nodes"), node_of)
-        self._sight: tuple[object, Sight] | None = None  # none when runs have come or gone
+        self._snapshot: tuple[object, KubernetesSnapshot] | None = None  # none when runs have come or gone
         self._by_uid: Mapping[str, Pod] = {}  # all pods, as of the last look
         self._over_s: dict[str, float] = {}  # since when strays are over
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
@@ -133,10 +133,10 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll; raises ``EngineError``, and loses nothing, without an answer."""
-        sight = self._look()
-        self._advance(sight)
+        snapshot = self._look()
+        self._advance(snapshot)
         for handle, run in list(self._runs.items()):
-            if (end := self._end(run, sight)) is not None:
+            if (end := self._end(run, snapshot)) is not None:
                 self._vacate(handle)
                 change = self._reports.change(run.spec, end, begun=run.begun(end))
                 self._changes.append(change_of(run, change, end, requeue=self._settings.requeue_deleted))
@@ -147,11 +147,11 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def request_stop(self, handles: Collection[int]) -> Collection[int]:
         """Ask jobs to stop, all at once; returns those that will."""
         runs = [self._runs[handle] for handle in handles if handle in self._runs]
-        sight = self._look() if runs else None
+        snapshot = self._look() if runs else None
         going = []
         for run in runs:
-            assert sight is not None
-            seen = self._seen(run, sight)
+            assert snapshot is not None
+            seen = self._seen(run, snapshot)
             if not run.detached and any(not one.over for one in seen.values()):
                 self._delete_pods(run, [one.pod for one in seen.values() if one.pod is not None and not one.over])
                 run.asked_s = time.monotonic() if run.asked_s is None else run.asked_s
@@ -160,8 +160,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def has_room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
         """Whether so many GPUs of each of *nodes* are free."""
-        sight = self._look()
-        return all(self._allocations.free(n, sight) >= gpus_per_node for n in nodes)
+        snapshot = self._look()
+        return all(self._allocations.free(n, snapshot) >= gpus_per_node for n in nodes)
 
     def close(self) -> None:
         """Stop watching and close connections; jobs keep running."""
@@ -178,9 +178,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         while not self._changes and (left_s := until_s - time.monotonic()) > 0:
             soon = False
             with suppress(EngineError):
-                sight = self._look()
-                self._advance(sight)
-                if any(self._end(run, sight) for run in self._runs.values()):
+                snapshot = self._look()
+                self._advance(snapshot)
+                if any(self._end(run, snapshot) for run in self._runs.values()):
                     return
                 if self._waited_for != self.user_jobs.version:
                     self._waited_for = self.user_jobs.version
@@ -199,9 +199,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def external_jobs(self) -> list[ExternalJob]:
         """Return the jobs of others; raises ``EngineError`` if the server does not answer."""
-        sight = self._look()
+        snapshot = self._look()
         pods = self.informer.look(self._pods).values()
-        return external_jobs(pods, sight.nodes, self._cluster, self._settings.resources, self._label)
+        return external_jobs(pods, snapshot.nodes, self._cluster, self._settings.resources, self._label)
 
     def file_of(self, job: UserJob) -> JobFile:
         """Return what is submitted for a user's Job.
@@ -354,17 +354,17 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def _enter(self, run: KubernetesRun) -> None:
         super()._enter(run)
-        self._sight = None
+        self._snapshot = None
 
     def _vacate(self, handle: int) -> None:
         super()._vacate(handle)
-        self._sight = None
+        self._snapshot = None
 
-    def _advance(self, sight: Sight) -> None:
+    def _advance(self, snapshot: KubernetesSnapshot) -> None:
         """Give up runs whose node is lost, that were never placed, or that the kubelet does not start."""
-        gone = self._allocations.lost(sight)
+        gone = self._allocations.lost(snapshot)
         for run in self._runs.values():
-            seen = self._seen(run, sight)
+            seen = self._seen(run, snapshot)
             if isinstance(run, UserJobRun):
                 self._advance_user_job(run, seen)
                 continue
@@ -420,12 +420,12 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             if not pod.deleting:
                 self._api.delete(path_of("pods", pod.namespace, pod.name), pod.uid)
 
-    def _sweep(self, sight: Sight) -> None:
+    def _sweep(self, snapshot: KubernetesSnapshot) -> None:
         """Delete our pods that are of no run that goes on: at once, or some time after they are over."""
-        now_s, known = time.monotonic(), {pod.uid for pod in sight.stray}
+        now_s, known = time.monotonic(), {pod.uid for pod in snapshot.stray}
         self._over_s = {uid: since_s for uid, since_s in self._over_s.items() if uid in known}
         due = []
-        for pod in sight.stray:
+        for pod in snapshot.stray:
             if pod.over and now_s < self._over_s.setdefault(pod.uid, now_s) + self._settings.keep_s:
                 continue
             if not pod.deleting or pod.over:
@@ -436,27 +436,29 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     # -- what the server shows
 
-    def _look(self) -> Sight:
+    def _look(self) -> KubernetesSnapshot:
         """Return the cluster as it is known; raises ``EngineError`` if the server does not answer."""
         version = (self._pods.version, self._nodes.version, self._pods.steady_s, self._nodes.steady_s)
         pods, nodes = self.informer.look(self._pods), self.informer.look(self._nodes)  # as of then, or later
         self._by_uid = pods
-        if self._sight is None or self._sight[0] != version:
+        if self._snapshot is None or self._snapshot[0] != version:
             space, steady_s = self._settings.namespace, max(self._pods.steady_s, self._nodes.steady_s)
             users = self._settings.user_namespaces
-            sight = sight_of(pods.values(), nodes.values(), self._runs.values(), self._label, space, steady_s, users)
-            self._sight = version, sight
-        return self._sight[1]
+            snapshot = snapshot_of(
+                pods.values(), nodes.values(), self._runs.values(), self._label, space, steady_s, users
+            )
+            self._snapshot = version, snapshot
+        return self._snapshot[1]
 
-    def _seen(self, run: KubernetesRun, sight: Sight) -> dict[int, PodSeen]:
+    def _seen(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> dict[int, PodSeen]:
         if isinstance(run, UserJobRun):
             run.job = self.user_jobs.of(run)
             return run.seen(self._by_uid, self._pods.gone)
-        return {rank: self._pod_of(run, rank, sight) for rank in run.ranks}
+        return {rank: self._pod_of(run, rank, snapshot) for rank in run.ranks}
 
-    def _pod_of(self, run: KubernetesRun, rank: int, sight: Sight) -> PodSeen:
+    def _pod_of(self, run: KubernetesRun, rank: int, snapshot: KubernetesSnapshot) -> PodSeen:
         """Return a pod of a run. One that is neither listed nor known to be deleted is asked for by name."""
-        pod = sight.own.get(run.key(rank))
+        pod = snapshot.own.get(run.key(rank))
         if pod is not None:
             run.uids[rank] = pod.uid
             return PodSeen(pod)
@@ -478,9 +480,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self.informer.put(self._pods, found.uid, found)
         return PodSeen(found)
 
-    def _end(self, run: KubernetesRun, sight: Sight) -> End | None:
+    def _end(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> End | None:
         """Return how a run ended, ``None`` if it has not."""
-        return run.ended(self._seen(run, sight), self._settings)
+        return run.ended(self._seen(run, snapshot), self._settings)
 
     def _end_of(self, run: KubernetesRun) -> End | None:
         return self._end(run, self._look())

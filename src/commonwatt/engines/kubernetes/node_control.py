@@ -16,11 +16,11 @@ from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_
 from commonwatt.engines.recorded_engine import RunAllocations, command_each
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["Cordons", "PodAllocations", "Sight", "sight_of"]
+__all__ = ["Cordons", "KubernetesSnapshot", "PodAllocations", "snapshot_of"]
 
 
 @dataclass(frozen=True)
-class Sight:
+class KubernetesSnapshot:
     """The cluster at one moment: nodes by name, our pods by handle, attempt and rank, and what others take."""
 
     nodes: Mapping[str, Node]
@@ -30,10 +30,10 @@ class Sight:
     steady_s: float = -1e18  # since when the server answers without interruption
 
 
-def sight_of(
+def snapshot_of(
     pods: Iterable[Pod], nodes: Iterable[Node], runs: Iterable[KubernetesRun], label: str, namespace: str,
     steady_s: float, users: Collection[str] = (),
-) -> Sight:  # fmt: skip
+) -> KubernetesSnapshot:  # fmt: skip
     """Return the cluster with these *pods* and *nodes*.
 
     Ours are those with our *label* in our *namespace*, and, in those of *users*, those of their Jobs that we have
@@ -54,10 +54,10 @@ def sight_of(
             taken = others.setdefault(pod.node, {})
             for name, amount in pod.requests:
                 taken[name] = taken.get(name, 0.0) + amount
-    return Sight({node.name: node for node in nodes}, own, tuple(stray), others, steady_s)
+    return KubernetesSnapshot({node.name: node for node in nodes}, own, tuple(stray), others, steady_s)
 
 
-class PodAllocations(RunAllocations[KubernetesRun, Sight]):
+class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
     """The declared nodes, and our runs on them.
 
     Parameters
@@ -80,15 +80,15 @@ class PodAllocations(RunAllocations[KubernetesRun, Sight]):
         self._dark_s: float | None = None
         self._unknown_s: dict[str, float] = {}  # since when nodes are silent or gone
 
-    def usable(self, n: int, sight: Sight) -> int:
+    def usable(self, n: int, snapshot: KubernetesSnapshot) -> int:
         """GPUs of node *n* that our runs may have, those they have included.
 
         None but these where it is not ready, cordoned, or does not admit our pods.
         """
-        own, node = self.own(n), sight.nodes.get(self.hosts[n])
+        own, node = self.own(n), snapshot.nodes.get(self.hosts[n])
         if node is None or node.ready != "True" or node.cordoned or not self.admits(node):
             return own
-        others = sight.others.get(node.name, {})
+        others = snapshot.others.get(node.name, {})
         resource = self.resources[n]
         most = min(self._gpus[n], whole(node.allocatable.get(resource, 0.0) - others.get(resource, 0.0)))
         there = sum(self.own(part) for part in self._parts[node.name])
@@ -104,12 +104,14 @@ class PodAllocations(RunAllocations[KubernetesRun, Sight]):
         pod = self._settings.pod
         return tolerated(node.taints, pod.get("tolerations") or ()) and matches(pod, node.labels, node.name)
 
-    def view(self, sight: Sight) -> NodeView:
+    def view(self, snapshot: KubernetesSnapshot) -> NodeView:
         """The nodes for the controller, without the GPUs of others and of runs that it takes for gone."""
-        lost, nodes = self.lost(sight), range(len(self._cluster))
-        usable = [0 if self.hosts[n] in lost else max(0, self.usable(n, sight) - self.detached(n)) for n in nodes]
-        used = [self.own(n) > 0 or sight.others.get(self.hosts[n], {}).get(self.resources[n], 0.0) > 0 for n in nodes]
-        up = [self.hosts[n] not in lost and self._is_up(sight.nodes.get(self.hosts[n])) for n in nodes]
+        lost, nodes = self.lost(snapshot), range(len(self._cluster))
+        usable = [0 if self.hosts[n] in lost else max(0, self.usable(n, snapshot) - self.detached(n)) for n in nodes]
+        used = [
+            self.own(n) > 0 or snapshot.others.get(self.hosts[n], {}).get(self.resources[n], 0.0) > 0 for n in nodes
+        ]
+        up = [self.hosts[n] not in lost and self._is_up(snapshot.nodes.get(self.hosts[n])) for n in nodes]
         return NodeView(
             np.array(usable, dtype=np.int64), np.zeros(len(usable)), np.full(len(usable), -1, dtype=np.int64),
             np.array(used, dtype=bool), np.array(up, dtype=bool),
@@ -119,7 +121,7 @@ class PodAllocations(RunAllocations[KubernetesRun, Sight]):
     def _is_up(node: Node | None) -> bool:
         return node is not None and node.ready != "False"
 
-    def lost(self, sight: Sight) -> dict[str, str | None]:
+    def lost(self, snapshot: KubernetesSnapshot) -> dict[str, str | None]:
         """Return the declared nodes that are lost: their condition Ready is Unknown, or they are gone (``None``).
 
         Not at once, and not soon after the server was away. That all are lost together is more likely to be a fault of
@@ -127,13 +129,13 @@ class PodAllocations(RunAllocations[KubernetesRun, Sight]):
         """
         now_s, found = time.monotonic(), {}
         for host in self._parts:
-            node = sight.nodes.get(host)
+            node = snapshot.nodes.get(host)
             if node is not None and node.ready in ("True", "False"):
                 self._unknown_s.pop(host, None)
                 continue
             if now_s >= self._unknown_s.setdefault(host, now_s) + self._settings.lost_s:
                 found[host] = None if node is None else node.ready
-        if now_s < sight.steady_s + self._settings.settle_s:
+        if now_s < snapshot.steady_s + self._settings.settle_s:
             return {}
         if len(self._unknown_s) < len(self._parts) or len(self._parts) == 1:
             self._dark_s = None
