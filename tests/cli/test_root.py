@@ -13,7 +13,8 @@ import click
 import pytest
 
 import commonwatt.cli
-from commonwatt.cli.root import HOMES, VERBS, command_of
+from commonwatt.cli.root import HOMES, VERBS, VerbGroup, command_of
+from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.schemas import SCHEMAS
 from tests.cli.console import SCRIPT, run, scenario, spawn, write
 
@@ -91,6 +92,45 @@ def test_usage_errors_are_one_line(arguments, said):
     assert (done.code, done.out) == (2, "")
     assert re.fullmatch(r"error: [^\n]*\n", done.err)
     assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        (["map", "x.yaml", "--objective", "latncy"], "commonwatt map --help"),
+        (["map", "x.yaml", "--budgt", "1"], "commonwatt map --help"),
+        (["partition", "x.yaml", "--welfare", "nsh"], "commonwatt partition --help"),
+        (["partition", "mig", "x.yaml", "--mode", "x"], "commonwatt partition mig --help"),
+        (["map", "evaluate", "x.yaml"], "commonwatt map evaluate --help"),
+    ],
+)
+def test_the_help_that_is_named_is_of_what_was_typed(arguments, asked):
+    assert run(*arguments).err.endswith(f"; see {asked}\n")
+
+
+def test_every_group_names_options_where_an_argument_is_refused():
+    groups = [command for verb in VERBS if isinstance(command := command_of(verb), click.Group)]
+    assert groups
+    assert all(isinstance(group, VerbGroup) for group in groups)
+
+
+def test_an_argument_is_named_as_it_is_typed():
+    @click.group(cls=VerbGroup)
+    def group() -> None: ...
+
+    @group.command("do")
+    @click.argument("log")
+    @click.option("--limit", "limit_s", type=float)
+    @click.option("--format", "source")
+    def do(**_: object) -> None:
+        raise ArgumentError("another", file="f", field=field, value=1)
+
+    for field, typed in (("limit_s", "--limit"), ("format", "--format"), ("source", "--format"), ("log", "LOG")):
+        with pytest.raises(InputError, match=f"^f: field '{typed}': got '1', expected another$"):
+            group(["do", "x"], standalone_mode=False)
+    field = "other"
+    with pytest.raises(InputError, match="^f: argument 'other': got '1', expected another$"):
+        group(["do", "x"], standalone_mode=False)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from commonwatt.data import locate
 from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.readers.slurm import is_for_people
 from commonwatt.data.text import read_text
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError
 
 __all__ = ["CATALOG", "FORMATS", "Dataset", "guess_format"]
 
@@ -131,7 +131,7 @@ def guess_format(path: Path) -> str:
     if len(found) != 1:
         known = ", ".join(dict.fromkeys([*(entry.name for entry in CATALOG), *FORMATS]))
         what = f"a format: it could be {' or '.join(found)}" if found else f"one of {known}, as the file does not tell"
-        raise InputError(what, file=path, field="--format")
+        raise ArgumentError(what, file=path, field="source")
     return found[0]
 
 
