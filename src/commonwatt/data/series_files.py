@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from commonwatt.data.files import write_atomic
-from commonwatt.data.table import MOMENT, TextTable, moment_s, read_table
+from commonwatt.data.table import MOMENT, TextTable, moment_s, names_in, no_column, read_table
 from commonwatt.model.arrays import Floats
 from commonwatt.model.demand import MOST_DEMAND, DemandSeries
 from commonwatt.model.errors import InputError
-from commonwatt.model.names import did_you_mean
 from commonwatt.model.units import DAY_S
 
 if TYPE_CHECKING:
@@ -227,14 +225,8 @@ def _csv(path: Path, wanted: Collection[str]) -> TextTable:
     table = read_table(path, keep=wanted, text=text)
     missing = [name for name in wanted if name not in table and name not in TIME_COLUMNS]
     if missing:
-        header = text.strip().split("\n", 1)[0]
-        raise _no_column(path, missing[0], [cell.strip() for cell in re.split(r"[,;\t|]", header)])
+        raise no_column(path, missing[0], names_in(text))
     return table
-
-
-def _no_column(path: Path, name: str, there: Sequence[str]) -> InputError:
-    expected = f"a column of this name; the file has {', '.join(there)}{did_you_mean(name, there)}"
-    return InputError(expected, file=path, field=name)
 
 
 def _parquet(path: Path, wanted: Collection[str]) -> TextTable:
@@ -248,7 +240,7 @@ def _parquet(path: Path, wanted: Collection[str]) -> TextTable:
         raise InputError("a readable Parquet file", file=path, value=str(error).split("\n")[0]) from None
     missing = [name for name in wanted if name not in frame.columns and name not in TIME_COLUMNS]
     if missing:
-        raise _no_column(path, missing[0], frame.columns)
+        raise no_column(path, missing[0], frame.columns)
     if not len(frame):
         raise InputError("at least one row", file=path, value="none")
     columns = {name: _texts(frame[name]) for name in frame.columns if name in wanted}
