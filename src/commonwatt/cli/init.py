@@ -24,7 +24,7 @@ COMMANDS = (
 TIMEOUT_S = 20.0
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})
 @click.option(
     "--from", "source", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
     help="Read the output of one of these commands; - for standard input.",
@@ -34,7 +34,8 @@ TIMEOUT_S = 20.0
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @json_option
-def command(source: Path | None, *, out: Path | None, overwrite: bool, as_json: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, source: Path | None, *, out: Path | None, overwrite: bool, as_json: bool) -> None:
     """Write a scenario for this cluster: nodes, power by GPU type, a price, policies.
 
     Nodes come from the first of scontrol, nvidia-smi and kubectl that answers, or from FILE: the output of `scontrol
@@ -50,6 +51,8 @@ def command(source: Path | None, *, out: Path | None, overwrite: bool, as_json: 
     from commonwatt.data.scenario_draft import draft_text
     from commonwatt.model.errors import InputError
 
+    if ctx.args:
+        ctx.fail(f"Got unexpected extra argument ({ctx.args[0]}): use --from {ctx.args[0]}")
     if out is not None and out.exists() and not overwrite:
         raise InputError("a new file, or --overwrite", field="--out", value=out)
     text, origin = _given(source) if source is not None else _asked()

@@ -22,7 +22,7 @@ import numpy as np
 from commonwatt.data.files import write_atomic
 from commonwatt.data.table import MOMENT, TextTable, moment_s, names_in, no_column, read_table
 from commonwatt.model.arrays import Floats
-from commonwatt.model.demand import MOST_DEMAND, DemandSeries
+from commonwatt.model.demand import MOST_DEMAND, TIME_COLUMNS, DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FIRST_DATE_S",
     "LONGEST_GAP_S",
-    "TIME_COLUMNS",
     "SeriesFile",
     "iso_moment",
     "read_moment",
@@ -41,9 +40,6 @@ __all__ = [
     "step_of",
     "write_series",
 ]
-
-TIME_COLUMNS = ("time", "t_s", "time_s", "ds", "timestamp")
-"""Names of a time column."""
 
 LONGEST_GAP_S = DAY_S
 """Longest gap that is filled with unknown values."""

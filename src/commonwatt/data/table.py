@@ -91,10 +91,13 @@ def read_table(path: str | Path, keep: Collection[str] | None = None, text: str 
     """
     path = Path(path)
     content = read_text(path) if text is None else text
-    if content.lstrip().startswith("{"):
-        from commonwatt.data.kinds import no_table
+    from commonwatt.data.kinds import is_document, other_kind
 
-        raise no_table(path, content)
+    if is_document(content):
+        table = "a table with a header line"
+        error = other_kind(path, content, table)
+        if error is not None or content.lstrip().startswith("{"):
+            raise error or InputError(table, file=path, value="a JSON document")
     delimiter = _delimiter(content)
     rows = csv.reader(io.StringIO(content, newline=""), delimiter=delimiter, quoting=_quoting(delimiter))
     lines: list[int] = []

@@ -13,10 +13,12 @@ from commonwatt.data.catalog import guess_format
 from commonwatt.data.check import LOG_NAMES, locate_input
 from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.week import DemandSpec, generate_demand
+from commonwatt.data.kinds import DEMAND, kind_of_text, other_kind
 from commonwatt.data.log import JobLog, part_of, time_of
 from commonwatt.data.nixtla import from_long
 from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.series_files import FIRST_DATE_S, LONGEST_GAP_S, SeriesFile, read_series, write_series
+from commonwatt.data.text import read_text
 from commonwatt.model.demand import Arrivals, DemandSeries
 from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.forecast_results import ForecastDemandResult
@@ -98,10 +100,13 @@ def job_log(path: Path, where: Mapping[str, str] | None) -> JobLog | None:
     if source is None:
         try:
             source = guess_format(located)
-        except InputError as error:
-            if error.field != "source":
-                raise
+        except ArgumentError:
             return None
+        except InputError as error:
+            text = read_text(located)
+            if kind_of_text(text) is DEMAND:
+                return None
+            raise (other_kind(path, text, "a demand series or a job log") or error) from None
     if source not in READERS:
         return None
     if where:
