@@ -24,7 +24,17 @@ from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import plural
 
-__all__ = ["UNNAMED", "BoardPower", "Inventory", "InventoryNode", "Source", "board_power", "read_inventory", "type_of"]
+__all__ = [
+    "UNNAMED",
+    "BoardPower",
+    "Expand",
+    "Inventory",
+    "InventoryNode",
+    "Source",
+    "board_power",
+    "read_inventory",
+    "type_of",
+]
 
 Source = Literal["scontrol", "sinfo", "nvidia-smi", "kubernetes"]
 Expand = Callable[[str], Sequence[str]]
