@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import click
 import pytest
@@ -18,6 +19,7 @@ from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.schemas import SCHEMAS
 from tests.cli.console import SCRIPT, run, scenario, spawn, write
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SHARED = {"root", "output", "groups", "remote", "compiling"}
 MODULES = sorted(module.name for module in pkgutil.iter_modules(commonwatt.cli.__path__) if module.name not in SHARED)
 HEAVY = {"numba", "polars", "plotly", "matplotlib", "highspy", "pydantic", "numpy"}
@@ -133,11 +135,36 @@ def test_an_argument_is_named_as_it_is_typed(parameter, typed):
     @click.option("--limit", "limit_s", type=float)
     @click.option("--format", "source")
     def do(**_: object) -> None:
-        raise ArgumentError("another", file="f", field=parameter, value=1)
+        raise ArgumentError("another, or `source`", file="f", field=parameter, value=1)
 
     with pytest.raises(InputError) as caught:
         group(["do", "x"], standalone_mode=False)
-    assert str(caught.value) == f"f: {typed}: got '1', expected another"
+    other = "`source`" if parameter == "other" else "--format"
+    assert str(caught.value) == f"f: {typed}: got '1', expected another, or {other}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["map", "layers", "resnet51"], "resnet50"),
+        (["partition", EXAMPLES / "partition.yaml", "--sweep-weight", "usr2=0.1:10:3"], "user2"),
+        (["forecast", "demand", "generatd"], "generated"),
+        (["study", "phily"], "philly"),
+        (["simulate", EXAMPLES / "demo.yaml", "--policy", "lokahead"], "lookahead"),
+    ],
+)
+def test_the_name_that_was_probably_meant_is_told(arguments, meant):
+    done = run(*arguments)
+    assert done.code == 2
+    assert done.err.endswith(f" (did you mean {meant}?)\n")
+
+
+def test_the_column_that_was_probably_meant_is_told(tmp_path):
+    (tmp_path / "demand.csv").write_text("t_s,gpus\n0,1\n60,2\n", encoding="utf-8")
+    done = run("forecast", "plan", tmp_path / "demand.csv", "--column", "gpu")
+    assert done.err.endswith(
+        "field 'gpu': expected a column of this name; the file has t_s, gpus (did you mean gpus?)\n"
+    )
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from commonwatt import __version__
 
 __all__ = ["HOMES", "VERBS", "ProblemGroup", "VerbGroup", "command_of", "main", "root"]
 
+_PARAMETER = re.compile("`([a-z_]+)`")
 _QUOTED = re.compile("'([^']*)'")  # what a message of click says was given comes first
 
 VERBS = {
@@ -87,9 +88,10 @@ class VerbGroup(click.Group):
         except ArgumentError as error:
             command = self.get_command(ctx, str(ctx.invoked_subcommand))
             typed = None if command is None else _typed(command, str(error.field))
-            if typed is None:
+            if command is None or typed is None:
                 raise
-            raise InputError(error.expected, file=error.file, field=typed, value=error.value) from None
+            expected = _PARAMETER.sub(lambda named: _typed(command, named[1]) or named[0], error.expected)
+            raise InputError(expected, file=error.file, field=typed, value=error.value) from None
 
 
 def _typed(command: click.Command, parameter: str) -> str | None:

@@ -48,7 +48,7 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
     except OSError as error:
         raise ArgumentError(f"a readable folder ({error.strerror})", field="out", value=folder) from None
     if there and not overwrite and RUNS not in there:
-        raise ArgumentError("a new or empty folder, or --overwrite", field="out", value=folder)
+        raise ArgumentError("a new or empty folder, or `overwrite`", field="out", value=folder)
     kept = {entry.name for entry in (target / RUNS).iterdir()} if (target / RUNS).is_dir() else set()
     others = {f"{RUNS}/{name}" for name in kept if not _KEPT.fullmatch(name)} | (there - WRITTEN - {RUNS})
     if others:
@@ -69,7 +69,7 @@ def check_kept(folder: Path, keys: Collection[str], *, overwrite: bool) -> int:
     own = len({path.stem for path in (folder / RUNS).glob("*.npz")} & set(keys))
     if not own and not overwrite and (folder / RUNS).exists():
         raise ArgumentError(
-            "a new or empty folder, the same command as before, or --overwrite", field="out", value=folder
+            "a new or empty folder, the same command as before, or `overwrite`", field="out", value=folder
         )
     return own
 

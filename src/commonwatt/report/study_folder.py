@@ -33,7 +33,7 @@ def check_study_folder(folder: Path, file: StudyFile, base: Path, *, overwrite: 
         raise ArgumentError(f"a folder with only the files of a study, not {other[0]}", field="out", value=folder)
     earlier = folder / "study.yaml"
     if earlier.exists() and not overwrite and not _same(earlier, _seen_from(folder, file, base)):
-        expected = f"this folder's own study (`commonwatt study {earlier}`), --overwrite, or another folder"
+        expected = f"this folder's own study (`commonwatt study {earlier}`), `overwrite`, or another folder"
         raise ArgumentError(expected, field="out", value=f"another study than {earlier}")
     above = next(parent for parent in (target, *target.parents) if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
