@@ -19,6 +19,7 @@ from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.partition_file import MigFile, PartitionFile
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.timeslice_file import PlanFile
+from commonwatt.simulation.runner import RunsInterruptedError
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 MEASURED = {"solve_s", "search_s", "scheduler_s"}  # times differ from run to run
@@ -250,6 +251,35 @@ def test_a_simulation_is_written_kept_and_not_overwritten(tmp_path):
         cw.simulate(SCENARIO, jobs=1, out=out)
     only = cw.simulate(SCENARIO, policies="edf", jobs=1, out=out, overwrite=True)
     assert len(only.policies) == len(json.loads((out / "result.json").read_text())["policies"]) == 1
+
+
+class Stops:
+    """Hears of runs; a Ctrl-C comes once *after* of them have ended."""
+
+    def __init__(self, after: int) -> None:
+        self.after, self.ran, self.ended = after, [], 0
+
+    def at(self, policy: str, time_s: float) -> None:
+        self.ran = list(dict.fromkeys((*self.ran, policy)))
+
+    def follow(self, times_s: object) -> None: ...
+
+    def done(self) -> None:
+        self.ended += 1
+        if self.ended == self.after:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_a_simulation_that_was_interrupted_goes_on(tmp_path):
+    with pytest.raises(RunsInterruptedError):
+        cw.simulate(SCENARIO, jobs=1, out=tmp_path / "out", listener=Stops(1))
+    with pytest.raises(ArgumentError, match=r"^argument 'out': .* the same command as before, or `overwrite`$"):
+        cw.simulate(SCENARIO, jobs=1, out=tmp_path / "out", seed=7)
+    listener = Stops(-1)
+    went_on = cw.simulate(SCENARIO, jobs=1, out=tmp_path / "out", listener=listener)
+    assert (listener.ran, listener.ended) == (["edf"], 2)
+    assert without_times(went_on) == without_times(cw.simulate(SCENARIO, jobs=1))
 
 
 FACES = {
