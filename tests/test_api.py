@@ -15,10 +15,11 @@ import pytest
 import commonwatt as cw
 from commonwatt.data.files import load_yaml, parse_yaml
 from commonwatt.model.demand import DemandSeries
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.partition_file import MigFile, PartitionFile
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.timeslice_file import PlanFile
+from commonwatt.simulation.runner import RunsInterruptedError
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 MEASURED = {"solve_s", "search_s", "scheduler_s"}  # times differ from run to run
@@ -172,6 +173,113 @@ def test_a_series_that_is_none(series, field):
     with pytest.raises(InputError) as caught:
         cw.forecast(series)
     assert caught.value.field == field
+
+
+QUANTUM = {
+    "quantum": 10, "unit_s": 0.1, "tenants": [{"name": "a", "power_w": 10, "demand": 9, "weight": 1},
+                                             {"name": "b", "power_w": 20, "demand": 9, "weight": 1}],
+}  # fmt: skip
+SERIES = {"gpus": [1.0, 2.0] * 100, "step_s": 60}
+PLACE, PARTITION, MIG = EXAMPLES / "place.yaml", EXAMPLES / "partition.yaml", EXAMPLES / "mig.yaml"
+COUNT, ABOVE_0 = "a whole number, 1 or more", "a number above 0"
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "name", "value", "expected"),
+    [
+        (cw.map_layers, MAP, "objective", "latncy", "(did you mean latency?)"),
+        (cw.map_layers, MAP, "algorithm", "gshrp", "(did you mean gsharp?)"),
+        (cw.map_layers, MAP, "budget", -1, COUNT),
+        (cw.map_layers, MAP, "budget", 2.5, COUNT),
+        (cw.map_layers, MAP, "time_limit_s", -1, ABOVE_0),
+        (cw.map_layers, MAP, "time_limit_s", float("nan"), ABOVE_0),
+        (cw.map_layers, MAP, "seed", -1, "a whole number, 0 or more"),
+        (cw.place, PLACE, "solver", "exct", "(did you mean exact?)"),
+        (cw.place, PLACE, "iterations", 0, COUNT),
+        (cw.place, PLACE, "time_limit_s", 0, ABOVE_0),
+        (cw.place, PLACE, "seed", True, "a whole number, 0 or more"),
+        (cw.timeslice, QUANTUM, "policy", "tff", "(did you mean tf?)"),
+        (cw.timeslice, QUANTUM, "phi", 3, "a number from 0 to 1"),
+        (cw.partition, PARTITION, "mechanism", "fsher", "(did you mean fisher?)"),
+        (cw.partition, PARTITION, "welfare", "nsh", "(did you mean nash?)"),
+        (cw.partition, PARTITION, "tolerance", 0.0, ABOVE_0),
+        (cw.partition, PARTITION, "iterations", 0, COUNT),
+        (cw.partition_mig, MIG, "mode", "markt", "(did you mean market?)"),
+        (cw.partition_mig, MIG, "time_limit_s", -1, ABOVE_0),
+        (cw.simulate, SCENARIO, "seeds", 0, COUNT),
+        (cw.simulate, SCENARIO, "jobs", 0, COUNT),
+        (cw.simulate, SCENARIO, "backend", "loki", "(did you mean loky?)"),
+        (cw.simulate, SCENARIO, "policies", "edff", "(fifo, edf) (did you mean edf?)"),
+        (cw.forecast, SERIES, "total_gpus", -5, COUNT),
+        (cw.forecast, SERIES, "node_gpus", 0, COUNT),
+        (cw.study, "jobs.csv", "days", -1, ABOVE_0),
+        (cw.study, "jobs.csv", "weeks", 0, COUNT),
+        (cw.study, "jobs.csv", "jobs", 0, COUNT),
+    ],
+)
+def test_an_argument_that_is_none_is_named(call, given, name, value, expected):
+    with pytest.raises(ArgumentError) as caught:
+        call(given, **{name: value})
+    assert (caught.value.field, caught.value.value) == (name, value)
+    assert f"argument '{name}': got '{value}', expected " in str(caught.value)
+    assert str(caught.value).endswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (cw.place, "problem"), (cw.partition, "problem"), (cw.partition_mig, "problem"), (cw.map_layers, "problem"),
+        (cw.timeslice, "problem"), (cw.simulate, "scenario"), (cw.study, "log"), (cw.forecast, "series"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("given", [5, [1]])
+def test_what_is_no_problem_is_refused(call, name, given):
+    with pytest.raises(ArgumentError, match=rf"^argument '{name}': got .*, expected a path, a mapping") as caught:
+        call(given)
+    assert caught.value.field == name
+
+
+@pytest.mark.slow
+def test_a_simulation_is_written_kept_and_not_overwritten(tmp_path):
+    out, events = tmp_path / "out", cw.simulate(SCENARIO, jobs=1, out=tmp_path / "out")
+    assert {"report.html", "result.json", "events.parquet", "scenario.yaml"} <= {each.name for each in out.iterdir()}
+    written = json.loads((out / "result.json").read_text())
+    assert [policy["policy"] for policy in written["policies"]] == [policy.policy for policy in events.policies]
+    again = cw.simulate(out / "scenario.yaml", jobs=1)
+    assert without_times(again)["policies"] == without_times(events)["policies"]
+    with pytest.raises(ArgumentError, match=r"^argument 'out': got .*, expected a new or empty folder"):
+        cw.simulate(SCENARIO, jobs=1, out=out)
+    only = cw.simulate(SCENARIO, policies="edf", jobs=1, out=out, overwrite=True)
+    assert len(only.policies) == len(json.loads((out / "result.json").read_text())["policies"]) == 1
+
+
+class Stops:
+    """Hears of runs; a Ctrl-C comes once *after* of them have ended."""
+
+    def __init__(self, after: int) -> None:
+        self.after, self.ran, self.ended = after, [], 0
+
+    def at(self, policy: str, time_s: float) -> None:
+        self.ran = list(dict.fromkeys((*self.ran, policy)))
+
+    def follow(self, times_s: object) -> None: ...
+
+    def done(self) -> None:
+        self.ended += 1
+        if self.ended == self.after:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_a_simulation_that_was_interrupted_goes_on(tmp_path):
+    with pytest.raises(RunsInterruptedError):
+        cw.simulate(SCENARIO, jobs=1, out=tmp_path / "out", listener=Stops(1))
+    with pytest.raises(ArgumentError, match=r"^argument 'out': .* the same command as before, or `overwrite`$"):
+        cw.simulate(SCENARIO, jobs=1, out=tmp_path / "out", seed=7)
+    listener = Stops(-1)
+    went_on = cw.simulate(SCENARIO, jobs=1, out=tmp_path / "out", listener=listener)
+    assert (listener.ran, listener.ended) == (["edf"], 2)
+    assert without_times(went_on) == without_times(cw.simulate(SCENARIO, jobs=1))
 
 
 FACES = {

@@ -51,14 +51,17 @@ S = TypeVar("S", bound="Shown")
 _SOLVERS, _POLICIES = ("best", *get_args(SolverName)), ("etf", "tf", "ef", "etf-energy")
 
 
-def _read(given: str | Path | Mapping[str, object] | M, model: type[M]) -> tuple[M, Path | None]:
-    """Return *given* as *model*, and the file it was read from."""
+def _read(given: str | Path | Mapping[str, object] | M, model: type[M], name: str = "problem") -> tuple[M, Path | None]:
+    """Return *given*, for the parameter *name*, as *model*, and the file it was read from."""
     from commonwatt.data.files import load_yaml, validate
+    from commonwatt.model.errors import ArgumentError
 
     if isinstance(given, str | Path):
         return load_yaml(given, model), Path(given)
     if isinstance(given, Mapping):
         return validate(dict(given), model), None
+    if not isinstance(given, model):
+        raise ArgumentError(f"a path, a mapping or a {model.__name__}", field=name, value=repr(given))
     return given, None
 
 
@@ -81,6 +84,8 @@ def simulate(
     seeds: int = 1,
     jobs: int | None = None,
     backend: Backend = "loky",
+    out: str | Path | None = None,
+    overwrite: bool = False,
     folder: str | Path | None = None,
     listener: Listener | None = None,
 ) -> Simulation | Sweep:
@@ -98,6 +103,10 @@ def simulate(
         Runs at a time, in processes; one per CPU if not given.
     backend
         ``"loky"``, processes on this machine, or ``"ray"``.
+    out
+        Folder for report, result and events. What an interrupted call has done is kept there: the same call goes on.
+    overwrite
+        Replace the results of another call in *out*.
     folder
         Folder that paths in the scenario are relative to. [default: the file's, else the current one]
     listener
@@ -111,20 +120,37 @@ def simulate(
     Raises
     ------
     InputError
-        Something is wrong in the scenario or its workload.
+        Something is wrong in the scenario, its workload or an argument.
+    RunsInterruptedError
+        On Ctrl-C; what was done is kept in *out*.
     """
     from commonwatt._results import Simulation, Sweep
+    from commonwatt.model.names import check_choice, check_count
     from commonwatt.model.scenario import Scenario
-    from commonwatt.simulation.runner import run_seeds, sweep_result
-    from commonwatt.simulation.workload import prepare
+    from commonwatt.report.folder import kept_runs, write_run
+    from commonwatt.simulation.runner import BACKENDS, RunsInterruptedError, run_seeds, sweep_result
+    from commonwatt.simulation.workload import prepare, with_policies
 
-    file, path = _read(scenario, Scenario)
+    check_count("seed", seed, 0)
+    check_count("seeds", seeds)
+    check_count("jobs", jobs)
+    check_choice("backend", backend, BACKENDS)
+    file, path = _read(scenario, Scenario, "scenario")
     base = Path(folder) if folder is not None else Path() if path is None else path.parent
+    target = None if out is None else Path(out)
     with _blamed_on(path):
-        file = _only(file, policies)
+        file = with_policies(file, policies)
         prepared = [prepare(file, base, s) for s in range(seed, seed + seeds)]
+        kept = None if target is None else kept_runs(target, prepared, overwrite=overwrite)
         workers = min(len(file.policies) * seeds, jobs or os.cpu_count() or 1)
-        results, records = run_seeds(prepared, jobs=workers, backend=backend, listener=listener)
+        try:
+            results, records = run_seeds(prepared, jobs=workers, backend=backend, listener=listener, kept=kept)
+        except RunsInterruptedError as stopped:
+            if target is not None and stopped.results:
+                write_run(target, file, base, stopped.results, stopped.records, interrupted=True)
+            raise
+    if target is not None:
+        write_run(target, file, base, results, records)
     if seeds > 1:
         return Sweep(**dict(sweep_result(results)))
     simulation = Simulation(**dict(results[0]))
@@ -205,12 +231,15 @@ def study(
         On Ctrl-C; what was done is kept in *out*.
     """
     from commonwatt._results import Study
+    from commonwatt.model.names import check_count
     from commonwatt.model.study_file import StudyFile
     from commonwatt.report.study_folder import check_study_folder, write_study
     from commonwatt.studies.draft import Wishes, load_study, wished
     from commonwatt.studies.run import plan_study, run_study
     from commonwatt.studies.summary import study_result
 
+    check_count("jobs", jobs)
+    check_count("seed", seed, 0)
     wishes = Wishes(
         nodes=None if nodes is None else Path(nodes), qos=None if qos is None else Path(qos), begin=begin,
         days=days, weeks=weeks, seeds=seeds,
@@ -219,7 +248,7 @@ def study(
     if isinstance(log, str | Path):
         file, base = load_study(log, wishes)
     else:
-        file, base = wished(_read(log, StudyFile)[0], wishes), Path() if folder is None else Path(folder)
+        file, base = wished(_read(log, StudyFile, "log")[0], wishes), Path() if folder is None else Path(folder)
     target = None if out is None else Path(out)
     if target is not None:
         check_study_folder(target, file, base, overwrite=overwrite)
@@ -234,18 +263,6 @@ def study(
         save_waterfall(result, to)
 
     return _shown(Study, result, draw)
-
-
-def _only(scenario: Scenario, policies: Sequence[str]) -> Scenario:
-    """Keep the policies of these names; all, if none is named."""
-    from commonwatt.model.errors import InputError
-
-    labels = [policy.label for policy in scenario.policies]
-    for name in policies:
-        if name not in labels:
-            raise InputError(f"a policy of the scenario ({', '.join(labels)})", field="--policy", value=name)
-    kept = tuple(policy for policy in scenario.policies if not policies or policy.label in policies)
-    return scenario.model_copy(update={"policies": kept})
 
 
 def place(

@@ -120,3 +120,9 @@ def test_without_any_command_it_says_what_to_give(nothing_installed):
     assert (done.code, done.out) == (2, "")
     expected = "scontrol, nvidia-smi or kubectl on this machine, or --from FILE with the output of one of them"
     assert done.err == f"error: expected {expected}\n"
+
+
+def test_a_file_without_from_is_told_how(run):
+    done = run("init", "nodes.txt")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: Got unexpected extra argument (nodes.txt): use --from nodes.txt; see ")

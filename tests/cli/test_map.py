@@ -382,7 +382,10 @@ def test_a_stream_of_batches_by_schedule_files(tmp_path):
         (("--after", first), "expected --at beside it"),
         (("--at", "3"), "expected --after beside it"),
         (("--after", second, "--at", "3"), "expected 5000 or more"),
-        (("--after", batch, "--at", "3"), "expected this field to be given"),
+        (
+            ("--after", batch, "--at", "3"),
+            "expected a schedule, as `commonwatt map --schedule` writes it; this is a mapping problem",
+        ),
     ):
         done = run("map", batch, *wrong)
         assert (done.code, done.out) == (2, "")

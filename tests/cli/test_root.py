@@ -8,15 +8,18 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import click
 import pytest
 
 import commonwatt.cli
-from commonwatt.cli.root import HOMES, VERBS, command_of
+from commonwatt.cli.root import HOMES, VERBS, VerbGroup, command_of
+from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.schemas import SCHEMAS
 from tests.cli.console import SCRIPT, run, scenario, spawn, write
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SHARED = {"root", "output", "groups", "remote", "compiling"}
 MODULES = sorted(module.name for module in pkgutil.iter_modules(commonwatt.cli.__path__) if module.name not in SHARED)
 HEAVY = {"numba", "polars", "plotly", "matplotlib", "highspy", "pydantic", "numpy"}
@@ -91,6 +94,77 @@ def test_usage_errors_are_one_line(arguments, said):
     assert (done.code, done.out) == (2, "")
     assert re.fullmatch(r"error: [^\n]*\n", done.err)
     assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        (["map", "x.yaml", "--objective", "latncy"], "commonwatt map --help"),
+        (["map", "x.yaml", "--budgt", "1"], "commonwatt map --help"),
+        (["partition", "x.yaml", "--welfare", "nsh"], "commonwatt partition --help"),
+        (["partition", "mig", "x.yaml", "--mode", "x"], "commonwatt partition mig --help"),
+        (["map", "evaluate", "x.yaml"], "commonwatt map evaluate --help"),
+    ],
+)
+def test_the_help_that_is_named_is_of_what_was_typed(arguments, asked):
+    assert run(*arguments).err.endswith(f"{asked}\n")
+
+
+def test_every_group_names_options_where_an_argument_is_refused():
+    groups = [command for verb in VERBS if isinstance(command := command_of(verb), click.Group)]
+    assert groups
+    assert all(isinstance(group, VerbGroup) for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "typed"),
+    [
+        ("limit_s", "field '--limit'"),
+        ("format", "field '--format'"),
+        ("source", "field '--format'"),
+        ("log", "field 'LOG'"),
+        ("other", "argument 'other'"),
+    ],
+)
+def test_an_argument_is_named_as_it_is_typed(parameter, typed):
+    @click.group(cls=VerbGroup)
+    def group() -> None: ...
+
+    @group.command("do")
+    @click.argument("log")
+    @click.option("--limit", "limit_s", type=float)
+    @click.option("--format", "source")
+    def do(**_: object) -> None:
+        raise ArgumentError("another, or `source`", file="f", field=parameter, value=1)
+
+    with pytest.raises(InputError) as caught:
+        group(["do", "x"], standalone_mode=False)
+    other = "`source`" if parameter == "other" else "--format"
+    assert str(caught.value) == f"f: {typed}: got '1', expected another, or {other}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["map", "layers", "resnet51"], "resnet50"),
+        (["partition", EXAMPLES / "partition.yaml", "--sweep-weight", "usr2=0.1:10:3"], "user2"),
+        (["forecast", "demand", "generatd"], "generated"),
+        (["study", "phily"], "philly"),
+        (["simulate", EXAMPLES / "demo.yaml", "--policy", "lokahead"], "lookahead"),
+    ],
+)
+def test_the_name_that_was_probably_meant_is_told(arguments, meant):
+    done = run(*arguments)
+    assert done.code == 2
+    assert done.err.endswith(f" (did you mean {meant}?)\n")
+
+
+def test_the_column_that_was_probably_meant_is_told(tmp_path):
+    (tmp_path / "demand.csv").write_text("t_s,gpus\n0,1\n60,2\n", encoding="utf-8")
+    done = run("forecast", "plan", tmp_path / "demand.csv", "--column", "gpu")
+    assert done.err.endswith(
+        "field 'gpu': expected a column of this name; the file has t_s, gpus (did you mean gpus?)\n"
+    )
 
 
 @pytest.mark.slow

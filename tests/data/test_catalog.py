@@ -90,7 +90,7 @@ def test_check_of_the_wrong_thing(write):
     with pytest.raises(InputError) as caught:
         check(path, "philly")
     assert str(caught.value) == f"{path}: field 'submit_time': expected a column of this name; the file has a, b"
-    with pytest.raises(InputError, match=r"field '--format': got 'x', expected one of philly, alibaba, .*, zeus"):
+    with pytest.raises(InputError, match=r"argument 'source': got 'x', expected one of philly, alibaba, .*, zeus"):
         check(path, "x")
 
 

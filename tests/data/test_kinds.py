@@ -7,15 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from commonwatt.data.catalog import guess_format
 from commonwatt.data.files import load_yaml
+from commonwatt.data.forecast_model import read_model
+from commonwatt.data.inventory import read_inventory
 from commonwatt.data.kinds import kind_of
 from commonwatt.data.layer_files import read_layers
 from commonwatt.data.map_problem import read_job_table
+from commonwatt.data.mig_parted import read_present
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MapFile, MappingFile
+from commonwatt.model.map_results import MapSchedule
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.timeslice_file import ModelProfile
+from commonwatt.planning.series import job_log
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RESULT = {"version": "0.1.0", "seed": 0, "input_digest": "0" * 64}
@@ -52,6 +58,90 @@ def test_every_example_is_of_one_kind(path):
     kind = kind_of(yaml.safe_load(path.read_text()))
     assert kind is not None
     assert kind.command.startswith("commonwatt ")
+
+
+DEMAND = "time,gpus\n2024-01-01T00:00:00Z,3\n2024-01-01T00:01:00Z,4\n"
+LAYERS = "layer,kind,k,c\na,fc,10,20\n"
+PRICES = "from_s;price_per_kwh\n0;0.2\n"
+TABLE = {"latency_cycles": [[1.0]], "bandwidth_gbs": [[1.0]]}
+NAMED = TABLE | {"cost_model": None, "jobs": ["a"], "accelerators": ["x"], "energy_nj": None, "macs": None,
+                 "sg_bytes": None, "pe_rows": None, "pe_cols": None}  # fmt: skip
+IS_DEMAND = "this is a demand series: use `commonwatt forecast plan`"
+IN_JOBS = "this is a list of layers: name it as `jobs` of a mapping problem"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (DEMAND, IS_DEMAND),
+        (LAYERS, IN_JOBS),
+        (PRICES, "this is prices over time: name it as `series_file` of a scenario's `electricity`"),
+        (json.dumps(TABLE), "this is a job table: name it as `table` of a mapping problem"),
+        (
+            json.dumps(RESULT | NAMED),
+            "this is the result of `commonwatt map table`: name it as `table` of a mapping problem",
+        ),
+    ],
+)
+def test_a_table_where_a_problem_is_wanted_is_told_with_what_reads_it(text, says, write):
+    path = write("x.csv", text)
+    assert refusal(path, MapFile) == f"{path}: expected a mapping problem; {says}"
+    assert refusal(path, Scenario) == f"{path}: expected a scenario; {says}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (DEMAND, IS_DEMAND),
+        (LAYERS, IN_JOBS),
+        ((EXAMPLES / "place.yaml").read_text(), "this is a placement problem: use `commonwatt place`"),
+    ],
+)
+def test_what_is_no_log_is_told_with_what_reads_it(text, says, write):
+    path = write("x", text)
+    with pytest.raises(InputError) as caught:
+        guess_format(path)
+    assert str(caught.value) == f"{path}: expected a job log; {says}"
+    with pytest.raises(InputError) as caught:
+        read_inventory(text, lambda names: [names], file=path)
+    assert str(caught.value).startswith(f"{path}: expected what `scontrol show node`, ")
+    assert str(caught.value).endswith(f"; {says}")
+
+
+def test_a_job_log_is_no_list_of_nodes(write):
+    with pytest.raises(InputError, match=r"; this is a job log \(slurm\): use `commonwatt data check`, or `commonwatt"):
+        read_inventory("JobID|State|AllocTRES\n1|COMPLETED|gres/gpu=1\n", lambda names: [names], file="x")
+
+
+def test_what_is_no_series_is_told_and_a_series_is_read(write):
+    assert job_log(write("demand.csv", DEMAND), None) is None
+    with pytest.raises(InputError, match=f"expected a demand series or a job log; {IN_JOBS}$"):
+        job_log(write("layers.csv", LAYERS), None)
+    with pytest.raises(InputError, match=r"expected a demand series or a job log; this is a scenario"):
+        job_log(EXAMPLES / "week.yaml", None)
+
+
+def test_a_file_of_text_is_no_model(write):
+    pytest.importorskip("safetensors")
+    wanted = "expected a model file, as `commonwatt forecast fit` writes it"
+    with pytest.raises(InputError, match=f"{wanted}; {IS_DEMAND}$"):
+        read_model(write("demand.csv", DEMAND))
+    with pytest.raises(InputError, match=f"got 'a file of text', {wanted}$"):
+        read_model(write("x.txt", "some words\n"))
+
+
+def test_what_is_no_layout_is_told(write):
+    with pytest.raises(InputError, match=r"a file of mig-parted, or a result of .*; this is a placement problem: use"):
+        read_present(EXAMPLES / "place.yaml")
+    with pytest.raises(InputError, match=f"; {IS_DEMAND}$"):
+        read_present(write("demand.csv", DEMAND))
+    with pytest.raises(InputError, match=r"field 'version': got 'v2', expected v1"):
+        read_present(write("parted.yaml", "version: v2\nmig-configs: {}\n"))
+
+
+def test_the_result_of_map_is_no_schedule(write):
+    said = refusal(EXAMPLES / "place.yaml", MapSchedule)
+    assert "expected a schedule, as `commonwatt map --schedule` writes it; this is a placement problem" in said
 
 
 def test_a_mistake_in_a_file_of_the_right_kind_is_still_told(write):

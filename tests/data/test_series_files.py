@@ -75,7 +75,7 @@ def test_moments_tell_every_step_from_the_next_and_are_found_again(write, start,
         (rows((0, 1), (DAY.format(1), 2)), "a number of seconds"),
         (rows((0, 1), ("inf", 2)), "a number of seconds"),
         (rows((0, 1), header="when,gpus"), "a time column"),
-        (rows((0, 1), header="time,demand"), "a column of this name; the file has time,demand"),
+        (rows((0, 1), header="time,demand"), "a column of this name; the file has time, demand"),
         ("", "some content"),
     ],
 )

@@ -33,3 +33,8 @@ def test_no_name_where_none_is_near(value, names):
 def test_one_of():
     assert one_of(("fifo", "edf"), "fifoo") == "one of fifo, edf (did you mean fifo?)"
     assert one_of(name for name in ("fifo", "edf")) == "one of fifo, edf"
+
+
+def test_numbers_may_differ_where_they_are_no_names_of_their_own():
+    assert did_you_mean("resnet51", ["resnet50", "vgg16"]) == ""
+    assert did_you_mean("resnet51", ["resnet50", "vgg16"], any_number=True) == " (did you mean resnet50?)"

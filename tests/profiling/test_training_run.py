@@ -179,7 +179,7 @@ def test_nothing_is_written_where_nothing_was_measured(script, tmp_path):
 def test_counts_and_clocks():
     assert [default_counts(n) for n in (1, 2, 3, 8, 12)] == [(1,), (1, 2), (1, 2, 3), (1, 2, 4, 8), (1, 2, 4, 8, 12)]
     hardware = CpuThreads()
-    with pytest.raises(InputError, match=r"field '--gpus': got '\d+', expected a number of GPUs from 1 to"):
+    with pytest.raises(InputError, match=r"argument 'gpus': got '\d+', expected a number of GPUs from 1 to"):
         ProfilePlan(("x",), "x", (hardware.count + 1,)).on(hardware)
     with pytest.raises(InputError, match="expected no clock on a CPU"):
         hardware.set_clock(1, 1000.0)

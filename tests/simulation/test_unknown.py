@@ -52,7 +52,7 @@ def test_it_is_null_in_files_and_the_report_opens(unmetered, tmp_path):
     import polars as pl
 
     problem, result, records = unmetered
-    write_run(tmp_path / "out", problem.scenario, result, result, records)
+    write_run(tmp_path / "out", problem.scenario, tmp_path, [result], records)
     document = json.loads((tmp_path / "out" / "result.json").read_text())
     assert document["policies"][0]["energy_kwh"] is None
     assert SimulationResult.model_validate(document).policies[0].energy_kwh is None

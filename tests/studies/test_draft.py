@@ -72,7 +72,7 @@ def test_qos_are_in_force_in_every_row(tmp_path):
 def test_nodes_that_are_listed_twice_are_refused_by_their_file(tmp_path):
     log = write_jobs(tmp_path, [1])
     (tmp_path / "nodes.txt").write_text(NODES + NODES, encoding="utf-8")
-    with pytest.raises(InputError, match=r"nodes\.txt: field '--nodes': got 'v-1 twice', expected each node once"):
+    with pytest.raises(InputError, match=r"nodes\.txt: argument 'nodes': got 'v-1 twice', expected each node once"):
         drafted(log)
 
 

@@ -327,7 +327,7 @@ def test_a_study_file_is_read_back_as_it_was_written(log, tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda f: {"nodes": None}, "--nodes"),
+        (lambda f: {"nodes": None}, "argument 'nodes'"),
         (lambda f: {"nodes": f / "jobs.txt"}, "a job log"),
         (lambda f: {"begin": "2031-01-01"}, "a period of"),
         (lambda f: {"gpu_type": "H9000"}, "GPU type"),

@@ -16,7 +16,7 @@ from time import process_time
 from typing import Any, Literal, get_args
 
 from commonwatt import __version__
-from commonwatt.model.errors import InputError, PluginError
+from commonwatt.model.errors import ArgumentError, InputError, PluginError
 from commonwatt.model.names import one_of
 from commonwatt.model.suite_results import BenchResult, BenchScore, BenchSolver, BenchSuite
 from commonwatt.plugins import Group, Plugin, found, refused
@@ -206,7 +206,7 @@ class Bench:
         known = {suite.name: suite for suite in self.suites}
         for name in names:
             if name not in known:
-                raise InputError(one_of(known, name), field="--suite", value=name)
+                raise ArgumentError(one_of(known, name), field="suites", value=name)
         entering = [
             (suite, suite.all_entrants(self.quick)) for suite in self.suites if not names or suite.name in names
         ]
@@ -215,8 +215,8 @@ class Bench:
             if name not in everybody:
                 refusals = {solver.name: solver.reason for suite, _ in entering for solver in suite.refused()}
                 if name in refusals:
-                    raise InputError(f"another name: {refusals[name]}", field="--solver", value=name)
-                raise InputError(one_of(sorted(everybody), name), field="--solver", value=name)
+                    raise ArgumentError(f"another name: {refusals[name]}", field="solvers", value=name)
+                raise ArgumentError(one_of(sorted(everybody), name), field="solvers", value=name)
         if not solvers:
             return entering
         kept = [
@@ -324,12 +324,13 @@ def check_comparable(recorded: BenchResult, *, quick: bool, seed: int, versions:
     """Raise ``InputError`` unless a run can be compared with *recorded*; *versions* are those of its suites by name."""
     if (recorded.extent == "quick") != quick:
         expected = "no --quick, as recorded" if quick else "it, as the recorded result has the first problems only"
-        raise InputError(expected, field="--quick", value=quick)
+        raise ArgumentError(expected, field="quick", value=quick)
     if recorded.seed != seed:
-        raise InputError(f"{recorded.seed}, as recorded", field="--seed", value=seed)
+        raise ArgumentError(f"{recorded.seed}, as recorded", field="seed", value=seed)
     known = {suite.name: suite.version for suite in recorded.suites}
     if not known.keys() & versions.keys():
-        raise InputError(f"one of the recorded suites: {', '.join(known)}", field="--suite", value=", ".join(versions))
+        expected = f"one of the recorded suites: {', '.join(known)}"
+        raise ArgumentError(expected, field="suites", value=", ".join(versions))
     for name, own in versions.items():
         if known.get(name, own) != own:
             expected = f"version {known[name]} of suite {name}, as recorded; record it again"

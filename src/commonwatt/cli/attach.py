@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commonwatt.cli.output import FiniteRange, json_option, print_json, say, seed_option
+from commonwatt.cli.root import VerbGroup
 
 if TYPE_CHECKING:
     from commonwatt.control.external_jobs import ExternalJob
@@ -26,7 +27,7 @@ _HISTORY_S = 600.0
 _NODES, _JOBS, _CONFIG, _STUDY = "nodes.txt", "jobs.txt", "live.yaml", "study"
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Attach to a running cluster without changing anything.
 

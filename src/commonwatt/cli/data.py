@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.output import completed_by, json_option, plot_option, print_json, say
+from commonwatt.cli.root import VerbGroup
 
 if TYPE_CHECKING:
     from commonwatt.model.results import DataCheckResult, DataListResult, LogSummary, SizeRow
@@ -17,7 +18,7 @@ __all__ = ["columns_of", "command"]
 _SHOWN = 8  # tenants in the terminal; --json has all
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """List public traces and profiles; validate a job log.
 

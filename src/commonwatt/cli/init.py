@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,6 @@ import click
 from commonwatt.cli.output import json_option, print_json, say
 
 if TYPE_CHECKING:
-    from commonwatt.data.inventory import Inventory
     from commonwatt.model.admin_results import InitResult
 
 __all__ = ["command"]
@@ -24,7 +24,7 @@ COMMANDS = (
 TIMEOUT_S = 20.0
 
 
-@click.command()
+@click.command(context_settings={"allow_extra_args": True})
 @click.option(
     "--from", "source", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
     help="Read the output of one of these commands; - for standard input.",
@@ -34,7 +34,8 @@ TIMEOUT_S = 20.0
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @json_option
-def command(source: Path | None, *, out: Path | None, overwrite: bool, as_json: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, source: Path | None, *, out: Path | None, overwrite: bool, as_json: bool) -> None:
     """Write a scenario for this cluster: nodes, power by GPU type, a price, policies.
 
     Nodes come from the first of scontrol, nvidia-smi and kubectl that answers, or from FILE: the output of `scontrol
@@ -47,14 +48,16 @@ def command(source: Path | None, *, out: Path | None, overwrite: bool, as_json: 
       kubectl get nodes -o json | commonwatt init --from -
     """
     from commonwatt.data.files import write_atomic
-    from commonwatt.data.scenario_draft import draft_text
+    from commonwatt.data.scenario_draft import draft_scenario
+    from commonwatt.engines.slurm.parsing import host_names
     from commonwatt.model.errors import InputError
 
+    if ctx.args:
+        ctx.fail(f"Got unexpected extra argument ({ctx.args[0]}): use --from {ctx.args[0]}")
     if out is not None and out.exists() and not overwrite:
         raise InputError("a new file, or --overwrite", field="--out", value=out)
     text, origin = _given(source) if source is not None else _asked()
-    inventory, result = _result(text, origin, out)
-    scenario = draft_text(inventory, result.nodes, out or Path("cluster.yaml"))
+    scenario, result = draft_scenario(text, host_names, file=origin, host=platform.node() or "node", out=out)
     if out is not None:
         write_atomic(out, scenario)
     for note in result.notes:
@@ -102,37 +105,6 @@ def _asked() -> tuple[str, object]:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         say(f"{words[0]}: {lines[-1]}")
     raise InputError("scontrol, nvidia-smi or kubectl on this machine, or --from FILE with the output of one of them")
-
-
-def _result(text: str, origin: object, out: Path | None) -> tuple[Inventory, InitResult]:
-    import hashlib
-    import platform
-
-    from commonwatt import __version__
-    from commonwatt.data.inventory import read_inventory
-    from commonwatt.data.scenario_draft import UNNAMED, drafted_nodes, estimated_types, unknown_types
-    from commonwatt.engines.slurm.parsing import host_names
-    from commonwatt.model.admin_results import InitResult
-
-    inventory = read_inventory(text, host_names, file=origin, host=platform.node() or "node")
-    nodes = drafted_nodes(inventory.nodes)
-    unknown = unknown_types(nodes)
-    notes = list(inventory.notes)
-    if any(node.gpu_type == UNNAMED for node in nodes):
-        notes.append(f"the cluster names no GPU type for some nodes: write it in place of {UNNAMED}")
-    for kind in unknown:
-        if kind != UNNAMED:
-            notes.append(f"the speed of {kind} is not known: gpu_types.{kind}.speed is a placeholder")
-    if estimated := estimated_types(nodes):
-        notes.append(f"the speed of {', '.join(estimated)} is an estimate from data sheets; gpu_types can declare it")
-    if any(node.power_source is None for node in nodes):
-        notes.append("the power of some GPU types is not known: gpu_w is a placeholder")
-    result = InitResult(
-        version=__version__, seed=0, input_digest=hashlib.sha256(text.encode()).hexdigest(), source=inventory.source,
-        nodes=nodes, left_out=inventory.without_gpus, unknown_gpu_types=unknown, notes=tuple(notes),
-        written=None if out is None else str(out),
-    )  # fmt: skip
-    return inventory, result
 
 
 def _sentence(result: InitResult) -> str:

@@ -43,7 +43,7 @@ SOLVERS = (
     help="Candidate schedules of random-greedy; best and local-search take 20 steps for each.",
 )  # fmt: skip
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    "--time-limit", "time_limit_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="Stop after this time with the best schedule so far.",
 )  # fmt: skip
 @plot_option("the schedule")
@@ -54,7 +54,7 @@ def command(
     *,
     solver: str,
     iterations: int,
-    time_limit: float | None,
+    time_limit_s: float | None,
     plot: Path | None,
     seed: int,
     as_json: bool,
@@ -65,7 +65,7 @@ def command(
     Example:
       commonwatt place examples/place.yaml --solver exact --json
     """
-    result, currency = _solve(problem, solver, iterations, time_limit, plot, seed)
+    result, currency = _solve(problem, solver, iterations, time_limit_s, plot, seed)
     if as_json:
         print_json(result)
     else:
@@ -73,7 +73,7 @@ def command(
 
 
 def _solve(
-    path: Path, solver: str, iterations: int, time_limit: float | None, plot: Path | None, seed: int
+    path: Path, solver: str, iterations: int, time_limit_s: float | None, plot: Path | None, seed: int
 ) -> tuple[PlaceResult, str]:
     from commonwatt.data.files import load_yaml
     from commonwatt.model.place_file import PlaceFile
@@ -83,7 +83,7 @@ def _solve(
     file, by = load_yaml(path, PlaceFile), chosen("solvers", solver, SOLVERS)
     with blamed_on(path), compiling(f"solver {solver}") as watch, valid("solvers", solver, SOLVERS):
         result = answer(
-            file, clock=lambda: watch.elapsed_s, solver=by, iterations=iterations, time_limit_s=time_limit,
+            file, clock=lambda: watch.elapsed_s, solver=by, iterations=iterations, time_limit_s=time_limit_s,
             seed=seed,
         )  # fmt: skip
     if plot is not None:

@@ -19,8 +19,9 @@ from click.shell_completion import CompletionItem
 
 from commonwatt import __version__
 
-__all__ = ["HOMES", "VERBS", "ProblemGroup", "command_of", "main", "root"]
+__all__ = ["HOMES", "VERBS", "ProblemGroup", "VerbGroup", "command_of", "main", "root"]
 
+_PARAMETER = re.compile("`([a-z_]+)`")
 _QUOTED = re.compile("'([^']*)'")  # what a message of click says was given comes first
 
 VERBS = {
@@ -75,7 +76,36 @@ def command_of(verb: str) -> click.Command:
     return command
 
 
-class _Verbs(click.Group):
+class VerbGroup(click.Group):
+    """A group whose commands name the option, as it is typed, where an argument is refused."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command that was typed."""
+        from commonwatt.model.errors import ArgumentError, InputError
+
+        try:
+            return super().invoke(ctx)
+        except ArgumentError as error:
+            command = self.get_command(ctx, str(ctx.invoked_subcommand))
+            typed = None if command is None else _typed(command, str(error.field))
+            if command is None or typed is None:
+                raise
+            expected = _PARAMETER.sub(lambda named: _typed(command, named[1]) or named[0], error.expected)
+            raise InputError(expected, file=error.file, field=typed, value=error.value) from None
+
+
+def _typed(command: click.Command, parameter: str) -> str | None:
+    """Return how *parameter* of a function is typed for *command*: an option of either name, or an argument."""
+    option = f"--{parameter.replace('_', '-')}"
+    for given in command.params:
+        if isinstance(given, click.Option) and (given.name == parameter or option in given.opts):
+            return max(given.opts, key=len)
+        if given.name == parameter:
+            return given.human_readable_name
+    return None
+
+
+class _Verbs(VerbGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(VERBS)
 
@@ -115,7 +145,10 @@ def _one_line(error: click.ClickException) -> str:
     if context is None:
         return text
     meant = "" if "Did you mean" in text or "did you mean" in text else _meant(error, context)
-    return f"{text}{meant}; see {context.command_path} --help"
+    group = context.parent
+    hidden = group is not None and isinstance(group.command, ProblemGroup) and context.command is group.command.default
+    asked = group if group is not None and hidden else context
+    return f"{text}{meant}; see {asked.command_path} --help"
 
 
 def _meant(error: click.ClickException, context: click.Context) -> str:
@@ -205,7 +238,7 @@ def _interrupted() -> NoReturn:
     sys.exit(130)
 
 
-class ProblemGroup(click.Group):
+class ProblemGroup(VerbGroup):
     """A group whose first argument is a PROBLEM, for ``default``, unless it is the name of a subcommand."""
 
     default: click.Command  # added first; its name is not shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,15 +25,12 @@ from commonwatt.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from commonwatt.model.nodes import GpuTypeSpec
     from commonwatt.model.results import SimulationResult, SweepResult
-    from commonwatt.model.scenario import Scenario, ScenarioJob
+    from commonwatt.model.scenario import Scenario
     from commonwatt.simulation.record import KeptRuns, Record
     from commonwatt.simulation.runner import Backend, Prepared
 
 __all__ = ["command"]
-
-Profiled = TypeVar("Profiled", "ScenarioJob", "GpuTypeSpec")
 
 
 def _policies(ctx: click.Context) -> list[str]:
@@ -59,7 +56,7 @@ def _policies(ctx: click.Context) -> list[str]:
 @click.option("--overwrite", is_flag=True, help="Replace DIR if it exists.")
 @plot_option("an overview")
 @click.option(
-    "--policy", "only", multiple=True, metavar="NAME", shell_complete=completed_by(_policies),
+    "--policy", "policies", multiple=True, metavar="NAME", shell_complete=completed_by(_policies),
     help="Run only this policy; repeatable.",
 )  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Run N seeds, from --seed on.")
@@ -71,7 +68,7 @@ def _policies(ctx: click.Context) -> list[str]:
 @seed_option
 @json_option
 def command(
-    scenario: Path, *, out: Path | None, overwrite: bool, plot: Path | None, only: tuple[str, ...], seeds: int,
+    scenario: Path, *, out: Path | None, overwrite: bool, plot: Path | None, policies: tuple[str, ...], seeds: int,
     jobs: int | None, backend: Backend, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Replay the workload of SCENARIO (YAML or JSON) on its cluster, once under each of its policies.
@@ -85,10 +82,10 @@ def command(
     from commonwatt.model.scenario import Scenario
     from commonwatt.report.folder import check_folder
     from commonwatt.simulation.record import KeptRuns
-    from commonwatt.simulation.runner import RunsInterruptedError
-    from commonwatt.simulation.workload import prepare
+    from commonwatt.simulation.runner import RunsInterruptedError, document_of
+    from commonwatt.simulation.workload import prepare, with_policies
 
-    file = _restricted(load_yaml(scenario, Scenario), only)
+    file = with_policies(load_yaml(scenario, Scenario), policies)
     if out is not None:
         check_folder(out, overwrite=overwrite)
     with blamed_on(scenario):
@@ -112,7 +109,7 @@ def command(
     if out is not None:
         _write(out, file, scenario.parent, results, records)
     if as_json:
-        print_json(_document(results))
+        print_json(document_of(results))
     else:
         _show(results)
 
@@ -151,20 +148,13 @@ def _run(
         return run_seeds(prepared, jobs=workers, backend=backend, listener=listener, kept=kept)
 
 
-def _document(results: list[SimulationResult]) -> SimulationResult | SweepResult:
-    from commonwatt.simulation.runner import sweep_result
-
-    return results[0] if len(results) == 1 else sweep_result(results)
-
-
 def _write(
     out: Path, scenario: Scenario, folder: Path, results: list[SimulationResult], records: list[Record], *,
     interrupted: bool = False,
 ) -> None:  # fmt: skip
     from commonwatt.report.folder import write_run
 
-    seen = _seen_from(out, scenario, folder)
-    write_run(out, seen, _document(results), results[0], records, interrupted=interrupted)
+    write_run(out, scenario, folder, results, records, interrupted=interrupted)
     say(f"written: {out / 'report.html'}")
 
 
@@ -201,45 +191,6 @@ def _show(results: list[SimulationResult]) -> None:
         click.echo(summary(results[0]))
     else:
         _tell_sweep(sweep_result(results))
-
-
-def _seen_from(out: Path, scenario: Scenario, folder: Path) -> Scenario:
-    """Return *scenario* with its paths relative to *out* instead of *folder*, so that it can be run again."""
-
-    def moved(path: str) -> str:
-        return path if Path(path).is_absolute() else os.path.relpath((folder / path).resolve(), out.resolve())
-
-    def profiles_moved(part: Profiled) -> Profiled:
-        return part.model_copy(update={"profile": tuple(map(moved, part.profiles))}) if part.profiles else part
-
-    workload = scenario.workload
-    path, jobs = getattr(workload, "path", None), getattr(workload, "jobs", None)
-    if workload is not None and path is not None:
-        workload = workload.model_copy(update={"path": moved(path)})
-    if workload is not None and isinstance(jobs, tuple):
-        workload = workload.model_copy(update={"jobs": tuple(map(profiles_moved, jobs))})
-    types = {name: profiles_moved(spec) for name, spec in scenario.gpu_types.items()}
-    services = tuple(
-        service.model_copy(update={"load": service.load.model_copy(update={"path": moved(load_path)})})
-        if (load_path := getattr(service.load, "path", None)) is not None
-        else service
-        for service in scenario.services
-    )
-    return scenario.model_copy(update={"workload": workload, "gpu_types": types, "services": services})
-
-
-def _restricted(scenario: Scenario, only: tuple[str, ...]) -> Scenario:
-    """Keep the policies named *only*; all, if none is named."""
-    from commonwatt.model.errors import InputError
-    from commonwatt.model.names import did_you_mean
-
-    labels = [policy.label for policy in scenario.policies]
-    for name in only:
-        if name not in labels:
-            expected = f"a policy of the scenario ({', '.join(labels)}){did_you_mean(name, labels)}"
-            raise InputError(expected, field="--policy", value=name)
-    kept = tuple(policy for policy in scenario.policies if not only or policy.label in only)
-    return scenario.model_copy(update={"policies": kept})
 
 
 def _tell_sweep(document: SweepResult) -> None:

@@ -11,6 +11,7 @@ import click
 
 from commonwatt.cli.output import blamed_on, json_option, needing, print_json
 from commonwatt.cli.remote import plain
+from commonwatt.cli.root import VerbGroup
 
 if TYPE_CHECKING:
     from commonwatt.model.admin_results import StoreCheckResult
@@ -205,7 +206,7 @@ def upgrade(config: Path, *, as_json: bool) -> None:
         click.echo(f"{database}: {f'revision {before}' if before else 'empty'} -> revision {after}")
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Maintain the store of the control plane: SQLite, MariaDB or PostgreSQL.
 

@@ -11,6 +11,7 @@ import click
 
 from commonwatt.cli.output import FiniteRange, blamed_on, json_option, print_json, say
 from commonwatt.cli.remote import JOB, connected, server_option, show, when
+from commonwatt.cli.root import VerbGroup
 from commonwatt.cli.store import opened as opened_database
 from commonwatt.model.units import DAY_S, plural
 
@@ -194,7 +195,7 @@ def revoke(token: int, *, config: Path | None, url: str | None, as_json: bool) -
         click.echo(f"token {token} is revoked")
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Create, list and revoke tokens: through the control plane (operators), or on its store (--config).
 

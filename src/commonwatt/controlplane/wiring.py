@@ -39,7 +39,7 @@ from commonwatt.engines.run_spec import Images
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.slurm.node_control import check_one_state
 from commonwatt.engines.state_folder import FolderLock
-from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.errors import ArgumentError, EngineError, InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.names import check_in_address
 from commonwatt.model.nodes import Cluster
@@ -275,7 +275,7 @@ def open_live(
     config, folder = read_config(path), path.parent.absolute()
     if config.live.advises_only(config.engine):
         if mode == "live":
-            raise InputError(_advises_only(config), file=path, field="--mode", value=mode)
+            raise ArgumentError(_advises_only(config), file=path, field="mode", value=mode)
         mode = "dry-run"  # whatever the store says
     spec = config.policies[0]
     if (plan := plans_of(config)[0]) is not None:  # no longer history is kept

@@ -13,9 +13,9 @@ from commonwatt.data import locate
 from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.readers.slurm import is_for_people
 from commonwatt.data.text import read_text
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError
 
-__all__ = ["CATALOG", "FORMATS", "Dataset", "guess_format"]
+__all__ = ["CATALOG", "FORMATS", "Dataset", "formats_of", "guess_format"]
 
 FORMATS = {
     "slurm": "Slurm accounting: sacct --json, sacct --parsable2 with AllocTRES, or its table with nothing cut off",
@@ -124,15 +124,20 @@ def guess_format(path: Path) -> str:
     Raises ``InputError`` if the file cannot be read, or if the formats it could have are none or several.
     """
     text = read_text(path)
-    head = text[:_HEAD].lstrip()
-    found = _by_brackets(head) if head[0] in "[{" else _by_lines(head)
-    if head[0] == "{" and not _names_slurm(head):
+    head, found = text[:_HEAD].lstrip(), formats_of(text)
+    if len(found) != 1 or (head[0] == "{" and not _names_slurm(head)):
         _refuse_known(path, text)
     if len(found) != 1:
         known = ", ".join(dict.fromkeys([*(entry.name for entry in CATALOG), *FORMATS]))
         what = f"a format: it could be {' or '.join(found)}" if found else f"one of {known}, as the file does not tell"
-        raise InputError(what, file=path, field="--format")
+        raise ArgumentError(what, file=path, field="source")
     return found[0]
+
+
+def formats_of(text: str) -> list[str]:
+    """Return the formats of logs and profiles that *text* could have."""
+    head = text[:_HEAD].lstrip()
+    return _by_brackets(head) if head[0] in "[{" else _by_lines(head)
 
 
 def _by_brackets(head: str) -> list[str]:
@@ -148,10 +153,10 @@ def _names_slurm(head: str) -> bool:
 
 
 def _refuse_known(path: Path, text: str) -> None:
-    """Raise ``InputError`` if *text* is a document of commonwatt, which is no log."""
-    from commonwatt.data.kinds import no_log
+    """Raise ``InputError`` if *text* is a document or a table of commonwatt, which is no log."""
+    from commonwatt.data.kinds import other_kind
 
-    error = no_log(path, text)
+    error = other_kind(path, text, "a job log")
     if error is not None:
         raise error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +18,12 @@ from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.workload import PUBLIC_LOGS
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError
 from commonwatt.model.names import one_of
 from commonwatt.model.results import DataCheckResult, DataListResult, DatasetRow, FormatRow, LogSummary, SizeRow
 from commonwatt.model.units import DAY_S, HOUR_S
 
-__all__ = ["FORMAT_NAMES", "CheckedFile", "check", "list_data", "locate_input", "summarize"]
+__all__ = ["FORMAT_NAMES", "LOG_NAMES", "CheckedFile", "check", "list_data", "locate_input", "summarize"]
 
 FORMAT_NAMES = (*READERS, "gavel", "zeus")
 _WEEK_S = 7 * DAY_S
@@ -34,6 +34,10 @@ class CheckedFile(NamedTuple):
 
     result: DataCheckResult
     log: JobLog | None
+
+
+DATA_NAMES = tuple(entry.name for entry in CATALOG)
+LOG_NAMES = tuple(entry.name for entry in CATALOG if entry.kind == "job log")
 
 
 def list_data(folder: Path | None) -> DataListResult:
@@ -49,7 +53,7 @@ def list_data(folder: Path | None) -> DataListResult:
     )
 
 
-def locate_input(given: str) -> tuple[Path, str | None]:
+def locate_input(given: str, name: str = "file", known: Iterable[str] = DATA_NAMES) -> tuple[Path, str | None]:
     """Return the file that *given* names, and its format if it is the name of a public data set.
 
     Raises ``InputError`` if it is such a name but the data is not available, or a word that is neither.
@@ -57,14 +61,13 @@ def locate_input(given: str) -> tuple[Path, str | None]:
     path = Path(given)
     entry = next((entry for entry in CATALOG if entry.name == given), None)
     if entry is None and not path.suffix and path.name == given and not path.exists():
-        known = one_of((entry.name for entry in CATALOG), given)
-        raise InputError(f"a file that exists, or {known}", field="FILE", value=given)
+        raise ArgumentError(f"a file that exists, or {one_of(known, given)}", field=name, value=given)
     if entry is None or path.exists():
         return path, None
     found = entry.found()
     if found is None:
         expected = f"data on this machine: get it from {entry.url} and give its path (commonwatt data list)"
-        raise InputError(expected, field="FILE", value=given)
+        raise ArgumentError(expected, field=name, value=given)
     return found, entry.name
 
 
@@ -80,7 +83,7 @@ def check(path: Path, source: str | None, columns: Mapping[str, str] | None = No
         rows, types = len(log), {name for name in log.gpu_type if name}
         summary = summarize(log, source, columns or {})
     elif columns:
-        raise InputError("no columns, as the format fixes them", field="--column", value=dict(columns))
+        raise ArgumentError("no columns, as the format fixes them", field="columns", value=dict(columns))
     elif source == "gavel":
         runs = gavel.read_gavel(path)
         rows, types = len(runs), {name for speeds in runs.values() for name, _ in speeds}
@@ -88,7 +91,7 @@ def check(path: Path, source: str | None, columns: Mapping[str, str] | None = No
         trainings = zeus.read_zeus(path)
         rows, types = len(trainings), {name for by_type in trainings.values() for name in by_type}
     else:
-        raise InputError(one_of(FORMAT_NAMES, source), field="--format", value=source)
+        raise ArgumentError(one_of(FORMAT_NAMES, source), field="source", value=source)
     result = DataCheckResult(
         version=__version__,
         input_digest=hashlib.sha256(path.read_bytes()).hexdigest(),

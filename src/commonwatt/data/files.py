@@ -22,7 +22,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from commonwatt.data._explain import explain, numbers_in
-from commonwatt.data.kinds import of_result, wrong_kind
+from commonwatt.data.kinds import called, of_result, other_kind, wrong_kind
 from commonwatt.data.table import read_table
 from commonwatt.data.text import read_text
 from commonwatt.model.electricity import Electricity
@@ -108,7 +108,7 @@ def load_yaml(path: str | Path, model: type[Model]) -> Model:
     file, field, value and what was expected, or the command that reads a file of this kind.
     """
     path = Path(path)
-    raw = _parse(path)
+    raw = _parse(path, called(model) or "a YAML or JSON file of fields")
     try:
         loaded = validate(of_result(raw, model), model, path)
     except InputError as error:
@@ -170,7 +170,7 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
         raise InputError("a file that can be written", file=path, value=error.strerror) from None
 
 
-def _parse(path: Path) -> Any:  # noqa: ANN401
+def _parse(path: Path, wanted: str) -> Any:  # noqa: ANN401
     text = read_text(path)
     try:
         raw = json.loads(text, object_pairs_hook=_object) if text.lstrip().startswith("{") else parse_yaml(text)
@@ -179,9 +179,9 @@ def _parse(path: Path) -> Any:  # noqa: ANN401
     except DuplicateKeyError as error:
         raise _twice(path, error) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise _syntax(path, error) from None
+        raise (other_kind(path, text, wanted) or _syntax(path, error)) from None
     if not isinstance(raw, dict):
-        raise _no_fields(path, raw)
+        raise other_kind(path, text, wanted) or _no_fields(path, raw)
     return raw
 
 

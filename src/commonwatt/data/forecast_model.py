@@ -9,6 +9,8 @@ import numpy as np
 
 from commonwatt import __version__
 from commonwatt.data.files import validate, write_atomic
+from commonwatt.data.kinds import other_kind
+from commonwatt.data.text import read_text
 from commonwatt.forecasting import restore_predictor
 from commonwatt.model.demand import FittedPredictor
 from commonwatt.model.errors import InputError, MissingExtraError
@@ -63,7 +65,7 @@ def read_model(path: Path) -> tuple[FittedPredictor, ModelHeader]:
             raw = (file.metadata() or {}).get(_KEY)
             arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise InputError(expected, file=path, value=str(error)) from None
+        raise _other_file(path) or InputError(expected, file=path, value=str(error)) from None
     if raw is None:
         raise InputError(expected, file=path, value="a safetensors file of something else")
     for name, array in arrays.items():
@@ -77,6 +79,16 @@ def read_model(path: Path) -> tuple[FittedPredictor, ModelHeader]:
         raise MissingExtraError(error.name or "torch", "forecast") from None
     except InputError as error:
         raise error.within(path) from None
+
+
+def _other_file(path: Path) -> InputError | None:
+    """Return the error for a file of text, which is no model; ``None`` for any other."""
+    try:
+        text = read_text(path)
+    except InputError:
+        return None
+    wanted = "a model file, as `commonwatt forecast fit` writes it"
+    return other_kind(path, text, wanted) or InputError(wanted, file=path, value="a file of text")
 
 
 def _header(raw: str, path: Path, expected: str) -> ModelHeader:

@@ -17,12 +17,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from commonwatt.data.catalog import formats_of
+from commonwatt.data.kinds import other_kind
 from commonwatt.data.profiles.base import MIG_SLICES, mig_slice, type_in
 from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import plural
 
-__all__ = ["UNNAMED", "BoardPower", "Inventory", "InventoryNode", "Source", "board_power", "read_inventory", "type_of"]
+__all__ = [
+    "UNNAMED",
+    "BoardPower",
+    "Expand",
+    "Inventory",
+    "InventoryNode",
+    "Source",
+    "board_power",
+    "read_inventory",
+    "type_of",
+]
 
 Source = Literal["scontrol", "sinfo", "nvidia-smi", "kubernetes"]
 Expand = Callable[[str], Sequence[str]]
@@ -30,6 +42,10 @@ Expand = Callable[[str], Sequence[str]]
 UNNAMED = "GPU"
 """GPU type where the cluster names none."""
 SINFO = "sinfo -N -h -o '%N|%G'"
+_WANTED = (
+    "what `scontrol show node`, `nvidia-smi --query-gpu=name,power.limit --format=csv` or "
+    f"`kubectl get nodes -o json` prints, or {SINFO}"
+)
 _AWAY = re.compile(r"DOWN|DRAIN|FAIL|MAINT|\*")  # states of nodes that run nothing new
 _GRES = re.compile(r"gpu(?::([^:,()\s=]+))??:(\d+)(?=[,(\s|]|$)")
 _PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator",
@@ -72,11 +88,13 @@ def read_inventory(text: str, expand: Expand, file: object = None, host: str = "
 
     Raises ``InputError`` for a text of no such kind, and for one without GPUs.
     """
-    found = _read(text.strip(), expand, file, host)
+    try:
+        found = _read(text.strip(), expand, file, host)
+    except InputError as error:
+        raise (_other_text(text, file) or error) from None
     if not found.nodes:
-        raise InputError(
-            "at least one node with GPUs", file=file, value=f"{plural(found.without_gpus, 'node')} without"
-        )
+        value = f"{plural(found.without_gpus, 'node')} without"
+        raise _other_text(text, file) or InputError("at least one node with GPUs", file=file, value=value)
     return found
 
 
@@ -89,11 +107,16 @@ def _read(text: str, expand: Expand, file: object, host: str) -> Inventory:
         return _nvidia_smi(text, file, host)
     if text.startswith(("NODELIST", "PARTITION")) or re.search(r"\|\s*(?:\S*\bgpu:|\(null\))", text):
         return _sinfo(text, expand, file)
-    expected = (
-        "what `scontrol show node`, `nvidia-smi --query-gpu=name,power.limit --format=csv` or "
-        f"`kubectl get nodes -o json` prints, or {SINFO}"
-    )
-    raise InputError(expected, file=file, value=text.split("\n", 1)[0] or "nothing")
+    raise InputError(_WANTED, file=file, value=text.split("\n", 1)[0] or "nothing")
+
+
+def _other_text(text: str, file: object) -> InputError | None:
+    """Return the error for a job log, and for a file of commonwatt; ``None`` for any other text."""
+    log = [] if '"nodes"' in text else formats_of(text)
+    if log:
+        what = f"this is a job log ({' or '.join(log)}): use `commonwatt data check`, or `commonwatt study LOG`"
+        return InputError(f"{_WANTED}; {what}", file=file)
+    return other_kind(file, text, _WANTED)
 
 
 def _scontrol(text: str) -> Inventory:

@@ -1,20 +1,34 @@
-"""What a document is, by the names of its fields: a file that a command reads, or the result of one."""
+"""What a file is, by the names of its fields or columns: what a command reads, or the result of one."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from pydantic import BaseModel
 
+from commonwatt.model.demand import TIME_COLUMNS
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MappingFile, MapTable
 from commonwatt.model.timeslice_file import ModelProfile
 from commonwatt.model.training_profile import TrainingProfile
 
-__all__ = ["Kind", "is_result", "kind_of", "no_log", "no_table", "of_result", "wrong_kind"]
+__all__ = [
+    "DEMAND",
+    "Kind",
+    "called",
+    "is_document",
+    "is_result",
+    "kind_of",
+    "kind_of_text",
+    "of_result",
+    "other_kind",
+    "wrong_kind",
+]
 
 
 class Kind(NamedTuple):
@@ -24,12 +38,29 @@ class Kind(NamedTuple):
     what: str
     command: str
     signs: frozenset[str] = frozenset()  # of these fields one must be there, where none is needed
+    advice: str = ""  # what to do with it, where no command reads it by itself
+
+    @property
+    def sentence(self) -> str:
+        """What it is, and what to do with it."""
+        advice = self.advice or (f"use `{self.command}`" if self.command else "")
+        return f"this is {self.what}{': ' if advice else ''}{advice}"
 
 
+_IN_PROBLEM = "name it as `{}` of a mapping problem"
 KINDS = (
     Kind("place", "a placement problem", "commonwatt place"),
     Kind("map", "a mapping problem", "commonwatt map"),
     Kind("mapping", "a mapping", "commonwatt map evaluate PROBLEM"),
+    Kind(
+        "map-schedule-result", "a schedule, as `commonwatt map --schedule` writes it", "commonwatt map PROBLEM --after"
+    ),
+    Kind(
+        "partition-mig-result",
+        "layouts: a file of mig-parted, or a result of `commonwatt partition mig --json`",
+        "commonwatt partition mig PROBLEM --present",
+    ),
+    Kind("map-table", "a job table", "", advice=_IN_PROBLEM.format("table")),
     Kind("map-transfer", "what `commonwatt map --save-transfer` wrote", "commonwatt map PROBLEM --transfer"),
     Kind("partition", "a partitioning problem", "commonwatt partition"),
     Kind("partition-mig", "a MIG problem", "commonwatt partition mig"),
@@ -43,6 +74,17 @@ KINDS = (
     Kind("job", "a job", "commonwatt submit"),
     Kind("scenario", "a scenario", "commonwatt simulate", frozenset({"workload", "policies", "engine", "live"})),
 )
+DEMAND = Kind("", "a demand series", "commonwatt forecast plan")
+TABLES: tuple[tuple[set[str], set[str], Kind], ...] = (
+    ({"kind", "k", "c"}, set(), Kind("", "a list of layers", "", advice=_IN_PROBLEM.format("jobs"))),
+    (
+        {"from_s", "price_per_kwh"},
+        set(),
+        Kind("", "prices over time", "", advice="name it as `series_file` of a scenario's `electricity`"),
+    ),
+    ({"gpus"}, set(TIME_COLUMNS), DEMAND),
+)
+"""Columns that a table of each kind has: all of the first, and one of the second unless it is empty."""
 RESULTS: dict[type[BaseModel], str] = {
     MappingFile: "map",
     MapTable: "map table",
@@ -50,6 +92,12 @@ RESULTS: dict[type[BaseModel], str] = {
     TrainingProfile: "profile",
 }
 """Files that the command named here answers with under ``--json``, among other fields."""
+_ADVICE = {
+    "map-table-result": _IN_PROBLEM.format("table"),
+    "map-layers-result": _IN_PROBLEM.format("jobs"),
+    "map-batch-result": _IN_PROBLEM.format("jobs"),
+}
+_FIELD = re.compile(r"(?:\s*(?:#[^\n]*|---)?\n)*[A-Za-z_][\w-]*:(?:\s|$)")
 _SPOKEN = {"map-schedule": "map --schedule", "simulation": "simulate", "sweep": "simulate --seeds"}
 
 
@@ -82,47 +130,62 @@ def kind_of(raw: object) -> Kind | None:
             return None
         command = name.removesuffix("-result")
         spoken = _SPOKEN.get(command, command.replace("-", " "))
-        return Kind(name, f"the result of `commonwatt {spoken}`", "")
+        return Kind(name, f"the result of `commonwatt {spoken}`", "", advice=_ADVICE.get(name, ""))
     fitting = (kind for kind in KINDS if _fits(raw, SCHEMAS[kind.schema]))
     return next((kind for kind in fitting if not kind.signs or kind.signs & raw.keys()), None)
 
 
-def wrong_kind(raw: object, model: type[BaseModel], path: Path) -> InputError | None:
+def wrong_kind(raw: object, model: type[BaseModel], path: str | Path) -> InputError | None:
     """Return the error for a file of another kind than *model*; ``None`` if it is no file we know, or of this kind."""
     from commonwatt.model.schemas import SCHEMAS
 
     kind = kind_of(raw)
     if kind is None or SCHEMAS[kind.schema] is model:
         return None
-    wanted = next((known.what for known in KINDS if SCHEMAS[known.schema] is model), None)
-    if wanted is None:
-        return None
-    use = f": use `{kind.command}`" if kind.command else ""
-    return InputError(f"{wanted}; this is {kind.what}{use}", file=path)
+    wanted = called(model)
+    return None if wanted is None else InputError(f"{wanted}; {kind.sentence}", file=path)
 
 
-def no_table(path: Path, text: str) -> InputError:
-    """Return the error for a JSON document *text* where a table is read; it says what the document is, if known."""
-    wanted = "a table with a header line"
-    return _other_document(path, text, wanted) or InputError(wanted, file=path, value="a JSON document")
+def called(model: type[BaseModel]) -> str | None:
+    """Return what people call a file of *model*; ``None`` if it is no file of its own."""
+    from commonwatt.model.schemas import SCHEMAS
+
+    return next((known.what for known in KINDS if SCHEMAS[known.schema] is model), None)
 
 
-def no_log(path: Path, text: str) -> InputError | None:
-    """Return the error for a JSON document *text* that we know where a job log is read; ``None`` for any other."""
-    return _other_document(path, text, "a job log")
+def kind_of_text(text: str) -> Kind | None:
+    """Return what a file with *text* is, a document or a table; ``None`` if it is nothing we know."""
+    document = _document(text)
+    if document is not None:
+        return kind_of(document)
+    columns = {name.strip() for name in re.split(r"[,;\t|]", text.strip().split("\n", 1)[0])}
+    return next((kind for all_, one, kind in TABLES if all_ <= columns and (not one or one & columns)), None)
 
 
-def _other_document(path: Path, text: str, wanted: str) -> InputError | None:
-    try:
-        document = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
-        return None
-    kind = kind_of(document)
+def other_kind(path: object, text: str, wanted: str) -> InputError | None:
+    """Return the error for a file with *text* that we know where *wanted* is read; ``None`` for any other."""
+    kind, document = kind_of_text(text), _document(text)
     if kind is None:
         return None
-    written = ": use the file that its --out wrote" if "out" in document else ""
-    use = f": use `{kind.command}`" if kind.command else written
-    return InputError(f"{wanted}; this is {kind.what}{use}", file=path)
+    plain = not kind.command and not kind.advice and isinstance(document, Mapping) and "out" in document
+    written = ": use the file that its --out wrote" if plain else ""
+    return InputError(f"{wanted}; {kind.sentence}{written}", file=path)
+
+
+def is_document(text: str) -> bool:
+    """Whether *text* begins as JSON does, or YAML with fields."""
+    return text.lstrip().startswith("{") or bool(_FIELD.match(text))
+
+
+def _document(text: str) -> object:
+    if not is_document(text):
+        return None
+    try:
+        if text.lstrip().startswith("{"):
+            return json.loads(text)
+        return yaml.load(text, yaml.BaseLoader)  # noqa: S506 - which makes strings only
+    except (json.JSONDecodeError, yaml.YAMLError, RecursionError, ValueError):
+        return None
 
 
 def _fits(raw: Mapping[str, Any], model: type[BaseModel]) -> bool:

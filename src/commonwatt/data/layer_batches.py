@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
 
+from commonwatt import __version__
+from commonwatt.data.layer_files import digest_of, rows_of
 from commonwatt.data.networks import network, network_layers, task_layers
 from commonwatt.mapping.costs import Kind, Layer, TaskClass
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import BatchSpec
+from commonwatt.model.map_results import MapBatchResult
 from commonwatt.model.names import one_of
 
-__all__ = ["CLASSES", "BatchClass", "as_published", "batch_of", "pool_of", "sample_batch"]
+__all__ = ["CLASSES", "BatchClass", "as_published", "batch_of", "draw_batch", "pool_of", "sample_batch"]
 
 BatchClass = Literal["vision", "lang", "recom", "mix", "random"]
 CLASSES: tuple[BatchClass, ...] = get_args(BatchClass)
@@ -62,6 +66,24 @@ def sample_batch(batch_class: BatchClass, count: int, seed: int, *, products: bo
         return tuple(_random_layer(rng, place) for place in range(count))
     pool = pool_of(batch_class, products=products)
     return tuple(pool[place] for place in rng.integers(len(pool), size=count))
+
+
+def draw_batch(
+    batch_class: BatchClass, count: int = 100, seed: int = 0, *, products: bool = False
+) -> tuple[tuple[Layer, ...], MapBatchResult]:
+    """Draw a batch as ``sample_batch``; return its layers, and the document of ``commonwatt map batch``."""
+    drawn = sample_batch(batch_class, count, seed, products=products)
+    result = MapBatchResult(
+        version=__version__,
+        seed=seed,
+        input_digest=digest_of((batch_class, count, products)),
+        batch_class=batch_class,
+        distinct=len({replace(layer, name="", model="", task=None) for layer in drawn}),
+        macs=sum(layer.macs for layer in drawn),
+        models=dict(Counter(layer.model for layer in drawn if layer.model).most_common()),
+        layers=rows_of(drawn),
+    )
+    return drawn, result
 
 
 def as_published(layers: Iterable[Layer]) -> tuple[Layer, ...]:

@@ -10,8 +10,10 @@ layers. Files of the published reference batches have no header: ``thread, layer
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import cast
@@ -28,7 +30,7 @@ from commonwatt.model.map_results import MapLayer
 from commonwatt.model.names import one_of
 from commonwatt.model.units import plural
 
-__all__ = ["COLUMNS", "layers_text", "read_layers", "write_layers"]
+__all__ = ["COLUMNS", "digest_of", "layers_text", "read_layers", "rows_of", "write_layers"]
 
 COLUMNS = (
     "model", "layer", "kind", "k", "c", "y", "x", "r", "s", "stride", "padding", "groups", "batch", "task", "repeat",
@@ -48,6 +50,20 @@ _MOST_LAYERS = 10**6
 
 class _Layers(ResultModel):
     layers: tuple[MapLayer, ...]
+
+
+def digest_of(things: Sequence[object]) -> str:
+    """SHA-256 of what dataclasses hold."""
+    return hashlib.sha256("\n".join(map(repr, things)).encode()).hexdigest()
+
+
+def rows_of(layers: Sequence[Layer]) -> tuple[MapLayer, ...]:
+    """Return *layers* as an answer has them."""
+    fields = set(MapLayer.model_fields) - {"macs"}
+    return tuple(
+        MapLayer(**{name: value for name, value in asdict(layer).items() if name in fields}, macs=layer.macs)
+        for layer in layers
+    )
 
 
 def read_layers(path: str | Path) -> tuple[Layer, ...]:

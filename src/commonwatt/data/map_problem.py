@@ -21,15 +21,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from commonwatt import __version__
 from commonwatt.data.files import load_yaml
 from commonwatt.data.layer_batches import batch_of
 from commonwatt.data.layer_files import read_layers
 from commonwatt.data.table import TextTable, read_table
 from commonwatt.data.text import read_text
+from commonwatt.mapping import MappingProblem
 from commonwatt.mapping.costs import MODELS, PLATFORMS, Array, JobTable, Layer, ModelName, job_table
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
+from commonwatt.model.fields import digest
 from commonwatt.model.map_file import AcceleratorSpec, BatchSpec, LayerSpec, MapFile, MapTable
+from commonwatt.model.map_results import MapTableResult
 from commonwatt.model.names import one_of
 
 __all__ = [
@@ -42,6 +46,7 @@ __all__ = [
     "load_map",
     "load_problem",
     "read_job_table",
+    "table_result",
     "table_text",
 ]
 
@@ -215,6 +220,31 @@ def complete(file: MapFile, folder: Path, cost_model: ModelName | None = None) -
         width = max(len(row) for row in file.table.latency_cycles)
         return _ready(file, NamedTable(file.table, numbered(len(file.table.latency_cycles)), numbered(width)))
     return _costed(file, folder, cost_model or file.cost_model)
+
+
+def table_result(loaded: LoadedMapping) -> MapTableResult:
+    """Return the document of ``commonwatt map table``; raises ``InputError`` if a job can run nowhere."""
+    MappingProblem.of(loaded.file)
+    costs, given = loaded.costs, loaded.named.table
+    return MapTableResult(
+        version=__version__,
+        seed=0,
+        input_digest=digest(loaded.file),
+        cost_model=None if costs is None else loaded.file.cost_model,
+        jobs=loaded.named.jobs,
+        accelerators=loaded.named.accelerators,
+        latency_cycles=given.latency_cycles,
+        bandwidth_gbs=given.bandwidth_gbs,
+        energy_nj=given.energy_nj,
+        macs=None if costs is None else tuple(layer.macs for layer in loaded.layers),
+        sg_bytes=None if costs is None else _rows(costs.sg_needed),
+        pe_rows=None if costs is None else _rows(costs.rows),
+        pe_cols=None if costs is None else _rows(costs.cols),
+    )
+
+
+def _rows(values: Floats) -> tuple[tuple[float, ...], ...]:
+    return tuple(map(tuple, values.tolist()))
 
 
 def arrays_of(platform: str | Sequence[AcceleratorSpec]) -> tuple[Array, ...]:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import yaml
 
 from commonwatt.data.files import DuplicateKeyError, parse_yaml, validate, write_atomic
-from commonwatt.data.kinds import is_result
+from commonwatt.data.kinds import called, is_result, other_kind, wrong_kind
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
@@ -65,9 +65,13 @@ def read_present(path: str | Path) -> MigParted | MigResult:
     Raises one ``InputError`` naming the file and what is wrong in it.
     """
     raw = _parsed(path)
-    if isinstance(raw, dict) and is_result(raw):
-        return validate(raw, MigResult, path)
-    return _checked(raw, path)
+    try:
+        return validate(raw, MigResult, path) if isinstance(raw, dict) and is_result(raw) else _checked(raw, path)
+    except InputError as error:
+        other = wrong_kind(raw, MigResult, path)
+        if not isinstance(raw, dict):
+            other = other_kind(path, read_text(path), str(called(MigResult)))
+        raise (other or error) from None
 
 
 def _parsed(path: str | Path) -> Any:  # noqa: ANN401

@@ -20,7 +20,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats
 from commonwatt.model.demand import MOST_DEMAND, DemandSeries
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError, InputError
 
 __all__ = ["TOKEN_VARIABLE", "query_range"]
 
@@ -47,7 +47,7 @@ def query_range(
         If it does not answer, refuses the query, or answers with no series, several, or negative values.
     """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise InputError("an address that begins with http:// or https://", field="--prometheus", value=url)
+        raise ArgumentError("an address that begins with http:// or https://", field="url", value=url)
     if not (math.isfinite(step_s) and step_s > 0):
         raise InputError("a number of seconds above 0", field="step_s", value=step_s)
     steps = math.ceil((end_s - begin_s) / step_s - 1e-9) if math.isfinite(end_s - begin_s) else 0
@@ -60,7 +60,7 @@ def query_range(
         asked = {"query": query, "start": begin_s + step_s * first, "end": begin_s + step_s * last, "step": step_s}
         _fill(values, _ask(url, asked, timeout_s), url, begin_s, step_s)
     if np.isnan(values).all():
-        raise InputError("a query with at least one value in the period", field="--query", value=query)
+        raise ArgumentError("a query with at least one value in the period", field="query", value=query)
     return DemandSeries(begin_s, step_s, values)
 
 
@@ -84,7 +84,7 @@ def _ask(url: str, asked: dict[str, object], timeout_s: float) -> list[Any]:
         if error.headers.get("Location"):
             expected = "the address at which Prometheus itself answers"
             raise InputError(expected, file=url, value=f"sent on to {error.headers['Location']}") from None
-        raise InputError("a query that Prometheus accepts", file=url, field="--query", value=_reason(error)) from None
+        raise ArgumentError("a query that Prometheus accepts", file=url, field="query", value=_reason(error)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise InputError("a Prometheus that answers", file=url, value=reason) from None
@@ -95,7 +95,7 @@ def _ask(url: str, asked: dict[str, object], timeout_s: float) -> list[Any]:
     except (ValueError, KeyError, TypeError):
         raise InputError("an answer of Prometheus (JSON with data.result)", file=url, value=text[:60]) from None
     if document.get("status") != "success" or kind != "matrix":
-        raise InputError("a range query's answer (a matrix)", file=url, field="--query", value=kind)
+        raise ArgumentError("a range query's answer (a matrix)", file=url, field="query", value=kind)
     return list(result)
 
 
@@ -112,7 +112,7 @@ def _fill(values: Floats, result: list[Any], url: str, begin_s: float, step_s: f
     if len(result) > 1:
         labels = ", ".join(sorted({name for one in result for name in one.get("metric", {})}))
         expected = f"a query for one series, such as sum(...); these differ by {labels or 'nothing'}"
-        raise InputError(expected, field="--query", value=f"{len(result)} series")
+        raise ArgumentError(expected, field="query", value=f"{len(result)} series")
     if not result:
         return
     try:
@@ -125,5 +125,5 @@ def _fill(values: Floats, result: list[Any], url: str, begin_s: float, step_s: f
             raise InputError(f"times on the grid of {step_s:g} s of the query", file=url, value=time_s)
         if gpus < 0 or gpus > MOST_DEMAND:
             expected = f"a finite demand, 0 or more, at most {MOST_DEMAND:,.0f}"
-            raise InputError(expected, file=url, field="--query", value=gpus)
+            raise ArgumentError(expected, file=url, field="query", value=gpus)
         values[index] = gpus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -9,13 +10,16 @@ from pathlib import Path
 
 import yaml
 
-from commonwatt.data.inventory import UNNAMED, Inventory, InventoryNode, board_power
+from commonwatt import __version__
+from commonwatt.data.inventory import UNNAMED, Expand, Inventory, InventoryNode, board_power, read_inventory
 from commonwatt.data.profiles.base import canonical, mig_slice
 from commonwatt.data.profiles.declared import is_known
-from commonwatt.model.admin_results import InitNode
+from commonwatt.model.admin_results import InitNode, InitResult
 from commonwatt.model.nodes import REFERENCE_TYPE
 
-__all__ = ["UNNAMED", "draft_text", "drafted_nodes", "estimated_types", "observed_text", "unknown_types"]
+__all__ = [
+    "UNNAMED", "draft_scenario", "draft_text", "drafted_nodes", "estimated_types", "observed_text", "unknown_types",
+]  # fmt: skip
 
 HOST_W = 200.0
 """Assumed power of a node without its GPUs."""
@@ -25,6 +29,44 @@ PLACEHOLDER_W = 300.0
 """Stands for the power limit of a GPU nobody knows."""
 JOBS_PER_GPU = 2.5
 """Generated submissions a day for each GPU: a cluster that is busy, not full."""
+
+
+def draft_scenario(
+    text: str, expand: Expand, *, file: object = None, host: str = "node", out: Path | None = None
+) -> tuple[str, InitResult]:
+    """Return a scenario for the cluster that *text* lists, and the document of ``commonwatt init``.
+
+    Parameters
+    ----------
+    text, expand, file, host
+        As ``read_inventory`` takes them: the output of a cluster tool.
+    out
+        File that the scenario is for; nothing is written.
+
+    Raises
+    ------
+    InputError
+        For a text that lists no nodes with GPUs.
+    """
+    inventory = read_inventory(text, expand, file=file, host=host)
+    nodes = drafted_nodes(inventory.nodes)
+    unknown = unknown_types(nodes)
+    notes = list(inventory.notes)
+    if any(node.gpu_type == UNNAMED for node in nodes):
+        notes.append(f"the cluster names no GPU type for some nodes: write it in place of {UNNAMED}")
+    for kind in unknown:
+        if kind != UNNAMED:
+            notes.append(f"the speed of {kind} is not known: gpu_types.{kind}.speed is a placeholder")
+    if estimated := estimated_types(nodes):
+        notes.append(f"the speed of {', '.join(estimated)} is an estimate from data sheets; gpu_types can declare it")
+    if any(node.power_source is None for node in nodes):
+        notes.append("the power of some GPU types is not known: gpu_w is a placeholder")
+    result = InitResult(
+        version=__version__, seed=0, input_digest=hashlib.sha256(text.encode()).hexdigest(), source=inventory.source,
+        nodes=nodes, left_out=inventory.without_gpus, unknown_gpu_types=unknown, notes=tuple(notes),
+        written=None if out is None else str(out),
+    )  # fmt: skip
+    return draft_text(inventory, nodes, out or Path("cluster.yaml")), result
 
 
 def drafted_nodes(found: Iterable[InventoryNode]) -> tuple[InitNode, ...]:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from commonwatt.data.files import write_atomic
-from commonwatt.data.table import MOMENT, TextTable, moment_s, read_table
+from commonwatt.data.table import MOMENT, TextTable, moment_s, names_in, no_column, read_table
 from commonwatt.model.arrays import Floats
-from commonwatt.model.demand import MOST_DEMAND, DemandSeries
+from commonwatt.model.demand import MOST_DEMAND, TIME_COLUMNS, DemandSeries
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FIRST_DATE_S",
     "LONGEST_GAP_S",
-    "TIME_COLUMNS",
     "SeriesFile",
     "iso_moment",
     "read_moment",
@@ -41,9 +40,6 @@ __all__ = [
     "step_of",
     "write_series",
 ]
-
-TIME_COLUMNS = ("time", "t_s", "time_s", "ds", "timestamp")
-"""Names of a time column."""
 
 LONGEST_GAP_S = DAY_S
 """Longest gap that is filled with unknown values."""
@@ -222,11 +218,10 @@ def _csv(path: Path, wanted: Collection[str]) -> TextTable:
     from commonwatt.data.text import read_text
 
     text = read_text(path)
-    first = text.lstrip().split("\n", 1)[0]
     table = read_table(path, keep=wanted, text=text)
     missing = [name for name in wanted if name not in table and name not in TIME_COLUMNS]
     if missing:
-        raise InputError(f"a column of this name; the file has {first.strip()}", file=path, field=missing[0])
+        raise no_column(path, missing[0], names_in(text))
     return table
 
 
@@ -241,8 +236,7 @@ def _parquet(path: Path, wanted: Collection[str]) -> TextTable:
         raise InputError("a readable Parquet file", file=path, value=str(error).split("\n")[0]) from None
     missing = [name for name in wanted if name not in frame.columns and name not in TIME_COLUMNS]
     if missing:
-        here = ", ".join(frame.columns)
-        raise InputError(f"a column of this name; the file has {here}", file=path, field=missing[0])
+        raise no_column(path, missing[0], frame.columns)
     if not len(frame):
         raise InputError("at least one row", file=path, value="none")
     columns = {name: _texts(frame[name]) for name in frame.columns if name in wanted}

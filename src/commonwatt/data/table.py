@@ -19,7 +19,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.names import did_you_mean
 from commonwatt.model.units import plural
 
-__all__ = ["TextTable", "moment_s", "read_table"]
+__all__ = ["TextTable", "moment_s", "names_in", "no_column", "read_table"]
 
 
 MOST_GPUS = 1e9  # larger counts are taken for mistakes
@@ -43,9 +43,7 @@ class TextTable:
     def text(self, name: str) -> list[str]:
         """Return the stripped cells of a column; raises ``InputError`` if there is no such column."""
         if name not in self.columns:
-            here = ", ".join(self.columns)
-            near = did_you_mean(name, self.columns)
-            raise InputError(f"a column of this name; the file has {here}{near}", file=self.path, field=name)
+            raise no_column(self.path, name, self.columns)
         return self.columns[name]
 
     def error(self, row: int, name: str, expected: str) -> InputError:
@@ -94,10 +92,13 @@ def read_table(path: str | Path, keep: Collection[str] | None = None, text: str 
     """
     path = Path(path)
     content = read_text(path) if text is None else text
-    if content.lstrip().startswith("{"):
-        from commonwatt.data.kinds import no_table
+    from commonwatt.data.kinds import is_document, other_kind
 
-        raise no_table(path, content)
+    if is_document(content):
+        table = "a table with a header line"
+        error = other_kind(path, content, table)
+        if error is not None or content.lstrip().startswith("{"):
+            raise error or InputError(table, file=path, value="a JSON document")
     delimiter = _delimiter(content)
     rows = csv.reader(io.StringIO(content, newline=""), delimiter=delimiter, quoting=_quoting(delimiter))
     lines: list[int] = []
@@ -120,6 +121,18 @@ def read_table(path: str | Path, keep: Collection[str] | None = None, text: str 
     if not lines:
         raise InputError("at least one row below the header", file=path, value="none")
     return TextTable(path, {header[i]: column for i, column in zip(wanted, cells, strict=True)}, lines)
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names of the columns of a table in *text*."""
+    header = text.strip().split("\n", 1)[0]
+    return [name.strip() for name in header.split(_delimiter(text))]
+
+
+def no_column(path: Path, name: str, there: Collection[str]) -> InputError:
+    """Return the error for a table that has the columns *there* and not *name*."""
+    expected = f"a column of this name; the file has {', '.join(there)}{did_you_mean(name, there)}"
+    return InputError(expected, file=path, field=name)
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:

@@ -14,14 +14,13 @@ from commonwatt.mapping._baselines import List, StandardGenetic
 from commonwatt.mapping._encoding import Mapping, check
 from commonwatt.mapping._exact import BranchAndBound
 from commonwatt.mapping._external_searches import LEARNERS, NEVERGRAD, Learner, Nevergrad
-from commonwatt.mapping._goal import Goal
+from commonwatt.mapping._goal import OBJECTIVES, Goal
 from commonwatt.mapping._gsharp import GSharp
 from commonwatt.mapping._integer_bound import PROVEN, sharp_bound
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._scoring import MappingTimeline, satisfaction, tails, timeline
 from commonwatt.mapping._search import Algorithm
 from commonwatt.mapping._transfer import Transferred
-from commonwatt.model.errors import InputError
 from commonwatt.model.fields import stamp
 from commonwatt.model.map_file import MapFile
 from commonwatt.model.map_results import (
@@ -35,7 +34,7 @@ from commonwatt.model.map_results import (
     ScheduledBandwidth,
     ScheduledJob,
 )  # fmt: skip
-from commonwatt.model.names import one_of
+from commonwatt.model.names import check_choice, check_count, check_number
 from commonwatt.optimize import seeded, within
 
 __all__ = ["ALGORITHMS", "MappingExplanation", "answer", "evaluate", "explain", "scheduled"]
@@ -78,11 +77,16 @@ def answer(
     Raises
     ------
     InputError
-        If something is wrong in the problem, or no algorithm has that name; the message names the field.
+        If something is wrong in the problem or an argument; the message names it.
     MissingExtraError
         If the algorithm needs a package that is not installed.
     """
-    file = file if objective is None else file.model_copy(update={"objective": objective})
+    check_count("budget", budget)
+    check_number("time_limit_s", time_limit_s, above=True)
+    check_count("seed", seed, 0)
+    if objective is not None:
+        check_choice("objective", objective, OBJECTIVES)
+        file = file.model_copy(update={"objective": objective})
     problem = MappingProblem.of(file)
     name = algorithm if isinstance(algorithm, str) else _name(algorithm)
     if budget is None:
@@ -116,8 +120,7 @@ def _name(algorithm: Algorithm) -> str:
 def _made(algorithm: str | Algorithm, budget: int) -> Algorithm:
     if not isinstance(algorithm, str):
         return algorithm
-    if algorithm not in ALGORITHMS:
-        raise InputError(one_of(ALGORITHMS, algorithm), field="algorithm", value=algorithm)
+    check_choice("algorithm", algorithm, ALGORITHMS)
     return ALGORITHMS[algorithm](budget)
 
 

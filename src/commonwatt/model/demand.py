@@ -15,6 +15,7 @@ __all__ = [
     "LEVELS",
     "LOOK_BACK",
     "MOST_DEMAND",
+    "TIME_COLUMNS",
     "Arrivals",
     "DemandSeries",
     "FittedPredictor",
@@ -26,6 +27,9 @@ __all__ = [
 
 MOST_DEMAND = 1e9
 """Largest demand accepted, GPUs; scores of much larger ones overflow."""
+
+TIME_COLUMNS = ("time", "t_s", "time_s", "ds", "timestamp")
+"""Names of a time column."""
 
 LEVELS: Floats = np.round(np.concatenate([np.linspace(0.1, 0.8, 8), np.linspace(0.90, 0.99, 10)]), 2)
 """Quantile levels trained jointly: .1 to .8 by .1, then .90 to .99 by .01 (CUFF, section III)."""

@@ -4,6 +4,7 @@
 
     CommonwattError
     ├── InputError (ValueError)        invalid input; commands exit with 2
+    │   ├── ArgumentError              an argument of a call; commands name their option
     │   └── JobNeverFitsError          a job that no node of this cluster can run
     ├── MissingExtraError (ImportError)  an optional dependency is not installed; commands exit with 2
     ├── PluginError (RuntimeError)     a solver of another distribution is broken; commands exit with 2
@@ -21,6 +22,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "ArgumentError",
     "ClaimLostError",
     "CommonwattError",
     "DeviceError",
@@ -57,6 +59,8 @@ class InputError(CommonwattError, ValueError):
     ``str(error)`` is one line: ``jobs.csv: field 'gpus', line 7: got 'x', expected a whole number``.
     """
 
+    _place = "field"
+
     def __init__(self, expected: str, *, file: object = None, field: str | None = None, value: object = None) -> None:
         self.expected, self.file, self.field, self.value = expected, file, field, value
         super().__init__(self._line())
@@ -69,7 +73,7 @@ class InputError(CommonwattError, ValueError):
         if self.file is not None:
             parts.append(f"{self.file}: ")
         if self.field is not None:
-            parts.append(f"field '{self.field}': ")
+            parts.append(f"{self._place} '{self.field}': ")
         if self.value is not None:
             shown = str(self.value)
             parts.append(f"got {shown[:77] + '...' if len(shown) > 80 else shown!r}, ")
@@ -85,6 +89,12 @@ class InputError(CommonwattError, ValueError):
 def _again(kind: type[InputError], expected: str, file: object, field: str | None, value: object) -> InputError:
     """Rebuild an error that was pickled in another process."""
     return kind(expected, file=file, field=field, value=value)
+
+
+class ArgumentError(InputError):
+    """An argument of a call is invalid: ``field`` is the name of the parameter, in Python."""
+
+    _place = "argument"
 
 
 class JobNeverFitsError(InputError):

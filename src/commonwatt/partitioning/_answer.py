@@ -15,6 +15,7 @@ import numpy as np
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.fields import stamp
+from commonwatt.model.names import check_choice, check_count, check_number
 from commonwatt.model.partition_file import PartitionConfiguration, PartitionFile
 from commonwatt.model.partition_results import (
     ConfigurationResult,
@@ -113,6 +114,7 @@ def answer(
     SolverError
         If a market does not reach *tolerance*; the message names the configuration and the residual.
     """
+    check_count("seed", seed, 0)
     choice, divided = divide_all(file, mechanism, welfare, tolerance, iterations)
     reason, sentence = _why(file, choice, welfare)
     name = mechanism if isinstance(mechanism, str) else mechanism.name
@@ -135,9 +137,11 @@ def divide_all(
     file: PartitionFile, mechanism: str | Mechanism, welfare: str, tolerance: float, iterations: int | None
 ) -> tuple[PartitionChoice, list[Divided]]:
     """Divide every configuration; return the choice among them too. Raises as ``answer``."""
-    for name, value, those in (("mechanism", mechanism, MECHANISMS), ("welfare", welfare, WELFARES)):
-        if isinstance(value, str) and value not in those:
-            raise InputError(f"one of {', '.join(those)}", field=name, value=value)
+    if isinstance(mechanism, str):
+        check_choice("mechanism", mechanism, MECHANISMS)
+    check_choice("welfare", welfare, WELFARES)
+    check_number("tolerance", tolerance, above=True)
+    check_count("iterations", iterations)
     divided = [_divide(file, spec, mechanism, tolerance, iterations) for spec in file.configurations]
     return choose([one.utilities for one in divided], divided[0].market.budgets, welfare), divided
 
@@ -315,8 +319,7 @@ def sweep(
         If a market does not reach *tolerance*.
     """
     names, tenants = [one.name for one in file.configurations], [one.name for one in file.tenants]
-    if tenant not in tenants:
-        raise InputError(f"one of the tenants {', '.join(tenants)}", field="tenant", value=tenant)
+    check_choice("tenant", tenant, tenants)
     if not len(weights) or not all(0 < weight < np.inf for weight in weights):
         raise InputError("at least one weight, each above 0", field="weights", value=list(weights))
     points = []

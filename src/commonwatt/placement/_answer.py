@@ -8,7 +8,7 @@ import numpy as np
 
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import stamp
-from commonwatt.model.names import one_of
+from commonwatt.model.names import check_choice, check_count, check_number
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.results import PlaceAssignment, PlaceDecision, PlaceResult
 from commonwatt.optimize import seeded, within
@@ -45,14 +45,17 @@ def answer(
     Raises
     ------
     InputError
-        If something is wrong in the problem, or no solver has that name; the message names the field.
+        If something is wrong in the problem or an argument; the message names it.
     SolverError
         If ``exact`` finds no schedule.
     """
     name = solver if isinstance(solver, str) else str(getattr(solver, "name", type(solver).__name__))
     known = ("best", *SOLVERS)  # without published schedulers, which need what happened before
-    if isinstance(solver, str) and solver not in known:
-        raise InputError(one_of(known, solver), field="solver", value=solver)
+    if isinstance(solver, str):
+        check_choice("solver", solver, known)
+    check_count("iterations", iterations)
+    check_number("time_limit_s", time_limit_s, above=True)
+    check_count("seed", seed, 0)
     problem = PlacementProblem.of(file)
     if problem.use_every_node and name not in ("best", "exact"):
         raise InputError("false, as only solvers best and exact keep it", field="use_every_node", value=True)

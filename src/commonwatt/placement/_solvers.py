@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError
 from commonwatt.model.names import one_of
 from commonwatt.model.policies import Objective, PeerName, SolverName
 from commonwatt.model.units import WEEK_S
@@ -100,4 +100,4 @@ def make_solver(
             return Sia(fairness_power)
         case "completion":
             return Completion(tail_power)
-    raise InputError(one_of((*SOLVERS, *PEERS), name), field="solver", value=name)
+    raise ArgumentError(one_of((*SOLVERS, *PEERS), name), field="solver", value=name)

@@ -25,6 +25,7 @@ from commonwatt.model.forecast_results import (
     ForecastReplay,
     ForecastWorth,
 )
+from commonwatt.model.names import check_count
 from commonwatt.planning.budget import PowerBudget, cheapest_target, within_budget
 from commonwatt.planning.predictors import SavedPredictor, calibrated_from
 from commonwatt.planning.series import LoadedSeries
@@ -92,6 +93,9 @@ def plan_series(
         As ``PowerBudget.of`` and ``cheapest_target``; for a promise about jobs of a series without jobs, a series that
         leaves too little to learn from before *test_from*, and a model file trained on later values.
     """
+    check_count("total_gpus", total_gpus)
+    check_count("node_gpus", node_gpus)
+    check_count("seed", seed, 0)
     file, fitted, m = loaded.file, isinstance(predictor, SavedPredictor), predictor.horizon
     series = file.series
     check_target(target, loaded.arrivals)

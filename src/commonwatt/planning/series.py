@@ -10,15 +10,17 @@ import numpy as np
 
 from commonwatt import __version__
 from commonwatt.data.catalog import guess_format
-from commonwatt.data.check import locate_input
+from commonwatt.data.check import LOG_NAMES, locate_input
 from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.week import DemandSpec, generate_demand
+from commonwatt.data.kinds import DEMAND, kind_of_text, other_kind
 from commonwatt.data.log import JobLog, part_of, time_of
 from commonwatt.data.nixtla import from_long
 from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.series_files import FIRST_DATE_S, LONGEST_GAP_S, SeriesFile, read_series, write_series
+from commonwatt.data.text import read_text
 from commonwatt.model.demand import Arrivals, DemandSeries
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.forecast_results import ForecastDemandResult
 from commonwatt.model.names import one_of
 
@@ -94,14 +96,17 @@ def load_series(
 
 def job_log(path: Path, where: Mapping[str, str] | None) -> JobLog | None:
     """Return the job log at *path*; ``None`` if it is none."""
-    located, source = locate_input(str(path))
+    located, source = locate_input(str(path), "series", LOG_NAMES)
     if source is None:
         try:
             source = guess_format(located)
-        except InputError as error:
-            if error.field != "--format":
-                raise
+        except ArgumentError:
             return None
+        except InputError as error:
+            text = read_text(located)
+            if kind_of_text(text) is DEMAND:
+                return None
+            raise (other_kind(path, text, "a demand series or a job log") or error) from None
     if source not in READERS:
         return None
     if where:
@@ -189,7 +194,7 @@ def count_demand(
     InputError
         For a file that is no job log, and a tenant or a period that is not in it.
     """
-    path, own_format = locate_input(log)
+    path, own_format = locate_input(log, "log", ("generated", *LOG_NAMES))
     kind = source or own_format or ("csv" if columns else guess_format(path))
     if kind not in READERS:
         raise InputError("a job log", file=path, field="LOG", value=f"{kind} profiles")
@@ -236,6 +241,9 @@ def given_series(given: object, column: str = "gpus") -> LoadedSeries:
             raise InputError("numbers in gpus, step_s and start_s", field="series") from None
         given = DemandSeries(start_s, step_s, values)
     elif not isinstance(given, DemandSeries):
+        if not hasattr(given, "columns"):
+            expected = "a path, a mapping, a frame (polars or pandas) or a DemandSeries"
+            raise ArgumentError(expected, field="series", value=type(given).__name__)
         named = from_long(given)
         if len(named) != 1:
             raise InputError("a frame with one series", field="unique_id", value=", ".join(sorted(named)))

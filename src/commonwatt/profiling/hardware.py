@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from commonwatt.devices.local import NvmlGpu, cpu_model
-from commonwatt.model.errors import DeviceError, InputError
+from commonwatt.model.errors import ArgumentError, DeviceError, InputError
 
 __all__ = ["CORE_W", "CpuThreads", "Hardware", "NvidiaGpus", "cpu_seconds"]
 
@@ -117,7 +117,7 @@ class CpuThreads:
     def set_clock(self, gpus: int, clock_mhz: float | None) -> None:  # noqa: ARG002
         """Refuse any clock but the CPU's own."""
         if clock_mhz is not None:
-            raise InputError("no clock on a CPU", field="--clock", value=clock_mhz)
+            raise ArgumentError("no clock on a CPU", field="clock", value=clock_mhz)
 
     def energy_j(self, gpus: int, session: int) -> float | None:  # noqa: ARG002
         """Return the modelled energy of the processes of *session* so far."""

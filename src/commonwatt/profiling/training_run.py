@@ -26,7 +26,7 @@ from commonwatt.control.profiling import EpochTimer
 from commonwatt.data.files import write_atomic
 from commonwatt.data.profiles import standard_name
 from commonwatt.engines.reports import read_progress
-from commonwatt.model.errors import InputError, ProfileError
+from commonwatt.model.errors import ArgumentError, InputError, ProfileError
 from commonwatt.model.training_profile import FailedPoint, TrainingPoint, TrainingProfile
 from commonwatt.profiling.hardware import Hardware
 
@@ -243,7 +243,7 @@ class ProfilePlan:
         """
         for gpus in self.counts:
             if not 1 <= gpus <= hardware.count:
-                raise InputError(f"a number of GPUs from 1 to {hardware.count}", field="--gpus", value=gpus)
+                raise ArgumentError(f"a number of GPUs from 1 to {hardware.count}", field="gpus", value=gpus)
         counts = sorted(set(self.counts)) or default_counts(hardware.count)
         return [(gpus, clock) for clock in dict.fromkeys(self.clocks_mhz) for gpus in counts]
 

@@ -10,22 +10,27 @@ import shutil
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import yaml
 
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError
+from commonwatt.model.nodes import GpuTypeSpec
 from commonwatt.model.results import SimulationResult, SweepResult
-from commonwatt.model.scenario import Scenario
-from commonwatt.simulation.record import RUNS, Record
+from commonwatt.model.scenario import Scenario, ScenarioJob
+from commonwatt.simulation.record import RUNS, KeptRuns, Record
+from commonwatt.simulation.runner import Prepared, document_of, keys_of
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["WRITTEN", "check_folder", "check_kept", "result_json", "write_run"]
+__all__ = ["WRITTEN", "check_folder", "check_kept", "kept_runs", "result_json", "write_run"]
 
 WRITTEN = frozenset({"report.html", "result.json", "events.parquet", "jobs.parquet", "scenario.yaml"})
 _KEPT = re.compile(r"[0-9a-f]{64}\.npz|\.[0-9a-f]{64}\.npz\.[0-9a-f]+\.tmp")
+
+
+Profiled = TypeVar("Profiled", ScenarioJob, GpuTypeSpec)
 
 
 def check_folder(folder: Path, *, overwrite: bool) -> None:
@@ -39,21 +44,21 @@ def check_folder(folder: Path, *, overwrite: bool) -> None:
     except FileNotFoundError:
         there = set()
     except NotADirectoryError:
-        raise InputError("a folder", field="--out", value=folder) from None
+        raise ArgumentError("a folder", field="out", value=folder) from None
     except OSError as error:
-        raise InputError(f"a readable folder ({error.strerror})", field="--out", value=folder) from None
+        raise ArgumentError(f"a readable folder ({error.strerror})", field="out", value=folder) from None
     if there and not overwrite and RUNS not in there:
-        raise InputError("a new or empty folder, or --overwrite", field="--out", value=folder)
+        raise ArgumentError("a new or empty folder, or `overwrite`", field="out", value=folder)
     kept = {entry.name for entry in (target / RUNS).iterdir()} if (target / RUNS).is_dir() else set()
     others = {f"{RUNS}/{name}" for name in kept if not _KEPT.fullmatch(name)} | (there - WRITTEN - {RUNS})
     if others:
         other = sorted(others)[0]
-        raise InputError(f"a folder with only the files of an earlier run, not {other}", field="--out", value=folder)
+        raise ArgumentError(f"a folder with only the files of an earlier run, not {other}", field="out", value=folder)
     above = next(parent for parent in target.parents if parent.exists())
     if not above.is_dir():
-        raise InputError("a path below a folder", field="--out", value=folder)
+        raise ArgumentError("a path below a folder", field="out", value=folder)
     if not os.access(above, os.W_OK | os.X_OK):
-        raise InputError(f"a writable folder, unlike {above}", field="--out", value=folder)
+        raise ArgumentError(f"a writable folder, unlike {above}", field="out", value=folder)
 
 
 def check_kept(folder: Path, keys: Collection[str], *, overwrite: bool) -> int:
@@ -63,10 +68,17 @@ def check_kept(folder: Path, keys: Collection[str], *, overwrite: bool) -> int:
     """
     own = len({path.stem for path in (folder / RUNS).glob("*.npz")} & set(keys))
     if not own and not overwrite and (folder / RUNS).exists():
-        raise InputError(
-            "a new or empty folder, the same command as before, or --overwrite", field="--out", value=folder
+        raise ArgumentError(
+            "a new or empty folder, the same command as before, or `overwrite`", field="out", value=folder
         )
     return own
+
+
+def kept_runs(folder: Path, prepared: Sequence[Prepared], *, overwrite: bool) -> KeptRuns:
+    """Return where the runs of *prepared* are kept until *folder* is written; raises as both checks do."""
+    check_folder(folder, overwrite=overwrite)
+    check_kept(folder, keys_of(prepared), overwrite=overwrite)
+    return KeptRuns(folder)
 
 
 def result_json(document: SimulationResult | SweepResult) -> str:
@@ -79,17 +91,18 @@ def result_json(document: SimulationResult | SweepResult) -> str:
 
 
 def write_run(
-    folder: Path, scenario: Scenario, document: SimulationResult | SweepResult, result: SimulationResult,
-    records: Sequence[Record], *, interrupted: bool = False,
+    folder: Path, scenario: Scenario, base: Path, results: Sequence[SimulationResult], records: Sequence[Record], *,
+    interrupted: bool = False,
 ) -> None:  # fmt: skip
     """Write report, result, events, jobs and the scenario as run; *folder* is replaced once all are complete.
 
-    If the command was *interrupted*, the finished runs kept in the folder stay there, else they are dropped. Raises
+    *results* are those of each seed, *records* those of the first; paths in *scenario* are relative to *base*. If the
+    command was *interrupted*, the finished runs kept in the folder stay there, else they are dropped. Raises
     ``InputError`` if it cannot be written; an earlier folder stays then.
     """
     from commonwatt.report.html import render
 
-    report = render(result, records)
+    report = render(results[0], records)
     target = folder.resolve()
     unique = secrets.token_hex(4)
     partial, old = (target.with_name(f".{target.name}.{unique}.{end}") for end in ("partial", "old"))
@@ -97,9 +110,10 @@ def write_run(
     try:
         partial.mkdir(parents=True)
         (partial / "report.html").write_text(report, encoding="utf-8")
-        (partial / "result.json").write_text(result_json(document), encoding="utf-8")
+        (partial / "result.json").write_text(result_json(document_of(results)), encoding="utf-8")
+        again = _seen_from(target, scenario, base).model_dump(mode="json")
         (partial / "scenario.yaml").write_text(
-            yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False, allow_unicode=True), encoding="utf-8"
+            yaml.safe_dump(again, sort_keys=False, allow_unicode=True), encoding="utf-8"
         )
         _events(records).write_parquet(partial / "events.parquet")
         _jobs(records).write_parquet(partial / "jobs.parquet")
@@ -118,12 +132,37 @@ def write_run(
         made = []
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        raise InputError(f"a writable folder ({error.strerror})", field="--out", value=folder) from None
+        raise ArgumentError(f"a writable folder ({error.strerror})", field="out", value=folder) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         for parent in made:
             with suppress(OSError):
                 parent.rmdir()
+
+
+def _seen_from(out: Path, scenario: Scenario, base: Path) -> Scenario:
+    """Return *scenario* with its paths relative to *out* instead of *base*, so that it can be run again."""
+
+    def moved(path: str) -> str:
+        return path if Path(path).is_absolute() else os.path.relpath((base / path).resolve(), out.resolve())
+
+    def profiles_moved(part: Profiled) -> Profiled:
+        return part.model_copy(update={"profile": tuple(map(moved, part.profiles))}) if part.profiles else part
+
+    workload = scenario.workload
+    path, jobs = getattr(workload, "path", None), getattr(workload, "jobs", None)
+    if workload is not None and path is not None:
+        workload = workload.model_copy(update={"path": moved(path)})
+    if workload is not None and isinstance(jobs, tuple):
+        workload = workload.model_copy(update={"jobs": tuple(map(profiles_moved, jobs))})
+    types = {name: profiles_moved(spec) for name, spec in scenario.gpu_types.items()}
+    services = tuple(
+        service.model_copy(update={"load": service.load.model_copy(update={"path": moved(load_path)})})
+        if (load_path := getattr(service.load, "path", None)) is not None
+        else service
+        for service in scenario.services
+    )
+    return scenario.model_copy(update={"workload": workload, "gpu_types": types, "services": services})
 
 
 def _events(records: Sequence[Record]) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,11 +43,11 @@ def check_plot(path: Path) -> str:
     """
     suffix = Path(path).suffix.lower()
     if suffix not in _METADATA:
-        raise InputError(f"a file ending in {', '.join(SUFFIXES)}", field="--plot", value=str(path))
+        raise ArgumentError(f"a file ending in {', '.join(SUFFIXES)}", field="plot", value=str(path))
     if not Path(path).absolute().parent.is_dir():
-        raise InputError("a file in an existing folder", field="--plot", value=str(path))
+        raise ArgumentError("a file in an existing folder", field="plot", value=str(path))
     if Path(path).is_dir():
-        raise InputError("a file, not a folder", field="--plot", value=str(path))
+        raise ArgumentError("a file, not a folder", field="plot", value=str(path))
     return suffix
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from commonwatt.data.files import load_yaml, write_atomic
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.study_file import StudyFile
 from commonwatt.model.study_results import StudyResult
 
@@ -28,16 +28,16 @@ def check_study_folder(folder: Path, file: StudyFile, base: Path, *, overwrite: 
     except FileNotFoundError:
         there = set()
     except OSError as error:
-        raise InputError(f"a folder ({error.strerror})", field="--out", value=folder) from None
+        raise ArgumentError(f"a folder ({error.strerror})", field="out", value=folder) from None
     if other := sorted(there - WRITTEN):
-        raise InputError(f"a folder with only the files of a study, not {other[0]}", field="--out", value=folder)
+        raise ArgumentError(f"a folder with only the files of a study, not {other[0]}", field="out", value=folder)
     earlier = folder / "study.yaml"
     if earlier.exists() and not overwrite and not _same(earlier, _seen_from(folder, file, base)):
-        expected = f"this folder's own study (`commonwatt study {earlier}`), --overwrite, or another folder"
-        raise InputError(expected, field="--out", value=f"another study than {earlier}")
+        expected = f"this folder's own study (`commonwatt study {earlier}`), `overwrite`, or another folder"
+        raise ArgumentError(expected, field="out", value=f"another study than {earlier}")
     above = next(parent for parent in (target, *target.parents) if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        raise InputError("a folder that can be written to", field="--out", value=folder)
+        raise ArgumentError("a folder that can be written to", field="out", value=folder)
 
 
 def study_text(file: StudyFile) -> str:
@@ -60,7 +60,7 @@ def write_study(folder: Path, file: StudyFile, base: Path, result: StudyResult) 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"a writable folder ({error.strerror})", field="--out", value=folder) from None
+        raise ArgumentError(f"a writable folder ({error.strerror})", field="out", value=folder) from None
     write_atomic(folder / "study.yaml", study_text(_seen_from(folder, file, base)))
     write_atomic(folder / "result.json", result.model_dump_json(indent=2) + "\n")
     write_atomic(folder / "report.html", page)

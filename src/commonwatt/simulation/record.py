@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from commonwatt.data.files import write_atomic
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.results import PolicyResult
 from commonwatt.model.study_results import RunService
@@ -164,7 +164,7 @@ class KeptRuns:
         except (ValidationError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
             return None  # not written by this version, or not as a whole: it is run again
         except OSError as error:
-            raise InputError(f"a readable folder ({error.strerror})", field="--out", value=self.folder) from None
+            raise ArgumentError(f"a readable folder ({error.strerror})", field="out", value=self.folder) from None
 
     def keep(self, key: str, run: Record | PolicyResult) -> None:
         """Write a finished run; raises ``InputError`` if the folder cannot be written to."""
@@ -181,7 +181,7 @@ class KeptRuns:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"a writable folder ({error.strerror})", field="--out", value=self.folder) from None
+            raise ArgumentError(f"a writable folder ({error.strerror})", field="out", value=self.folder) from None
         write_atomic(self._path(key), content.getvalue())
 
     def _path(self, key: str) -> Path:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -33,10 +33,12 @@ from commonwatt.simulation.summary import record_of
 from commonwatt.simulation.warm import warm_up
 
 __all__ = [
-    "Backend", "Listener", "Prepared", "RunsInterruptedError", "keys_of", "run_each", "run_seeds", "sweep_result",
+    "BACKENDS", "Backend", "Listener", "Prepared", "RunsInterruptedError", "document_of", "keys_of", "run_each",
+    "run_seeds", "sweep_result",
 ]  # fmt: skip
 
 Backend = Literal["loky", "ray"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
 T = TypeVar("T")
 
 SPREAD_OF = (
@@ -195,6 +197,11 @@ def run_seeds(
     except KeyboardInterrupt:
         raise RunsInterruptedError(*_collected(prepared, outcomes)) from None
     return _collected(prepared, outcomes)
+
+
+def document_of(results: Sequence[SimulationResult]) -> SimulationResult | SweepResult:
+    """Return the document of runs of one seed, or of several."""
+    return results[0] if len(results) == 1 else sweep_result(list(results))
 
 
 def keys_of(prepared: Sequence[Prepared]) -> list[str]:

@@ -16,9 +16,10 @@ from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
 from commonwatt.data.workload import FitTypes, Made, demand_before, make_workload, period_begins_s
 from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.fleet import Fleet, FractionalLaw, SharingSpec
 from commonwatt.model.jobs import JobArrays, Qos, Tenant
+from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.planning.capacity import Past, check_capacity, is_model, pool_of_each
@@ -53,6 +54,18 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
         scenario, cluster, made.table, made.sentence + beside, seed, past, made.log, _treatments(made, scenario.qos),
         made.hosts, fleets, made.speeds,
     )  # fmt: skip
+
+
+def with_policies(scenario: Scenario, policies: Sequence[str]) -> Scenario:
+    """Keep the policies of these names; all, if none is named. Raises ``ArgumentError``."""
+    labels = [policy.label for policy in scenario.policies]
+    policies = (policies,) if isinstance(policies, str) else policies
+    for name in policies:
+        if name not in labels:
+            expected = f"a policy of the scenario ({', '.join(labels)}){did_you_mean(name, labels)}"
+            raise ArgumentError(expected, field="policies", value=name)
+    kept = tuple(policy for policy in scenario.policies if not policies or policy.label in policies)
+    return scenario.model_copy(update={"policies": kept})
 
 
 def _fleets(scenario: Scenario, folder: Path, cluster: Cluster, made: Made, seed: int) -> dict[str, Fleet]:

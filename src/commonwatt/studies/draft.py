@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from commonwatt.data.catalog import guess_format
-from commonwatt.data.check import check, locate_input
+from commonwatt.data.check import LOG_NAMES, check, locate_input
 from commonwatt.data.files import load_yaml, parse_yaml, validate
 from commonwatt.data.inventory import read_inventory
 from commonwatt.data.log import JobLog
@@ -22,7 +22,8 @@ from commonwatt.data.text import read_text
 from commonwatt.engines.slurm.parsing import host_names
 from commonwatt.model.admin_results import InitNode
 from commonwatt.model.electricity import Electricity
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError, InputError
+from commonwatt.model.names import check_count, check_number
 from commonwatt.model.nodes import NodeSpec, PowerState
 from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
 from commonwatt.model.study_file import STEPS, StepName, StudyFile
@@ -55,6 +56,13 @@ class Wishes:
     pue: float | None = None
     currency: str | None = None
 
+    def __post_init__(self) -> None:
+        check_count("weeks", self.weeks)
+        check_count("seeds", self.seeds)
+        check_number("days", self.days, above=True)
+        check_number("price_per_kwh", self.price_per_kwh)
+        check_number("pue", self.pue, 1)
+
 
 def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
     """Return the study that *given* is, or is drafted for, and the folder its paths are relative to.
@@ -69,7 +77,7 @@ def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
     InputError
         For whatever is wrong in one of the files, and for a log without ``wishes.nodes``.
     """
-    path, source = locate_input(str(given))
+    path, source = locate_input(str(given), "log", LOG_NAMES)
     document = None if source or wishes.source else _document(path)
     if document is None:
         file = _of_log(path, source or wishes.source, wishes)
@@ -137,7 +145,7 @@ def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
     if log is None:
         raise InputError("a job log", file=path, value=checked.result.format)
     if wishes.nodes is None:
-        raise InputError("the cluster: what `scontrol show node` printed, or a scenario's nodes", field="--nodes")
+        raise ArgumentError("the cluster: what `scontrol show node` printed, or a scenario's nodes", field="nodes")
     nodes, assumed = _nodes(wishes.nodes)
     begin, days, weeks, empty = _period(log, wishes)
     ran_on, told = _logged_type(log, nodes, wishes)
@@ -220,11 +228,11 @@ def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
         return nodes, ()
     if kind := _log_format(path):
         expected = "what `scontrol show node` printed, or a scenario; the log is LOG"
-        raise InputError(expected, file=path, field="--nodes", value=f"a job log ({kind})")
+        raise ArgumentError(expected, file=path, field="nodes", value=f"a job log ({kind})")
     inventory = read_inventory(text, host_names, file=path, host=platform.node() or "node")
     names = [node.name for node in inventory.nodes]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise InputError("each node once", file=path, field="--nodes", value=f"{twice[0]} twice")
+        raise ArgumentError("each node once", file=path, field="nodes", value=f"{twice[0]} twice")
     found = drafted_nodes(inventory.nodes)
     specs = [NodeSpec(**node.model_dump(exclude={"power_source"}), **_states(node)) for node in found]
     limits = {n.gpu_type: n.power_source or f"{n.gpu_w / (1 - IDLE_PART):g} W, a placeholder" for n in found}

@@ -15,7 +15,7 @@ from commonwatt import __version__
 from commonwatt.data.files import write_atomic
 from commonwatt.data.log import JobLog, time_of
 from commonwatt.data.workload import FitTypes, read_whole_log
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.scenario import Knowledge, LogWorkload, Scenario
 from commonwatt.model.study_file import StudyFile, StudyWorkload
 from commonwatt.model.study_results import RunService
@@ -207,13 +207,13 @@ def _kept(folder: Path, plan: StudyPlan) -> Iterator[tuple[str, RunService]]:
         except (FileNotFoundError, ValidationError):
             continue
         except OSError as error:
-            raise InputError(f"a readable folder ({error.strerror})", field="--out", value=folder) from None
+            raise ArgumentError(f"a readable folder ({error.strerror})", field="out", value=folder) from None
 
 
 def _keep(folder: Path, key: str, run: RunService) -> None:
     try:
         (folder / ROWS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"a writable folder ({error.strerror})", field="--out", value=folder) from None
+        raise ArgumentError(f"a writable folder ({error.strerror})", field="out", value=folder) from None
     kept = run.model_copy(update={"result": run.result.model_copy(update={"scheduler_s": None})})
     write_atomic(folder / ROWS / f"{key}.json", kept.model_dump_json() + "\n")

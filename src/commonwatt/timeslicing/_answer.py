@@ -10,6 +10,7 @@ import numpy as np
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import SolverError
 from commonwatt.model.fields import stamp
+from commonwatt.model.names import check_count, check_number
 from commonwatt.model.timeslice_file import PlanFile
 from commonwatt.model.timeslice_results import PlanTenantResult, TimeslicePlanResult
 from commonwatt.optimize import ranked
@@ -81,9 +82,12 @@ def answer(
     Raises
     ------
     InputError
-        If something is wrong in the problem, or no policy has that name; the message names the field.
+        If something is wrong in the problem or an argument; the message names it.
     """
-    file = file if phi is None else file.model_copy(update={"phi": phi})
+    check_count("seed", seed, 0)
+    if phi is not None:
+        check_number("phi", phi, most=1)
+        file = file.model_copy(update={"phi": phi})
     problem = QuantumProblem.of(file)
     chosen = make(policy, file.phi) if isinstance(policy, str) else policy
     slices = _checked(problem, chosen.slices(problem))

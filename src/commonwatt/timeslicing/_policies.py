@@ -33,7 +33,7 @@ from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
-from commonwatt.model.names import one_of
+from commonwatt.model.names import check_choice, check_number
 from commonwatt.model.timeslice_file import PlanFile
 
 __all__ = [
@@ -305,9 +305,7 @@ class EtfEnergy:
 
 def make(name: str, phi: float) -> SharingPolicy:
     """Return the policy called *name*; raises ``InputError`` for another name or a phi outside [0, 1]."""
-    if not 0 <= phi <= 1:
-        raise InputError("a number from 0 to 1", field="phi", value=phi)
+    check_number("phi", phi, most=1)
     policies: dict[str, SharingPolicy] = {"etf": Etf(phi), "ef": Ef(), "tf": Tf(), "etf-energy": EtfEnergy(phi)}
-    if name not in policies:
-        raise InputError(one_of(policies, name), field="policy", value=name)
+    check_choice("policy", name, policies)
     return policies[name]

@@ -9,11 +9,12 @@ from commonwatt.cli.forecast.demand import demand
 from commonwatt.cli.forecast.evaluate import evaluate
 from commonwatt.cli.forecast.fit import fit, predict
 from commonwatt.cli.forecast.plan import plan
+from commonwatt.cli.root import VerbGroup
 
 __all__ = ["command"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Forecast GPU demand in quantiles, and plan how many GPUs stay on to keep a promise.
 

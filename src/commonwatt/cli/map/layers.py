@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,18 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import blamed_on, digest, json_option, print_json, say, seed_option
+from commonwatt.cli.output import blamed_on, json_option, print_json, say, seed_option
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from commonwatt.data.layer_batches import BatchClass
     from commonwatt.data.map_problem import LoadedMapping
     from commonwatt.data.model_layers.collecting import Collection
-    from commonwatt.mapping.costs import Layer, ModelName
-    from commonwatt.model.arrays import Floats
+    from commonwatt.mapping.costs import ModelName
     from commonwatt.model.map_results import MapLayer, MapTableResult
 
-__all__ = ["batch", "digest_of", "layers", "rows_of", "table", "tell_layers"]
+__all__ = ["batch", "layers", "table", "tell_layers"]
 
 _IMPORTED = {".onnx", ".pt2"}
 
@@ -63,19 +61,7 @@ def layers(
 
         write_layers(out, made)
         say(f"written: {out}")
-    from commonwatt import __version__
-    from commonwatt.model.map_results import MapLayersResult
-
-    result = MapLayersResult(
-        version=__version__,
-        seed=0,
-        input_digest=digest_of(made),
-        source=model,
-        macs=sum(layer.macs for layer in made),
-        unsupported=dict(sorted(found.unsupported.items())),
-        approximated=tuple(found.approximated),
-        layers=rows_of(made),
-    )
+    result = found.result(model, made)
     if as_json:
         print_json(result)
         return
@@ -132,6 +118,7 @@ def _tell_networks(*, as_json: bool) -> None:
     from dataclasses import asdict
 
     from commonwatt import __version__
+    from commonwatt.data.layer_files import digest_of
     from commonwatt.data.networks import networks
     from commonwatt.model.map_results import MapNetwork, MapNetworksResult
 
@@ -155,24 +142,6 @@ def _tell_networks(*, as_json: bool) -> None:
 
 
 _SHOWN = 40  # layers in the terminal; --json and --out have all
-
-
-def digest_of(things: Sequence[object]) -> str:
-    """SHA-256 of what dataclasses hold."""
-    return hashlib.sha256("\n".join(map(repr, things)).encode()).hexdigest()
-
-
-def rows_of(layers: Sequence[Layer]) -> tuple[MapLayer, ...]:
-    """Return the rows of an answer."""
-    from dataclasses import asdict
-
-    from commonwatt.model.map_results import MapLayer
-
-    fields = set(MapLayer.model_fields) - {"macs"}
-    return tuple(
-        MapLayer(**{name: value for name, value in asdict(layer).items() if name in fields}, macs=layer.macs)
-        for layer in layers
-    )
 
 
 def tell_layers(rows: Sequence[MapLayer], title: str) -> None:
@@ -228,29 +197,14 @@ def batch(batch_class: BatchClass, *, jobs: int, products: bool, out: Path | Non
       commonwatt map batch --class mix --jobs 100 --seed 0 --out batch.csv
       commonwatt map batch --class vision --json
     """
-    from collections import Counter
-    from dataclasses import replace
+    from commonwatt.data.layer_batches import draw_batch
 
-    from commonwatt import __version__
-    from commonwatt.data.layer_batches import sample_batch
-    from commonwatt.model.map_results import MapBatchResult
-
-    drawn = sample_batch(batch_class, jobs, seed, products=products)
+    drawn, result = draw_batch(batch_class, jobs, seed, products=products)
     if out is not None:
         from commonwatt.data.layer_files import write_layers
 
         write_layers(out, drawn)
         say(f"written: {out}")
-    result = MapBatchResult(
-        version=__version__,
-        seed=seed,
-        input_digest=digest_of((batch_class, jobs, products)),
-        batch_class=batch_class,
-        distinct=len({replace(layer, name="", model="", task=None) for layer in drawn}),
-        macs=sum(layer.macs for layer in drawn),
-        models=dict(Counter(layer.model for layer in drawn if layer.model).most_common()),
-        layers=rows_of(drawn),
-    )
     if as_json:
         print_json(result)
         return
@@ -278,13 +232,13 @@ def table(problem: Path, *, cost_model: ModelName | None, out: Path | None, as_j
       commonwatt map table examples/map_layers.yaml
       commonwatt map table examples/map_layers.yaml --cost-model roofline --out table.csv
     """
-    from commonwatt.data.map_problem import load_problem
+    from commonwatt.data.map_problem import load_problem, table_result
     from commonwatt.model.errors import InputError
 
     if out is not None and out.suffix not in {".csv", ".json"}:
         raise InputError("a name that ends in .csv or .json", field="--out", value=out)
     loaded = load_problem(problem, cost_model)
-    result = _result(loaded)
+    result = table_result(loaded)
     if out is not None:
         _write(loaded, out)
         say(f"written: {out}")
@@ -292,34 +246,6 @@ def table(problem: Path, *, cost_model: ModelName | None, out: Path | None, as_j
         print_json(result)
     else:
         _tell(result)
-
-
-def _result(loaded: LoadedMapping) -> MapTableResult:
-    from commonwatt import __version__
-    from commonwatt.mapping import MappingProblem
-    from commonwatt.model.map_results import MapTableResult
-
-    MappingProblem.of(loaded.file)
-    costs, given = loaded.costs, loaded.named.table
-    return MapTableResult(
-        version=__version__,
-        seed=0,
-        input_digest=digest(loaded.file),
-        cost_model=None if costs is None else loaded.file.cost_model,
-        jobs=loaded.named.jobs,
-        accelerators=loaded.named.accelerators,
-        latency_cycles=given.latency_cycles,
-        bandwidth_gbs=given.bandwidth_gbs,
-        energy_nj=given.energy_nj,
-        macs=None if costs is None else tuple(layer.macs for layer in loaded.layers),
-        sg_bytes=None if costs is None else _rows(costs.sg_needed),
-        pe_rows=None if costs is None else _rows(costs.rows),
-        pe_cols=None if costs is None else _rows(costs.cols),
-    )
-
-
-def _rows(values: Floats) -> tuple[tuple[float, ...], ...]:
-    return tuple(map(tuple, values.tolist()))
 
 
 def _write(loaded: LoadedMapping, out: Path) -> None:

@@ -56,7 +56,7 @@ OTHERS = (
     help="Most mappings to evaluate.  [default: 10000; with --time-limit: no limit]",
 )  # fmt: skip
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    "--time-limit", "time_limit_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
     help="Search for this long, unless the best mapping is proven optimal before.  [default for exact: 60]",
 )  # fmt: skip
 @click.option(
@@ -100,7 +100,7 @@ def solve(
     *,
     algorithm: str,
     budget: int | None,
-    time_limit: float | None,
+    time_limit_s: float | None,
     objective: str | None,
     start: Path | None,
     save_transfer: Path | None,
@@ -118,7 +118,7 @@ def solve(
     _check_options(algorithm, start, transfer, {"--epochs": epochs, "--match": match})
     learnt = None if transfer is None else (transfer, epochs or 0, match or "nearest")
     task = read_task(problem, after, at_cycles)
-    result = _solve(problem, task, algorithm, budget, time_limit, objective, start, learnt, save_transfer, seed)
+    result = _solve(problem, task, algorithm, budget, time_limit_s, objective, start, learnt, save_transfer, seed)
     if schedule is not None:
         _save_schedule(schedule, task, result, objective)
     if plot is not None:
@@ -152,7 +152,7 @@ def _check_options(
 
 
 def _solve(
-    path: Path, task: MapTask, name: str, budget: int | None, time_limit: float | None, objective: str | None,
+    path: Path, task: MapTask, name: str, budget: int | None, time_limit_s: float | None, objective: str | None,
     start: Path | None, learnt: tuple[Path, int, Literal["nearest", "rank"]] | None, save_to: Path | None, seed: int,
 ) -> MapResult:  # fmt: skip
     from commonwatt.mapping import answer
@@ -161,7 +161,7 @@ def _solve(
     file = task.file
     if objective is not None:
         file = file.model_copy(update={"objective": objective})
-    spent = budget or (10**9 if time_limit else 10_000)
+    spent = budget or (10**9 if time_limit_s else 10_000)
     by = chosen("mappers", name, ALGORITHMS + OTHERS, spent)
     with blamed_on(path):
         algorithm = by if learnt is None else _transfer(file, learnt[0]).tuned(*learnt[1:])
@@ -171,11 +171,11 @@ def _solve(
     with (
         blamed_on(path if start is None else start),
         compiling(f"algorithm {name}") as watch,
-        _shown(time_limit, file.objective, lambda: watch.elapsed_s) as report,
+        _shown(time_limit_s, file.objective, lambda: watch.elapsed_s) as report,
         valid("mappers", name, ALGORITHMS + OTHERS),
     ):
         result = answer(
-            file, clock=lambda: watch.elapsed_s, algorithm=algorithm, budget=budget, time_limit_s=time_limit,
+            file, clock=lambda: watch.elapsed_s, algorithm=algorithm, budget=budget, time_limit_s=time_limit_s,
             start=first, seed=seed, report=report,
         )  # fmt: skip
     if save_to is not None:

@@ -88,6 +88,7 @@ def _range(file: PartitionFile, text: str) -> tuple[str, list[float]]:
     import numpy as np
 
     from commonwatt.model.errors import InputError
+    from commonwatt.model.names import one_of
 
     tenant, _, span = text.rpartition("=")
     words = span.split(":")
@@ -99,7 +100,7 @@ def _range(file: PartitionFile, text: str) -> tuple[str, list[float]]:
     if not (0 < low < high < np.inf) or not 2 <= count <= _MOST_POINTS or len(words) != 3:
         raise InputError(wanted, field="--sweep-weight", value=text)
     if tenant not in (names := [one.name for one in file.tenants]):
-        raise InputError(f"one of the tenants {', '.join(names)}", field="--sweep-weight", value=tenant)
+        raise InputError(one_of(names, tenant), field="--sweep-weight", value=tenant)
     return tenant, np.geomspace(low, high, count).tolist()
 
 

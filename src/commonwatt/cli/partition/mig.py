@@ -31,8 +31,8 @@ __all__ = ["mig"]
 @click.option("--write", type=click.Path(path_type=Path), metavar="FILE", help="Write the layouts for mig-parted.")
 @plot_option("the layouts")
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=60, show_default=True, metavar="S",
-    help="Stop after this time with the best layouts so far.",
+    "--time-limit", "time_limit_s", type=click.FloatRange(min=0, min_open=True), default=60, show_default=True,
+    metavar="S", help="Stop after this time with the best layouts so far.",
 )  # fmt: skip
 @seed_option
 @json_option
@@ -45,7 +45,7 @@ def mig(
     present_config: str | None,
     write: Path | None,
     plot: Path | None,
-    time_limit: float,
+    time_limit_s: float,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -68,7 +68,7 @@ def mig(
         raise InputError("--present to name the file it stands in", field="--present-config", value=present_config)
     with blamed_on(problem), compiling("the market solver") as watch:
         result = answer(
-            file, clock=lambda: watch.elapsed_s, mode=mode, welfare=welfare, time_limit_s=time_limit, seed=seed
+            file, clock=lambda: watch.elapsed_s, mode=mode, welfare=welfare, time_limit_s=time_limit_s, seed=seed
         )
     if write is not None:
         write_mig_parted(parted_of(result.chosen), write)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from commonwatt.cli.root import VerbGroup
 from commonwatt.cli.timeslice.run import plan, run
 from commonwatt.cli.timeslice.serve import profile, serve
 
 __all__ = ["command"]
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Share one device among tenants by energy-time fairness (ETF), with one knob phi.
 

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
+from commonwatt import __version__
+from commonwatt.data.layer_files import digest_of, rows_of
 from commonwatt.mapping.costs import Kind, Layer
 from commonwatt.model.errors import InputError
+from commonwatt.model.map_results import MapLayersResult
 
 __all__ = ["Collection", "Foreign", "SlidingWindow"]
 
@@ -52,6 +55,19 @@ class Collection:
     unsupported: Counter[str] = field(default_factory=Counter)
     approximated: list[str] = field(default_factory=list)
     _names: Counter[str] = field(default_factory=Counter)
+
+    def result(self, model: str, layers: Sequence[Layer]) -> MapLayersResult:
+        """Return the document of ``commonwatt map layers`` for the *layers* of *model*, a file or a name."""
+        return MapLayersResult(
+            version=__version__,
+            seed=0,
+            input_digest=digest_of(layers),
+            source=model,
+            macs=sum(layer.macs for layer in layers),
+            unsupported=dict(sorted(self.unsupported.items())),
+            approximated=tuple(self.approximated),
+            layers=rows_of(layers),
+        )
 
     def matmul(self, name: str, a: Shape, b: Shape, *, shared: bool = False) -> None:
         """Add the product of *a*, (..., m, k), and *b*, (..., k, n), whose leading dimensions are broadcast.

@@ -71,7 +71,8 @@ def network(name: str) -> Network:
     for found in networks():
         if wanted in (found.model, found.title.lower()):
             return found
-    raise InputError(one_of((found.model for found in networks()), name), field="network", value=name)
+    known = one_of((found.model for found in networks()), name, any_number=True)
+    raise InputError(known, field="network", value=name)
 
 
 @cache

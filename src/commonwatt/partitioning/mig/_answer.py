@@ -9,7 +9,7 @@ import numpy as np
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.fields import stamp
-from commonwatt.model.names import one_of
+from commonwatt.model.names import check_choice, check_count, check_number, one_of
 from commonwatt.model.partition_file import MigFile
 from commonwatt.model.partition_results import (
     MigAnswer,
@@ -56,9 +56,10 @@ def answer(
     SolverError
         If a market does not reach its tolerance.
     """
-    for name, value, those in (("mode", mode, MIG_MODES), ("welfare", welfare, WELFARES)):
-        if value not in those:
-            raise InputError(f"one of {', '.join(those)}", field=name, value=value)
+    check_choice("mode", mode, MIG_MODES)
+    check_choice("welfare", welfare, WELFARES)
+    check_number("time_limit_s", time_limit_s, above=True)
+    check_count("seed", seed, 0)
     compiled = MigProblem.of(file)
     chosen = _solve(compiled, mode, welfare, time_limit_s, clock)
     other, refusal = None, None

@@ -26,7 +26,7 @@ import numpy as np
 from numba import njit
 
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.partitioning._comparison import welfare
 from commonwatt.partitioning._curves import Pieces, Point
 from commonwatt.partitioning._demand import respond
@@ -139,8 +139,8 @@ def all_counts(problem: MigProblem, most: int = MOST_COUNTS) -> tuple[Ints, Ints
     radix = np.ones(len(problem.classes))
     for group in problem.groups:
         radix += len(group.members) * np.max([choice.counts for choice in group.choices], axis=0)
-    too_many = InputError(
-        f"nash, as these GPUs can be cut into more than {most:,} different sets of instances", field="--welfare"
+    too_many = ArgumentError(
+        f"nash, as these GPUs can be cut into more than {most:,} different sets of instances", field="welfare"
     )
     if radix.prod() >= 2.0**62:
         raise too_many

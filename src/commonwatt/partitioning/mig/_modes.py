@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.partitioning._comparison import welfare
 from commonwatt.partitioning._solve import Equilibrium
 from commonwatt.partitioning.mig._listing import Listing, constant, on_layout
@@ -138,7 +138,7 @@ def _refusal(problem: MigProblem) -> InputError:
                 "(mode market lets tenants take turns)",
                 field=f"tenants.{name}", value=name,
             )  # fmt: skip
-    return InputError("an answer within the time limit", field="--time-limit")
+    return ArgumentError("an answer within the time limit", field="time_limit_s")
 
 
 # -- time shares
