@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from commonwatt.devices.base import Tensor
-from commonwatt.devices.driver import DeviceRequest, Driver
+from commonwatt.devices.batches import DeviceRequest
+from commonwatt.devices.driver import Driver
 from commonwatt.model.errors import DeviceError
 from commonwatt.model.histogram import Histogram
 from commonwatt.serving.backend import BackendError, UnavailableError
@@ -56,8 +57,12 @@ class InferenceCall:
             self._answer(BackendError(f"the model failed: {request.error}"))
 
     def refuse(self, error: BackendError) -> None:
-        """Answer with *error* instead of computing."""
+        """Answer with *error* instead of computing, as a failure."""
         self._counts.requests["failed"] += 1
+        self._answer(error)
+
+    def decline(self, error: BackendError) -> None:
+        """Answer with *error*, which has been counted, instead of computing."""
         self._answer(error)
 
     def _answer(self, result: dict[str, Tensor] | BackendError) -> None:

@@ -1,0 +1,203 @@
+"""Rows of a batch: how long steps take with many of them, whether they can be divided, and how many run together.
+
+Segments are cut for one row, so a step grows with the rows in it. A model is measured with 1, 2, 4, ... rows when it is
+first loaded; a plan made of that says how many rows keep every step within a limit, and how many are worth running
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+
+import numpy as np
+
+from commonwatt.devices.base import LoadedModel, Tensor, TensorSpec, example_inputs
+from commonwatt.model.errors import InputError
+from commonwatt.model.fields import FileModel, quantity
+
+__all__ = ["RowPlan", "RowPoint", "RowProfile", "measure_rows", "rows_of"]
+
+MOST_ROWS = 256
+"""Rows up to which a model is measured; no more run together."""
+BATCH_OVERHEAD_S = 1e-4
+"""Time of a batch outside its steps: scheduling, and switching between the device's thread and the server's."""
+WORTHWHILE = 1.03
+"""Larger batches run only if they cost less time for each row than this times the least."""
+_CHECKED_ROWS, _RUNS, _BUDGET_S = 3, 3, 3.0
+
+
+class RowPoint(FileModel):
+    """A batch as measured."""
+
+    rows: int = quantity("rows of the batch", "-", ge=1)
+    time_s: float = quantity("time of the batch", "s", gt=0)
+    longest_step_s: float = quantity("longest step of the batch", "s", gt=0)
+
+
+class RowProfile(FileModel):
+    """How a model's time grows with the rows of a batch."""
+
+    divisible: bool = quantity("whether rows are computed independently of each other", "-")
+    reason: str = quantity("why they are not; empty if they are", "-", "")
+    points: tuple[RowPoint, ...] = quantity("batches as measured, smallest first", "-", min_length=1)
+
+
+class RowPlan:
+    """How many rows of a model run in one batch.
+
+    Parameters
+    ----------
+    profile
+        The model as measured.
+    limit_s
+        Longest step to allow; ``None``: any.
+    max_batch_size
+        Most rows in a batch; 0: rows stay together as they came; ``None``: as many as the profile says.
+    """
+
+    def __init__(self, profile: RowProfile, limit_s: float | None, max_batch_size: int | None = None) -> None:
+        self.profile, self.limit_s, self.max_batch_size = profile, limit_s, max_batch_size
+        self.slowdown = 1.0  # steps as they run over steps as measured, 1 to 8
+        self._rows = [point.rows for point in profile.points]
+        self._longest_s = np.maximum.accumulate([point.longest_step_s for point in profile.points]).tolist()
+
+    @property
+    def divisible(self) -> bool:
+        """Whether rows may be divided, and put together with those of other requests."""
+        return self.profile.divisible and self.max_batch_size != 0
+
+    def most_rows(self) -> int | None:
+        """Return the most rows that keep steps within the limit, at least 1; ``None``: any number."""
+        chosen = self.max_batch_size or None
+        if self.limit_s is None:
+            return chosen
+        fits = min(self.most_within(self.limit_s / self.slowdown), self._rows[-1])
+        return max(1, fits if chosen is None else min(fits, chosen))
+
+    def worthwhile_rows(self) -> int:
+        """Return up to how many rows requests are put together: ``max_batch_size``, or what the profile favours."""
+        most = self.most_rows()
+        if self.max_batch_size and most is not None:
+            return most
+        points = [point for point in self.profile.points if most is None or point.rows <= most]
+        costs = {point.rows: (point.time_s + BATCH_OVERHEAD_S) / point.rows for point in points}
+        least = min(costs.values(), default=0.0)
+        return min((rows for rows, cost in costs.items() if cost <= WORTHWHILE * least), default=1)
+
+    def longest_step_s(self, rows: int) -> float:
+        """Return the longest step of a batch as measured: interpolated, and proportional to rows beyond the profile."""
+        if rows > self._rows[-1]:
+            return float(self._longest_s[-1]) * rows / self._rows[-1]
+        return float(np.interp(rows, self._rows, self._longest_s))
+
+    def most_within(self, limit_s: float) -> int:
+        """Return the most rows with no step longer than *limit_s*, as measured; 0 if there are none."""
+        low, high = 0, 1
+        while self.longest_step_s(high) <= limit_s and high < 2**40:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.longest_step_s(middle) <= limit_s else (low, middle)
+        return low
+
+    def learn(self, rows: int, longest_s: float) -> None:
+        """Note the longest step of a batch that has run, so that batches shrink where steps are slower than measured.
+
+        A single slow step counts for a tenth.
+        """
+        seen = longest_s / self.longest_step_s(rows)
+        self.slowdown = min(8.0, max(1.0, 0.9 * self.slowdown + 0.1 * min(seen, 8.0)))
+
+
+def rows_of(inputs: Mapping[str, Tensor]) -> int | None:
+    """Return the common length of all first axes; ``None`` if there is none, or it is 0."""
+    lengths = {tensor.shape[0] if tensor.ndim else 0 for tensor in inputs.values()}
+    return next(iter(lengths)) or None if len(lengths) == 1 else None
+
+
+def measure_rows(model: LoadedModel, until_s: float, known: RowProfile | None = None) -> RowProfile:
+    """Measure *model* with 1, 2, 4, ... rows until a step is longer than *until_s*.
+
+    A profile that is *known* is continued, not measured again.
+    """
+    if known is not None and not _goes_on(known.points[-1], until_s):
+        return known
+    reason = known.reason if known is not None else _why_not_divisible(model)
+    points = list(known.points) if known is not None else []
+    began = perf_counter()
+    if not _free(model.inputs):
+        fixed = max((spec.shape[0] for spec in model.inputs if spec.shape), default=1)
+        return RowProfile(divisible=False, reason=reason, points=tuple(points or [_measured(model, max(1, fixed))]))
+    while not points or (_goes_on(points[-1], until_s) and perf_counter() - began < _BUDGET_S):
+        rows = 2 * points[-1].rows if points else 1
+        try:
+            points.append(_measured(model, rows))
+        except InputError:
+            if not points:
+                raise
+            break
+    return RowProfile(divisible=not reason, reason=reason, points=tuple(points))
+
+
+def _goes_on(last: RowPoint, until_s: float) -> bool:
+    return last.longest_step_s <= until_s and last.rows < MOST_ROWS
+
+
+def _free(specs: tuple[TensorSpec, ...]) -> bool:
+    return bool(specs) and all(spec.shape and spec.shape[0] < 0 for spec in specs)
+
+
+def _samples(model: LoadedModel, rows: int) -> dict[str, Tensor]:
+    specs = model.inputs
+    if _free(specs):
+        specs = tuple(TensorSpec(spec.name, spec.datatype, (rows, *spec.shape[1:])) for spec in specs)
+    return example_inputs(specs, np.random.default_rng(0))
+
+
+def _run(model: LoadedModel, inputs: dict[str, Tensor]) -> tuple[list[float], dict[str, Tensor]]:
+    execution, times = model.begin(inputs), []
+    for _ in model.step_names:
+        before = perf_counter()
+        execution.step()
+        times.append(perf_counter() - before)
+    return times, execution.outputs()
+
+
+def _measured(model: LoadedModel, rows: int) -> RowPoint:
+    inputs = _samples(model, rows)
+    _run(model, inputs)
+    runs = [_run(model, inputs)[0] for _ in range(_RUNS)]
+    steps = [min(times) for times in zip(*runs, strict=True)]  # what disturbed them is not kept; plans learn of it
+    return RowPoint(rows=rows, time_s=max(sum(steps), 1e-9), longest_step_s=max(*steps, 1e-9))
+
+
+def _why_not_divisible(model: LoadedModel) -> str:
+    """Return why rows of *model* cannot be divided; empty if a batch gives what its rows give one by one."""
+    if not _free(model.inputs):
+        return "the first axis of an input has a fixed length"
+    batch = _samples(model, _CHECKED_ROWS)
+    try:
+        _, together = _run(model, batch)
+        alone = [_run(model, {name: tensor[at : at + 1] for name, tensor in batch.items()})[1]
+                 for at in range(_CHECKED_ROWS)]  # fmt: skip
+    except InputError as error:
+        return f"it cannot compute {_CHECKED_ROWS} rows ({error.expected})"
+    for name, whole in together.items():
+        parts = [outputs[name] for outputs in alone]
+        if whole.ndim == 0 or whole.shape[0] != _CHECKED_ROWS or any(part.shape[:1] != (1,) for part in parts):
+            return f"the first axis of output {name!r} does not count the rows of the inputs"
+        if not _same(np.concatenate(parts), whole):
+            return f"output {name!r} of a row depends on the other rows, or on chance"
+    return ""
+
+
+def _same(parts: Tensor, whole: Tensor) -> bool:
+    if parts.shape != whole.shape:
+        return False
+    if not np.issubdtype(whole.dtype, np.floating):
+        return bool((parts == whole).all())
+    a, b = parts.astype(np.float64), whole.astype(np.float64)
+    tolerance = 1e-2 if whole.dtype == np.float16 else 1e-4
+    largest = float(np.nanmax(np.abs(b), initial=0.0, where=np.isfinite(b)))
+    return bool(np.allclose(a, b, rtol=tolerance, atol=tolerance * largest, equal_nan=True))
