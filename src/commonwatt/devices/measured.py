@@ -75,7 +75,7 @@ class MeasuredModels:
         path = self._folder / under.file_name
         try:
             found = _read(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, RecursionError, InputError) as error:
             self.tell(under, f"it cannot be read ({_brief(error)})")

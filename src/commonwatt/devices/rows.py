@@ -24,7 +24,9 @@ BATCH_OVERHEAD_S = 1e-4
 """Time of a batch outside its steps: scheduling, and switching between the device's thread and the server's."""
 WORTHWHILE = 1.03
 """Larger batches run only if they cost less time for each row than this times the least."""
-_CHECKED_ROWS, _RUNS, _BUDGET_S = 3, 3, 3.0
+_CHECKED_ROWS = 3
+_FEWEST_RUNS, _MOST_RUNS, _RUNS_S = 3, 15, 0.1
+_BUDGET_S = 3.0
 
 
 class RowPoint(FileModel):
@@ -104,10 +106,10 @@ class RowPlan:
     def learn(self, rows: int, longest_s: float) -> None:
         """Note the longest step of a batch that has run, so that batches shrink where steps are slower than measured.
 
-        A single slow step counts for a tenth.
+        A single slow step lets them shrink by a tenth at most.
         """
-        seen = longest_s / self.longest_step_s(rows)
-        self.slowdown = min(8.0, max(1.0, 0.9 * self.slowdown + 0.1 * min(seen, 8.0)))
+        seen = min(longest_s / self.longest_step_s(rows), 2 * self.slowdown)
+        self.slowdown = min(8.0, max(1.0, 0.9 * self.slowdown + 0.1 * seen))
 
 
 def rows_of(inputs: Mapping[str, Tensor]) -> int | None:
@@ -167,7 +169,9 @@ def _run(model: LoadedModel, inputs: dict[str, Tensor]) -> tuple[list[float], di
 def _measured(model: LoadedModel, rows: int) -> RowPoint:
     inputs = _samples(model, rows)
     _run(model, inputs)
-    runs = [_run(model, inputs)[0] for _ in range(_RUNS)]
+    runs: list[list[float]] = []
+    while len(runs) < _FEWEST_RUNS or (len(runs) < _MOST_RUNS and sum(map(sum, runs)) < _RUNS_S):
+        runs.append(_run(model, inputs)[0])
     steps = [min(times) for times in zip(*runs, strict=True)]  # what disturbed them is not kept; plans learn of it
     return RowPoint(rows=rows, time_s=max(sum(steps), 1e-9), longest_step_s=max(*steps, 1e-9))
 
