@@ -5,7 +5,7 @@ of them alike; ratios are of rounds that followed each other, and their median i
 open connections, in a process of their own, so that the server is what is measured.
 
 Small requests: two tenants of weights 2 and 1 keep so many requests of one row under way. Throughput, and how far each
-tenant's share of the time is from the scheduler's plan.
+tenant's share of the time is from the scheduler's plan, which counts a tenant while it has requests on the device.
 Large requests: one tenant sends 600 rows, the other single rows; how long these take meanwhile, in quanta.
 """
 
@@ -32,12 +32,14 @@ import numpy as np
 QUANTUM_S = 0.1
 ROWS = 600
 WEIGHTS = {"two": 2.0, "one": 1.0}
-WAYS: dict[str, Any] = {
-    "one by one": None,
+WAYS: dict[str, dict[str, Any]] = {
+    "one by one": {"dynamic_batching": None},
     "batches": {},
-    "batches, delay 2 ms": {"max_queue_delay_microseconds": 2000},
-    "batches across tenants": {"across_tenants": True},
+    "batches, delay 2 ms": {"dynamic_batching": {"max_queue_delay_microseconds": 2000}},
+    "batches of 8": {"max_batch_size": 8},
+    "of 8, across tenants": {"max_batch_size": 8, "dynamic_batching": {"across_tenants": True}},
 }
+UNDIVIDED = {"max_batch_size": 0}
 INPUTS = {
     "ranker": ("features", "FP32", (256,), np.float32),
     "transformer": ("tokens", "INT64", (32,), np.int64),
@@ -67,11 +69,11 @@ def ranker(width: int = 2048) -> Any:  # noqa: ANN401
     return model
 
 
-def configuration(folder: Path, way: str, *, longest_step: float = 0.25) -> Path:
-    """Write the file of one server; every way has its own measurements of the models."""
-    models = [{"name": name, "path": f"{name}.onnx", "dynamic_batching": WAYS[way]} for name in INPUTS]
+def configuration(folder: Path, way: str, own: dict[str, Any]) -> Path:
+    """Write the file of one server."""
+    models = [{"name": name, "path": f"{name}.onnx"} | own for name in INPUTS]
     document = {
-        "device": {"kind": "cpu", "threads": 1}, "quantum_s": QUANTUM_S, "longest_step": longest_step,
+        "device": {"kind": "cpu", "threads": 1}, "quantum_s": QUANTUM_S, "longest_undivided_step": 1e6,
         "tenants": [
             {"name": name, "key": f"key-of-{name}", "weight": weight, "queue_limit": 1000, "power_w": 20,
              "models": models}
@@ -249,9 +251,11 @@ def main() -> None:
         onnx.save(ranker(), folder / "ranker.onnx")
         onnx.save(tiny_model("transformer"), folder / "transformer.onnx")
         onnx.save(tiny_model("resnet", width=4, depth=2), folder / "resnet.onnx")
-        addresses = {way: running.enter_context(server(configuration(folder, way))) for way in WAYS}
+        addresses = {way: running.enter_context(server(configuration(folder, way, own))) for way, own in WAYS.items()}
         small = small_requests(addresses, options)
-        large = {way: clients("large", addresses[way], options.large) for way in ("one by one", "batches")}
+        undivided = running.enter_context(server(configuration(folder, "undivided", UNDIVIDED)))
+        ways = {"undivided": undivided, "divided": addresses["batches"]}
+        large = {way: clients("large", address, options.large) for way, address in ways.items()}
     if options.json:
         print(json.dumps({"small": small, "large": large, "quantum_s": QUANTUM_S}))
     else:

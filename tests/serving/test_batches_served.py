@@ -91,6 +91,23 @@ def test_a_large_request_is_divided_and_answered_whole(models):
 
 
 @pytest.mark.slow
+def test_what_a_model_has_done_is_counted(models):
+    with backend(models, one={"max_batch_size": 8}) as made:
+        for rows in (20, 3):
+            asyncio.run(made.infer("one", "resnet", images(rows)))
+        counts, settings = made.model_counts("one", "resnet"), made.model_settings("one", "resnet")
+        assert (counts.success.count, counts.fail.count, counts.rows) == (2, 0, 23)
+        assert sum(rows * count for rows, (count, _) in counts.batches.items()) == 23
+        assert counts.success.ns == counts.queue.ns + counts.compute.ns
+        assert sum(time_ns for _, time_ns in counts.batches.values()) == made.session.driver.device_ns
+        assert settings.max_batch_size == 8 >= settings.preferred_batch_size
+        assert made.model_settings("one", "centring").max_batch_size == 0
+        asyncio.run(made.unload("one", "resnet"))
+        asyncio.run(made.load("one", "resnet"))
+        assert made.model_counts("one", "resnet") == counts
+
+
+@pytest.mark.slow
 def test_a_smaller_quantum_means_smaller_batches(models):
     with backend(models, quantum_s=10.0) as made:
         plan = made.session.loaded["one", "resnet"].batching.plan

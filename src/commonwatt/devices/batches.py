@@ -6,7 +6,7 @@ Rows of a batch cost the same, so time and energy are charged by row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,11 +31,14 @@ class Batching:
         Whether requests run in one batch with others of the same tenant.
     across
         Whether they do so with other tenants' requests to the same model file, too.
+    ran
+        Batches that have run: their number and the time of their steps in ns, by rows.
     """
 
     plan: RowPlan
     together: bool = True
     across: bool = False
+    ran: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class DeviceRequest:
@@ -117,7 +120,7 @@ class Batch:
         self.model = first.request.model
         self.rows = first.rows
         self.at = 0  # next step
-        self.longest_ns = 0
+        self.longest_ns = self.time_ns = 0  # of its steps so far
         self._most = most
         self._execution: Execution | None = None
 
@@ -200,10 +203,15 @@ class Batch:
         yield from by_tenant.values()
 
     def learn(self, time_ns: int, *, ended: bool) -> None:
-        """Note a step's time, and at the end how long its longest step was."""
+        """Note a step's time, and at the end how long the batch and its longest step were."""
         self.longest_ns = max(self.longest_ns, time_ns)
+        self.time_ns += time_ns
         request = self.members[0].request
-        if ended and request.rows is not None and request.batching is not None:
+        if not ended or request.batching is None:
+            return
+        count, before_ns = request.batching.ran.get(self.rows, (0, 0))
+        request.batching.ran[self.rows] = count + 1, before_ns + self.time_ns
+        if request.rows is not None:
             request.batching.plan.learn(self.rows, self.longest_ns * 1e-9)
 
     def dissolve(self) -> Sequence[Task]:

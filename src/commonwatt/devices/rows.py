@@ -69,6 +69,11 @@ class RowPlan:
         """Whether rows may be divided, and put together with those of other requests."""
         return self.profile.divisible and self.max_batch_size != 0
 
+    @property
+    def stated_rows(self) -> int:
+        """Most rows of a batch, whatever is learnt while it runs: ``max_batch_size``, or as far as it was measured."""
+        return self.max_batch_size or self._rows[-1]
+
     def most_rows(self) -> int | None:
         """Return the most rows that keep steps within the limit, at least 1; ``None``: any number."""
         chosen = self.max_batch_size or None

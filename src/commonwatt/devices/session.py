@@ -51,6 +51,7 @@ class DeviceSession:
         self.folder = folder
         self.tenants = {tenant.name: tenant for tenant in config.tenants}
         self.loaded: dict[tuple[str, str], LoadedTenant] = {}  # by tenant and model
+        self._ran: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}  # batches, whenever they were loaded
         self.driver = Driver(_scheduler(config), device, clock, EnergyLedger(_idle_w(config)))
 
     def load(self, tenant: SharingTenant, spec: ServedModel) -> LoadedTenant:
@@ -86,8 +87,12 @@ class DeviceSession:
         together = spec.dynamic_batching
         loaded.batching = Batching(
             RowPlan(profile, limit_s, spec.max_batch_size), together is not None,
-            across=together is not None and together.across_tenants,
+            across=together is not None and together.across_tenants, ran=self._ran.setdefault((tenant, model), {}),
         )  # fmt: skip
+
+    def batches_run(self, tenant: str, model: str) -> dict[int, tuple[int, int]]:
+        """Return number and time (ns) of the batches that a model has run, by rows."""
+        return dict(self._ran.get((tenant, model), {}))
 
     def limit_steps(self) -> None:
         """Keep steps within the limit of the present configuration."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from commonwatt.devices.base import Tensor, TensorSpec
@@ -20,6 +20,7 @@ from commonwatt.serving.backend import (
 from commonwatt.serving.metrics import Measurements
 from commonwatt.serving.operation import change, measurements, settings, status
 from commonwatt.serving.submission import Submissions
+from commonwatt.serving.triton_documents import ModelCounts, ModelSettings
 from commonwatt.serving.worker import InferenceCall, RequestCounts, Worker
 
 __all__ = ["SharingBackend"]
@@ -35,6 +36,7 @@ class _Served:
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     in_progress: int = 0
+    counts: ModelCounts = field(default_factory=ModelCounts)
 
 
 class SharingBackend:
@@ -76,6 +78,24 @@ class SharingBackend:
         """Return a model of *tenant*; raises ``UnknownModelError``."""
         return _described(self._find(tenant, name))
 
+    def model_settings(self, tenant: str, name: str) -> ModelSettings:
+        """Return how requests to a loaded model are divided and put together."""
+        loaded = self.session.loaded.get((tenant, name))
+        batching = None if loaded is None else loaded.batching
+        if batching is None or not batching.plan.divisible:
+            return ModelSettings()
+        together = self._find(tenant, name).spec.dynamic_batching
+        return ModelSettings(
+            batching.plan.stated_rows,
+            None if together is None else batching.plan.worthwhile_rows(),
+            0 if together is None else together.max_queue_delay_microseconds,
+        )
+
+    def model_counts(self, tenant: str, name: str) -> ModelCounts:
+        """Return what a model has done for its tenant."""
+        served = self._find(tenant, name)
+        return replace(served.counts, batches=self.session.batches_run(tenant, name))
+
     async def load(self, tenant: str, name: str) -> None:
         """Load a model unless it is loaded. Raises ``BackendError`` if its file cannot be loaded."""
         served = self._find(tenant, name)
@@ -111,7 +131,7 @@ class SharingBackend:
         served = self._find(tenant, name)
         if served.state != "ready":
             raise NotReadyError(f"model {name!r} is not ready: {served.reason}")
-        call = InferenceCall(self.counts[tenant])
+        call = InferenceCall(self.counts[tenant], served.counts)
         submission = self.submissions.submit(self.session.tenants[tenant], served.spec, inputs, call)
         self._calls.add(call)
         served.in_progress += 1
