@@ -5,7 +5,8 @@ of them alike; ratios are of rounds that followed each other, and their median i
 open connections, in a process of their own, so that the server is what is measured.
 
 Small requests: two tenants of weights 2 and 1 keep so many requests of one row under way. Throughput, and how far each
-tenant's share of the time is from the scheduler's plan, which counts a tenant while it has requests on the device.
+tenant's share of the time is from the scheduler's plan, which counts a tenant while it has requests waiting or running;
+the first and last tenth of a round are left out.
 Large requests: one tenant sends 600 rows, the other single rows; how long these take meanwhile, in quanta.
 """
 
@@ -21,10 +22,10 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,8 @@ INPUTS = {
 }
 
 
-def ranker(width: int = 2048) -> Any:  # noqa: ANN401
-    """Return a perceptron of 9 million weights: a row alone waits for the weights, many rows share them."""
+def ranker(width: int = 4096) -> Any:  # noqa: ANN401
+    """Return a perceptron of 35 million weights: a row alone waits for the weights, many rows share them."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -165,18 +166,20 @@ async def _large(address: str, requests: int) -> list[float]:
 
 
 def _client(queue: mp.Queue, kind: str, arguments: tuple[object, ...]) -> None:
+    queue.put("ready")
     queue.put(asyncio.run({"small": _small, "large": _large}[kind](*arguments)))  # type: ignore[operator]
 
 
-def clients(kind: str, *arguments: object) -> list[float]:
-    """Return latencies of clients in a process of their own."""
+@contextmanager
+def clients(kind: str, *arguments: object) -> Iterator[Callable[[], list[float]]]:
+    """Run clients in a process of their own; yields a function that waits for their latencies."""
     context = mp.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=_client, args=(queue, kind, arguments))
     process.start()
-    took: list[float] = queue.get()
+    assert queue.get() == "ready"
+    yield queue.get
     process.join()
-    return took
 
 
 def tenants(address: str) -> dict[str, dict[str, float]]:
@@ -205,9 +208,12 @@ def small_requests(addresses: dict[str, str], options: argparse.Namespace) -> di
     for model, ways in found.items():
         for _ in range(options.rounds):
             for way, address in addresses.items():
-                before = tenants(address)
-                took = clients("small", address, model, options.seconds, options.under_way)
-                after = tenants(address)
+                with clients("small", address, model, options.seconds, options.under_way) as latencies:
+                    sleep(0.1 * options.seconds)
+                    before = tenants(address)
+                    sleep(0.8 * options.seconds)
+                    after = tenants(address)
+                    took = latencies()
                 ways[way].append({
                     "requests_per_s": len(took) / options.seconds, "p50_s": float(np.median(took)),
                     "p99_s": float(np.quantile(took, 0.99)), "points_from_plan": deviation(before, after),
@@ -255,7 +261,10 @@ def main() -> None:
         small = small_requests(addresses, options)
         undivided = running.enter_context(server(configuration(folder, "undivided", UNDIVIDED)))
         ways = {"undivided": undivided, "divided": addresses["batches"]}
-        large = {way: clients("large", address, options.large) for way, address in ways.items()}
+        large = {}
+        for way, address in ways.items():
+            with clients("large", address, options.large) as latencies:
+                large[way] = latencies()
     if options.json:
         print(json.dumps({"small": small, "large": large, "quantum_s": QUANTUM_S}))
     else:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.devices.base import StepWork, TensorSpec
-from commonwatt.devices.rows import BATCH_OVERHEAD_S, RowPlan, RowPoint, RowProfile, measure_rows, rows_of
+from commonwatt.devices.rows import BATCH_OVERHEAD_S, RowPlan, RowPoint, RowProfile, measure_rows, rows_of, size_of
 from commonwatt.model.errors import InputError
 
 TIMES = st.floats(1e-6, 1.0)
@@ -34,7 +34,7 @@ def plan(*longest_s, limit_s=None, most=None, **profile):
 @given(profiles(), TIMES, st.none() | st.integers(1, 300), st.floats(1, 8))
 def test_no_step_is_longer_than_allowed_unless_a_single_row_is(profile, limit_s, most, slowdown):
     made = RowPlan(profile, limit_s, most)
-    made.slowdown = slowdown
+    made._slowdown[0] = slowdown
     rows = made.most_rows()
     assert 1 <= made.worthwhile_rows() <= rows <= (most or 256)
     assert rows <= profile.points[-1].rows
@@ -79,15 +79,39 @@ def test_plans_learn_that_steps_are_slower_than_measured():
     assert made.most_rows() == 4
     for _ in range(100):
         made.learn(4, 0.001)
-    assert (made.slowdown, made.most_rows()) == (1.0, 8)
+    assert (made.slowdown(), made.most_rows()) == (1.0, 8)
+
+
+def test_longer_rows_count_as_so_many_until_they_have_run():
+    made = plan(0.001, 0.002, 0.004, 0.008, limit_s=0.008)
+    assert [made.most_rows(size) for size in (1, 2, 4, 100)] == [8, 4, 2, 1]
+    for _ in range(200):
+        made.learn(1, 0.0005, 100)
+    assert [made.most_rows(size) for size in (1, 2, 100)] == [8, 4, 8]
+    for _ in range(200):
+        made.learn(1, 0.050, 100)
+    assert [made.most_rows(size) for size in (1, 2, 100)] == [8, 4, 1]
+
+
+def test_size_of_rows():
+    specs = (TensorSpec("tokens", "INT64", (-1, -1)), TensorSpec("x", "FP32", (-1, 3, -1, -1)))
+    inputs = {"tokens": np.zeros((5, 7)), "x": np.zeros((5, 3, 4, 2))}
+    assert size_of(inputs, specs) == 8
+    assert size_of(inputs, specs[:1]) == 7
+    assert size_of({"x": np.zeros((9, 3))}, (TensorSpec("x", "FP32", (-1, 3)),)) == 1
 
 
 @pytest.mark.parametrize(
-    ("shapes", "rows"),
-    [([(3, 2)], 3), ([(3, 2), (3,)], 3), ([(3, 2), (2, 2)], None), ([()], None), ([(0, 2)], None), ([], None)],
-)
-def test_rows_of_inputs(shapes, rows):
-    assert rows_of({str(place): np.zeros(shape) for place, shape in enumerate(shapes)}) == rows
+    ("specs", "shapes", "rows"),
+    [
+        ([(-1, 2)], [(3, 2)], 3), ([(-1, 2), (-1,)], [(3, 2), (3,)], 3), ([(-1, 2), (-1, 2)], [(3, 2), (2, 2)], None),
+        ([(-1, 2), (5,), ()], [(3, 2), (5,), ()], 3), ([(3, 2)], [(3, 2)], None), ([()], [()], None),
+        ([(-1, 2)], [(0, 2)], None), ([], [], None),
+    ],
+)  # fmt: skip
+def test_rows_of_inputs(specs, shapes, rows):
+    named = [TensorSpec(str(place), "FP32", spec) for place, spec in enumerate(specs)]
+    assert rows_of({str(place): np.zeros(shape) for place, shape in enumerate(shapes)}, named) == rows
 
 
 class NumpyModel:
@@ -148,7 +172,7 @@ def test_what_can_be_divided(function, reason):
 def test_a_fixed_first_axis_is_not_divided():
     found = measure_rows(NumpyModel(lambda x: x, (8, 2)), 1.0)
     assert (found.divisible, found.points[0].rows, len(found.points)) == (False, 8, 1)
-    assert "fixed length" in found.reason
+    assert "no input has a first axis of any length" in found.reason
 
 
 def test_it_is_measured_until_a_step_is_long_and_no_further_than_it_can_compute():

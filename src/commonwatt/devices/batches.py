@@ -12,7 +12,7 @@ import numpy as np
 
 from commonwatt.devices.base import Execution, LoadedModel, Tensor
 from commonwatt.devices.profiles import StepPowers
-from commonwatt.devices.rows import RowPlan, rows_of
+from commonwatt.devices.rows import RowPlan, row_inputs, rows_of, size_of
 from commonwatt.model.errors import InputError
 from commonwatt.timeslicing import Scheduler, Task, TenantQueue
 
@@ -52,7 +52,7 @@ class DeviceRequest:
 
     __slots__ = (
         "alone", "batch", "batching", "began_ns", "done", "ended", "ended_ns", "energy_j", "error", "inputs", "key",
-        "model", "outputs", "pieces", "powers", "rows", "time_ns",
+        "model", "outputs", "pieces", "powers", "rows", "size", "time_ns",
     )  # fmt: skip
 
     def __init__(
@@ -65,9 +65,10 @@ class DeviceRequest:
         self.ended = ended
         divisible = batching is not None and batching.plan.divisible
         self.batching = batching
-        self.rows = rows_of(inputs) if divisible else None  # None: it is not divided
+        self.rows = rows_of(inputs, model.inputs) if divisible else None  # None: it is not divided
         self.key = (model.digest, model.step_names, *(inputs[spec.name].shape[1:] for spec in model.inputs)) \
             if self.rows is not None else ()  # fmt: skip
+        self.size = size_of(inputs, model.inputs) if self.rows is not None else 1.0  # of a row, as of ``RowPlan``
         self.done = 0  # rows that have been computed
         self.pieces: list[dict[str, Tensor]] = []  # outputs of these rows
         self.batch: Batch | None = None  # that has begun
@@ -136,9 +137,10 @@ class Batch:
         if rows is None or batching is None:
             batch = cls(Member(task, 0, 1), 1)
         else:
-            stop = rows if (most := batching.plan.most_rows()) is None else min(rows, request.done + most)
-            batch = cls(Member(task, request.done, stop), batching.plan.worthwhile_rows())
-            if stop == rows and batching.together and not request.alone and not task.cancelled:
+            stop = rows if (most := batching.plan.most_rows(request.size)) is None else min(rows, request.done + most)
+            batch = cls(Member(task, request.done, stop), batching.plan.worthwhile_rows(request.size))
+            alone = request.alone or task.cancelled or len(row_inputs(request.model.inputs)) < len(request.inputs)
+            if stop == rows and batching.together and not alone:
                 accepts = batch._accepts(same_device)
                 scheduler.join(task, accepts, others=batching.across)
         for member in batch.members:
@@ -212,7 +214,7 @@ class Batch:
         count, before_ns = request.batching.ran.get(self.rows, (0, 0))
         request.batching.ran[self.rows] = count + 1, before_ns + self.time_ns
         if request.rows is not None:
-            request.batching.plan.learn(self.rows, self.longest_ns * 1e-9)
+            request.batching.plan.learn(self.rows, self.longest_ns * 1e-9, request.size)
 
     def dissolve(self) -> Sequence[Task]:
         """Let its requests run alone, as together they have failed; returns those that had joined the first."""
@@ -224,7 +226,11 @@ class Batch:
         first = self.members[0]
         if first.request.rows is None or (len(self.members) == 1 and first.rows == first.request.rows):
             return first.request.inputs
-        parts = [{name: tensor[m.start : m.stop] for name, tensor in m.request.inputs.items()} for m in self.members]
+        names = row_inputs(self.model.inputs)
+        parts = [
+            {name: tensor[m.start : m.stop] if name in names else tensor for name, tensor in m.request.inputs.items()}
+            for m in self.members
+        ]
         return parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
     def _hand_out(self, outputs: dict[str, Tensor]) -> None:

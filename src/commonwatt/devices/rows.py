@@ -7,7 +7,8 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -16,7 +17,7 @@ from commonwatt.devices.base import LoadedModel, Tensor, TensorSpec, example_inp
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 
-__all__ = ["RowPlan", "RowPoint", "RowProfile", "measure_rows", "rows_of"]
+__all__ = ["RowPlan", "RowPoint", "RowProfile", "measure_rows", "row_inputs", "rows_of", "size_of"]
 
 MOST_ROWS = 256
 """Rows up to which a model is measured; no more run together."""
@@ -60,7 +61,7 @@ class RowPlan:
 
     def __init__(self, profile: RowProfile, limit_s: float | None, max_batch_size: int | None = None) -> None:
         self.profile, self.limit_s, self.max_batch_size = profile, limit_s, max_batch_size
-        self.slowdown = 1.0  # steps as they run over steps as measured, 1 to 8
+        self._slowdown: dict[int, float] = {}  # steps as they run over steps as measured, by size of a row
         self._rows = [point.rows for point in profile.points]
         self._longest_s = np.maximum.accumulate([point.longest_step_s for point in profile.points]).tolist()
 
@@ -74,17 +75,27 @@ class RowPlan:
         """Most rows of a batch, whatever is learnt while it runs: ``max_batch_size``, or as far as it was measured."""
         return self.max_batch_size or self._rows[-1]
 
-    def most_rows(self) -> int | None:
-        """Return the most rows that keep steps within the limit, at least 1; ``None``: any number."""
+    def slowdown(self, size: float = 1.0) -> float:
+        """Return steps as they run over steps as measured, for rows of *size* times as many elements.
+
+        Larger rows count as so many rows until one has run.
+        """
+        return self._slowdown.get(_class_of(size), max(1.0, size))
+
+    def most_rows(self, size: float = 1.0) -> int | None:
+        """Return the most rows that keep steps within the limit, at least 1; ``None``: any number.
+
+        *size* is how many times as many elements a row has as those that were measured.
+        """
         chosen = self.max_batch_size or None
         if self.limit_s is None:
             return chosen
-        fits = min(self.most_within(self.limit_s / self.slowdown), self._rows[-1])
+        fits = min(self.most_within(self.limit_s / self.slowdown(size)), self._rows[-1])
         return max(1, fits if chosen is None else min(fits, chosen))
 
-    def worthwhile_rows(self) -> int:
+    def worthwhile_rows(self, size: float = 1.0) -> int:
         """Return up to how many rows requests are put together: ``max_batch_size``, or what the profile favours."""
-        most = self.most_rows()
+        most = self.most_rows(size)
         if self.max_batch_size and most is not None:
             return most
         points = [point for point in self.profile.points if most is None or point.rows <= most]
@@ -108,18 +119,40 @@ class RowPlan:
             low, high = (middle, high) if self.longest_step_s(middle) <= limit_s else (low, middle)
         return low
 
-    def learn(self, rows: int, longest_s: float) -> None:
+    def learn(self, rows: int, longest_s: float, size: float = 1.0) -> None:
         """Note the longest step of a batch that has run, so that batches shrink where steps are slower than measured.
 
         A single slow step lets them shrink by a tenth at most.
         """
-        seen = min(longest_s / self.longest_step_s(rows), 2 * self.slowdown)
-        self.slowdown = min(8.0, max(1.0, 0.9 * self.slowdown + 0.1 * seen))
+        before = self.slowdown(size)
+        seen = min(longest_s / self.longest_step_s(rows), 2 * before)
+        least = 1.0 if _class_of(size) == 0 else 1e-3
+        self._slowdown[_class_of(size)] = min(1e6, max(least, 0.9 * before + 0.1 * seen))
 
 
-def rows_of(inputs: Mapping[str, Tensor]) -> int | None:
-    """Return the common length of all first axes; ``None`` if there is none, or it is 0."""
-    lengths = {tensor.shape[0] if tensor.ndim else 0 for tensor in inputs.values()}
+def _class_of(size: float) -> int:
+    """Return 0 for rows as measured, else how often their size doubles."""
+    return max(0, math.ceil(math.log2(max(size, 1.0)) - 1e-9))
+
+
+def size_of(inputs: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> float:
+    """Return how many times as many elements a row of *inputs* has as a row with free axes of length 1."""
+    sizes = [
+        math.prod(max(1, given) for given, length in zip(inputs[spec.name].shape[1:], spec.shape[1:], strict=True)
+                  if length < 0)
+        for spec in specs
+    ]  # fmt: skip
+    return float(max(sizes, default=1))
+
+
+def row_inputs(specs: Sequence[TensorSpec]) -> tuple[str, ...]:
+    """Return the inputs that have a row for each row of the batch: those whose first axis has any length."""
+    return tuple(spec.name for spec in specs if spec.shape and spec.shape[0] < 0)
+
+
+def rows_of(inputs: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> int | None:
+    """Return the common length of their first axes; ``None`` if there is none, or it is 0."""
+    lengths = {inputs[name].shape[0] for name in row_inputs(specs)}
     return next(iter(lengths)) or None if len(lengths) == 1 else None
 
 
@@ -133,7 +166,7 @@ def measure_rows(model: LoadedModel, until_s: float, known: RowProfile | None = 
     reason = known.reason if known is not None else _why_not_divisible(model)
     points = list(known.points) if known is not None else []
     began = perf_counter()
-    if not _free(model.inputs):
+    if not row_inputs(model.inputs):
         fixed = max((spec.shape[0] for spec in model.inputs if spec.shape), default=1)
         return RowProfile(divisible=False, reason=reason, points=tuple(points or [_measured(model, max(1, fixed))]))
     while not points or (_goes_on(points[-1], until_s) and perf_counter() - began < _BUDGET_S):
@@ -151,14 +184,12 @@ def _goes_on(last: RowPoint, until_s: float) -> bool:
     return last.longest_step_s <= until_s and last.rows < MOST_ROWS
 
 
-def _free(specs: tuple[TensorSpec, ...]) -> bool:
-    return bool(specs) and all(spec.shape and spec.shape[0] < 0 for spec in specs)
-
-
 def _samples(model: LoadedModel, rows: int) -> dict[str, Tensor]:
-    specs = model.inputs
-    if _free(specs):
-        specs = tuple(TensorSpec(spec.name, spec.datatype, (rows, *spec.shape[1:])) for spec in specs)
+    names = row_inputs(model.inputs)
+    specs = [
+        TensorSpec(spec.name, spec.datatype, (rows, *spec.shape[1:])) if spec.name in names else spec
+        for spec in model.inputs
+    ]
     return example_inputs(specs, np.random.default_rng(0))
 
 
@@ -183,13 +214,16 @@ def _measured(model: LoadedModel, rows: int) -> RowPoint:
 
 def _why_not_divisible(model: LoadedModel) -> str:
     """Return why rows of *model* cannot be divided; empty if a batch gives what its rows give one by one."""
-    if not _free(model.inputs):
-        return "the first axis of an input has a fixed length"
+    names = row_inputs(model.inputs)
+    if not names:
+        return "no input has a first axis of any length"
     batch = _samples(model, _CHECKED_ROWS)
     try:
         _, together = _run(model, batch)
-        alone = [_run(model, {name: tensor[at : at + 1] for name, tensor in batch.items()})[1]
-                 for at in range(_CHECKED_ROWS)]  # fmt: skip
+        alone = []
+        for at in range(_CHECKED_ROWS):
+            row = {name: tensor[at : at + 1] if name in names else tensor for name, tensor in batch.items()}
+            alone.append(_run(model, row)[1])
     except InputError as error:
         return f"it cannot compute {_CHECKED_ROWS} rows ({error.expected})"
     for name, whole in together.items():

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from commonwatt.devices.base import Tensor
+from commonwatt.devices.base import LoadedModel, Tensor
 from commonwatt.devices.batches import DeviceRequest
-from commonwatt.devices.rows import RowPlan, rows_of
+from commonwatt.devices.rows import RowPlan, row_inputs, rows_of
 from commonwatt.devices.session import DeviceSession, LoadedTenant
 from commonwatt.model.errors import DeviceError
 from commonwatt.model.timeslice_file import ServedModel, SharingTenant, TimesliceConfig
@@ -50,7 +50,7 @@ class Submissions:
         """
         loaded = self._session.loaded[tenant.name, spec.name]
         if loaded.batching is not None:
-            _check_rows(spec.name, inputs, loaded.batching.plan, self._session.config)
+            _check_rows(loaded.model, inputs, loaded.batching.plan, self._session.config)
         request = DeviceRequest(loaded.model, loaded.powers, inputs, call.ended, loaded.batching)
         submission = Submission(tenant, loaded, request, call, self._session.clock.now_ns())
         delay_us = 0 if spec.dynamic_batching is None else spec.dynamic_batching.max_queue_delay_microseconds
@@ -119,23 +119,23 @@ class Submissions:
         )
 
 
-def _check_rows(model: str, inputs: dict[str, Tensor], plan: RowPlan, config: TimesliceConfig) -> None:
+def _check_rows(model: LoadedModel, inputs: dict[str, Tensor], plan: RowPlan, config: TimesliceConfig) -> None:
     """Raise ``TooLargeError`` if the rows of *inputs* stay together and would make a step longer than allowed."""
     limit_s = config.step_limit_s(config.longest_undivided_step)
-    rows = max((tensor.shape[0] for tensor in inputs.values() if tensor.ndim), default=1)
+    rows = max((inputs[name].shape[0] for name in row_inputs(model.inputs)), default=1)
     if limit_s is None or rows <= plan.profile.points[0].rows:
         return
     if not plan.profile.divisible:
         why = plan.profile.reason
     elif not plan.divisible:
         why = "its max_batch_size is 0"
-    elif rows_of(inputs) is None:
+    elif rows_of(inputs, model.inputs) is None:
         why = "the inputs have first axes of different lengths"
     else:
         return
     most = max(plan.profile.points[0].rows, plan.most_within(limit_s))
     if rows > most:
         raise TooLargeError(
-            f"model {model!r}: got {rows} rows, expected at most {most}: its rows cannot be divided ({why}), and no "
-            f"step may take longer than {limit_s:.3g} s ({config.longest_undivided_step:g} of the quantum)"
+            f"model {model.name!r}: got {rows} rows, expected at most {most}: its rows cannot be divided ({why}), and "
+            f"no step may take longer than {limit_s:.3g} s ({config.longest_undivided_step:g} of the quantum)"
         )
