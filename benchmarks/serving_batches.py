@@ -204,7 +204,9 @@ def deviation(before: dict[str, dict[str, float]], after: dict[str, dict[str, fl
 
 def small_requests(addresses: dict[str, str], options: argparse.Namespace) -> dict[str, dict[str, list[dict]]]:
     """Return throughput, latency and deviation from the plan, by model and way, of every round."""
-    found: dict[str, dict[str, list[dict]]] = {model: {way: [] for way in addresses} for model in INPUTS}
+    found: dict[str, dict[str, list[dict]]] = {
+        model: {way: [] for way in addresses} for model in options.model or INPUTS
+    }
     for model, ways in found.items():
         for _ in range(options.rounds):
             for way, address in addresses.items():
@@ -246,6 +248,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--under-way", type=int, default=16, help="requests that each tenant keeps under way")
+    parser.add_argument("--model", action="append", choices=list(INPUTS), help="only this one; may be repeated")
     parser.add_argument("--large", type=int, default=3, help=f"requests of {ROWS} rows")
     options = parser.parse_args()
     import onnx

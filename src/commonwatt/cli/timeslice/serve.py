@@ -255,16 +255,12 @@ def _show(document: TimesliceServeResult, where: Addresses | None, *, as_json: b
     from rich.table import Table
 
     table = Table(title=f"{document.policy}, phi {document.phi:g}, on {document.device}")
-    for heading in (
-        "tenant", "model", "segments", "longest, ms", "inference, ms", "rows at most", "together", "power, W",
-        "power is",
-    ):  # fmt: skip
+    for heading in ("tenant", "model", "segments", "longest, ms", "inference, ms", "rows", "power, W", "power is"):
         table.add_column(heading, justify="left" if heading in {"tenant", "model"} else "right", overflow="fold")
     for m in document.models:
         table.add_row(
             m.tenant, m.model, str(m.segments), f"{1e3 * m.longest_segment_s:.3g}", f"{1e3 * m.time_s:.3g}",
-            "undivided" if m.undivided else str(m.most_rows or "any"), str(m.together_rows or "alone"),
-            f"{m.power_w:.3g}", m.power_source,
+            "whole" if m.undivided else str(m.most_rows or "any"), f"{m.power_w:.3g}", m.power_source,
         )  # fmt: skip
     Console().print(table)
     for m in document.models:
