@@ -25,6 +25,8 @@ BATCH_OVERHEAD_S = 1e-4
 """Time of a batch outside its steps: scheduling, and switching between the device's thread and the server's."""
 WORTHWHILE = 1.03
 """Larger batches run only if they cost less time for each row than this times the least."""
+LITTLE_MORE = 1.25
+"""Step of a batch over that of a single row, where that is longer than the limit."""
 _CHECKED_ROWS = 3
 _FEWEST_RUNS, _MOST_RUNS, _RUNS_S = 3, 15, 0.1
 _BUDGET_S = 3.0
@@ -85,12 +87,17 @@ class RowPlan:
     def most_rows(self, size: float = 1.0) -> int | None:
         """Return the most rows that keep steps within the limit, at least 1; ``None``: any number.
 
+        Where a single row takes longer, so many that steps take little longer than with it (``LITTLE_MORE``): dividing
+        further would help nobody.
         *size* is how many times as many elements a row has as those that were measured.
         """
         chosen = self.max_batch_size or None
         if self.limit_s is None:
             return chosen
-        fits = min(self.most_within(self.limit_s / self.slowdown(size)), self._rows[-1])
+        allowed_s = self.limit_s / self.slowdown(size)
+        if _class_of(size) == 0:
+            allowed_s = max(allowed_s, LITTLE_MORE * self._longest_s[0])
+        fits = min(self.most_within(allowed_s), self._rows[-1])
         return max(1, fits if chosen is None else min(fits, chosen))
 
     def worthwhile_rows(self, size: float = 1.0) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from commonwatt.devices.base import TensorSpec
 
-__all__ = ["ModelCounts", "ModelSettings", "Timed", "model_config", "model_stats"]
+__all__ = ["ModelCounts", "ModelSettings", "RequestTimes", "model_config", "model_stats"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ModelSettings:
 
 
 @dataclass
-class Timed:
+class RequestTimes:
     """A number of requests, and their time together."""
 
     count: int = 0
@@ -41,10 +41,10 @@ class Timed:
 class ModelCounts:
     """What a model has done for its tenant."""
 
-    success: Timed = field(default_factory=Timed)  # from arrival to outputs
-    fail: Timed = field(default_factory=Timed)
-    queue: Timed = field(default_factory=Timed)  # of requests that succeeded, until they began
-    compute: Timed = field(default_factory=Timed)  # from then on, turns of other tenants included
+    success: RequestTimes = field(default_factory=RequestTimes)  # from arrival to outputs
+    fail: RequestTimes = field(default_factory=RequestTimes)
+    queue: RequestTimes = field(default_factory=RequestTimes)  # of requests that succeeded, until they began
+    compute: RequestTimes = field(default_factory=RequestTimes)  # from then on, turns of other tenants included
     rows: int = 0
     batches: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # number and time in ns, by rows
     last_ms: int = 0  # when the last request ended, in ms since 1970
@@ -98,8 +98,8 @@ def model_stats(name: str, version: str, counts: ModelCounts) -> dict[str, Any]:
             "compute_input": nothing,
             "compute_infer": _timed(counts.compute),
             "compute_output": nothing,
-            "cache_hit": _timed(Timed()),
-            "cache_miss": _timed(Timed()),
+            "cache_hit": _timed(RequestTimes()),
+            "cache_miss": _timed(RequestTimes()),
         },
         "batch_stats": [
             {
@@ -115,5 +115,5 @@ def model_stats(name: str, version: str, counts: ModelCounts) -> dict[str, Any]:
     }
 
 
-def _timed(timed: Timed) -> dict[str, int]:
+def _timed(timed: RequestTimes) -> dict[str, int]:
     return {"count": timed.count, "ns": timed.ns}
