@@ -113,7 +113,7 @@ def test_a_smaller_quantum_means_smaller_batches(models):
         plan = made.session.loaded["one", "resnet"].batching.plan
         before = plan.most_rows()
         made.change({"quantum_s": 1e-6})
-        assert plan.most_rows() == 1 < before
+        assert plan.most_rows() < before
         assert asyncio.run(made.infer("one", "resnet", images(3)))["logits"].shape == (3, 10)
 
 
