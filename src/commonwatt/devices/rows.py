@@ -8,6 +8,7 @@ together.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 
@@ -112,19 +113,25 @@ class RowPlan:
 
     def longest_step_s(self, rows: int) -> float:
         """Return the longest step of a batch as measured: interpolated, and proportional to rows beyond the profile."""
-        if rows > self._rows[-1]:
-            return float(self._longest_s[-1]) * rows / self._rows[-1]
-        return float(np.interp(rows, self._rows, self._longest_s))
+        place = bisect_right(self._rows, rows)
+        if place == 0:
+            return float(self._longest_s[0])
+        before, low_s = self._rows[place - 1], self._longest_s[place - 1]
+        if place == len(self._rows):
+            return float(low_s) * rows / before
+        return float(low_s + (self._longest_s[place] - low_s) * (rows - before) / (self._rows[place] - before))
 
     def most_within(self, limit_s: float) -> int:
         """Return the most rows with no step longer than *limit_s*, as measured; 0 if there are none."""
-        low, high = 0, 1
-        while self.longest_step_s(high) <= limit_s and high < 2**40:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.longest_step_s(middle) <= limit_s else (low, middle)
-        return low
+        place = bisect_right(self._longest_s, limit_s)
+        if place == 0:
+            return 0
+        before, low_s = self._rows[place - 1], self._longest_s[place - 1]
+        if place == len(self._rows):
+            rows = int(before * limit_s / low_s)
+        else:
+            rows = before + int((self._rows[place] - before) * (limit_s - low_s) / (self._longest_s[place] - low_s))
+        return rows + (self.longest_step_s(rows + 1) <= limit_s) - (self.longest_step_s(rows) > limit_s)  # of rounding
 
     def learn(self, rows: int, longest_s: float, size: float = 1.0) -> None:
         """Note the longest step of a batch that has run, so that batches shrink where steps are slower than measured.
