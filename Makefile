@@ -99,6 +99,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.scheduling_cost
 	$(BIN)/python -m benchmarks.device_shares
 	$(BIN)/python -m benchmarks.serving
+	$(BIN)/python -m benchmarks.serving_batches
 	$(BIN)/python -m benchmarks.dashboard
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.market_size

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commonwatt.devices.driver import DeviceRequest, Driver
+from commonwatt.devices.batches import DeviceRequest
+from commonwatt.devices.driver import Driver
 from commonwatt.devices.profiles import modelled_powers, profiled_powers, stated_powers
 from commonwatt.model.timeslice_file import KernelProfile, ModelProfile, PowerModelSpec, ProfilePoint
 from commonwatt.timeslicing._energy import EnergyLedger

@@ -26,6 +26,7 @@ from commonwatt.serving.backend import (
 from commonwatt.serving.keys import Keys
 from commonwatt.serving.metrics import Measurements, TenantMeasurements
 from commonwatt.serving.server import serve
+from commonwatt.serving.triton_documents import ModelCounts, ModelSettings
 
 ANN, BOB, OPERATOR = "key-of-ann", "key-of-bob", "key-of-operator"
 KEYS = Keys.of({"ann": ANN, "bob": BOB}, OPERATOR)
@@ -78,6 +79,14 @@ class FakeBackend:
         if name not in self.of[tenant]:
             raise UnknownModelError("this text is not for clients")
         return self.of[tenant][name]
+
+    def model_settings(self, tenant, name):
+        return ModelSettings(8, 4, 100) if name == "double" else ModelSettings()
+
+    def model_counts(self, tenant, name):
+        counts = ModelCounts(rows=5, batches={2: (2, 700), 1: (1, 300)}, last_ms=1_700_000_000_000)
+        counts.success.add(1500), counts.queue.add(400), counts.compute.add(1100)
+        return counts
 
     async def load(self, tenant, name):
         if name == "bad-file":

@@ -236,12 +236,41 @@ def test_each_tenant_sees_its_own(client, transport):
 
 
 def test_calls_that_are_not_supported(client, transport):
-    for call in (client.get_model_config, client.get_inference_statistics):
-        with pytest.raises(InferenceServerException) as error:
-            call("double", headers=key())
-        assert error.value.status() in {"501", "404", "StatusCode.UNIMPLEMENTED"}
-    with pytest.raises(InferenceServerException):
+    with pytest.raises(InferenceServerException) as error:
         client.get_system_shared_memory_status(headers=key())
+    assert error.value.status() in {"404", "StatusCode.UNIMPLEMENTED"}
+
+
+def test_the_configuration_of_a_model(client, transport):
+    config = client.get_model_config("double", headers=key(), **({} if transport == "http" else {"as_json": True}))
+    config = config.get("config", config)
+    assert (config["name"], config["platform"], config["max_batch_size"]) == ("double", "onnxruntime_onnx", 8)
+    assert [int(length) for length in config["input"][0]["dims"]] == [3]  # without the batch
+    assert config["input"][0]["data_type"] == "TYPE_FP32"
+    batching = config["dynamic_batching"]
+    assert (batching["preferred_batch_size"], int(batching["max_queue_delay_microseconds"])) == ([4], 100)
+    whole = client.get_model_config("two", headers=key(), **({} if transport == "http" else {"as_json": True}))
+    whole = whole.get("config", whole)
+    assert [int(length) for length in whole["input"][0]["dims"]] == [2]
+    assert int(whole.get("max_batch_size", 0)) == 0
+    assert "dynamic_batching" not in whole
+    with pytest.raises(InferenceServerException, match="'asleep' is not ready: unloaded"):
+        client.get_model_config("asleep", headers=key())
+
+
+def test_the_statistics_of_a_model(client, transport):
+    as_json = {} if transport == "http" else {"as_json": True}
+    (stats,) = client.get_inference_statistics("double", headers=key(), **as_json)["model_stats"]
+    assert (stats["name"], stats["version"]) == ("double", "1")
+    assert [int(stats[name]) for name in ("inference_count", "execution_count", "last_inference")] \
+        == [5, 3, 1_700_000_000_000]  # fmt: skip
+    times = {name: (int(t["count"]), int(t["ns"])) for name, t in stats["inference_stats"].items() if t.get("ns")}
+    assert times == {"success": (1, 1500), "queue": (1, 400), "compute_infer": (1, 1100)}
+    batches = [(int(b["batch_size"]), int(b["compute_infer"]["ns"])) for b in stats["batch_stats"]]
+    assert batches == [(1, 300), (2, 700)]
+    names = {row["name"] for row in client.get_inference_statistics(headers=key(), **as_json)["model_stats"]}
+    assert {"double", "asleep"} <= names
+    assert "secret" not in names
 
 
 def test_shared_memory_is_refused(client, transport):

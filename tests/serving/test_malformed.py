@@ -159,9 +159,11 @@ def test_a_bomb_is_not_unpacked(wire, pack):
     ("verb", "path", "status"),
     [
         ("GET", "/", 404), ("GET", "/v2/", 404), ("GET", "/v2/models", 404), ("GET", "/v2/models/double/infer", 405),
-        ("GET", "/v2/models/double/stats", 404), ("POST", "/v2/models/double/versions/2/infer", 404),
+        ("POST", "/v2/models/double/stats", 405), ("POST", "/v2/models/double/versions/2/infer", 404),
         ("GET", "/v2/models/a%2Fb", 404), ("GET", "/v2/models/%ff", 404), ("DELETE", "/v2", 405),
-        ("POST", "/v2/models/../../metrics/infer", 404), ("GET", "/v2/models/double/config", 501),
+        ("POST", "/v2/models/../../metrics/infer", 404), ("GET", "/v2/models/nothing/config", 404),
+        ("GET", "/v2/models/nothing/stats", 404), ("GET", "/v2/models/asleep/config", 400),
+        ("GET", "/v2/models/double/versions/2/stats", 404),
     ],
 )  # fmt: skip
 def test_paths_there_are_not(wire, verb, path, status):

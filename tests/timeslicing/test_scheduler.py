@@ -295,7 +295,7 @@ class Workplace(RuleBasedStateMachine):
     def counts_agree(self):
         for number, tenant in enumerate(self.tenants):
             assert tenant.waiting == len(self.waiting[number, 0]) + len(self.waiting[number, 1])
-            assert (tenant.running is not None) == (number in self.begun)
+            assert bool(tenant.begun) == (number in self.begun)
             assert not tenant.has_work() or tenant.active
 
 

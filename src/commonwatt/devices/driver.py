@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
-from commonwatt.devices.base import Device, DeviceClock, Execution, LoadedModel, Tensor
-from commonwatt.devices.profiles import StepPowers
+from commonwatt.devices.base import Device, DeviceClock
+from commonwatt.devices.batches import Batch, DeviceRequest
 from commonwatt.model.errors import DeviceError
-from commonwatt.timeslicing import EnergyLedger, Scheduler, Task
+from commonwatt.timeslicing import Charge, EnergyLedger, Scheduler, Task
 
-__all__ = ["DeviceRequest", "Driver"]
+__all__ = ["Driver"]
 
 _UNKNOWN = -1.0  # no real clock, so that the next one is set
-
-
-class DeviceRequest:
-    """A request for one inference; ``ended`` is called on the driver's thread when it is over."""
-
-    __slots__ = ("at", "ended", "ended_ns", "error", "execution", "inputs", "model", "outputs", "powers")
-
-    def __init__(
-        self, model: LoadedModel, powers: StepPowers, inputs: dict[str, Tensor], ended: Callable[[Task], None]
-    ) -> None:
-        self.model = model
-        self.powers = powers
-        self.inputs = inputs
-        self.ended = ended
-        self.execution: Execution | None = None
-        self.at = 0  # next step
-        self.outputs: dict[str, Tensor] | None = None
-        self.error: Exception | None = None
-        self.ended_ns = 0
 
 
 class Driver:
@@ -75,31 +55,30 @@ class Driver:
         began_ns = self.clock.now_ns()
         with self.lock:
             task = self.scheduler.next()
-        if task is None:
-            return False
-        request: DeviceRequest = task.work
-        if task.cancelled:
-            self._end(task, request, 0, 0.0)
+            if task is None:
+                return False
+            request: DeviceRequest = task.work
+            batch = request.batch or Batch.formed(task, self.scheduler, lambda other: self._same_clock(task, other))
+        if batch.abandoned():
+            self._account(task, batch, 0, ended=True)
             return True
         before_ns = self.clock.now_ns()
+        for member in batch.members if not batch.at else ():
+            member.request.began_ns = member.request.began_ns or before_ns
+        error: Exception | None = None
         try:
-            ended = self._run(task, request)
-        except Exception as error:  # a model's errors belong to its request
-            request.error = error
-            ended = True
-            if isinstance(error, DeviceError):
-                self.gone = error
-        after_ns = self.clock.now_ns()
-        took_ns = after_ns - before_ns
-        energy_j = request.powers.steps_w[min(request.at, len(request.powers.steps_w)) - 1] * took_ns * 1e-9
+            self._set_clock(task)
+            complete = batch.step()
+        except Exception as failure:  # a model's errors belong to its requests
+            error, complete = failure, True
+        took_ns = self.clock.now_ns() - before_ns
         self.device_ns += took_ns
         self.decisions += 1
-        self.ledger.book(task.tenant.name, took_ns, energy_j, request.powers.mean_w)
-        if ended:
-            self._end(task, request, took_ns, energy_j)
+        if error is None:
+            batch.learn(took_ns, ended=complete)
+            self._account(task, batch, took_ns, complete=complete, ended=batch.ended())
         else:
-            with self.lock:
-                self.scheduler.account(task, took_ns, energy_j, ended=False)
+            self._failed(task, batch, took_ns, error)
         self.settle_if_due()
         self.busy_ns += self.clock.now_ns() - began_ns
         return True
@@ -127,24 +106,46 @@ class Driver:
                 if abs(power_w / tenant.power_w - 1) > 0.005:
                     self.scheduler.update(tenant, power_w=power_w)
 
-    def _run(self, task: Task, request: DeviceRequest) -> bool:
+    def _set_clock(self, task: Task) -> None:
         clock_mhz = self.clocks_mhz.get(task.tenant.name)
         if clock_mhz != self._clock_mhz:
             self.device.set_clock(clock_mhz)
             self._clock_mhz = clock_mhz
-        if request.execution is None:
-            request.execution = request.model.begin(request.inputs)
-        request.at += 1
-        request.execution.step()
-        if request.at < len(request.model.step_names):
-            return False
-        request.outputs = request.execution.outputs()
-        request.execution = None  # freeing memory is part of this step's time
-        return True
 
-    def _end(self, task: Task, request: DeviceRequest, took_ns: int, energy_j: float) -> None:
-        request.execution = None
+    def _same_clock(self, task: Task, other: Task) -> bool:
+        return self.clocks_mhz.get(task.tenant.name) == self.clocks_mhz.get(other.tenant.name)
+
+    def _failed(self, task: Task, batch: Batch, took_ns: int, error: Exception) -> None:
+        """Let the requests of a batch run alone, or fail those that had no others beside them."""
+        if isinstance(error, DeviceError):
+            self.gone = error
+        elif len(batch.members) > 1:
+            self._account(task, batch, took_ns, ended=False)
+            with self.lock:
+                self.scheduler.separate(batch.dissolve())
+            return
+        for member in batch.members:
+            member.request.error = error
+        self._account(task, batch, took_ns, ended=True)
+
+    def _account(self, task: Task, batch: Batch, took_ns: int, *, ended: bool, complete: bool = True) -> None:
+        """Charge a step to the tenants of *batch*; tell its requests if they have ended."""
+        own, others = (0, 0.0), []
+        for tenant, time_ns, energy_j in batch.charged(took_ns):
+            if took_ns:
+                typical_w = next(m.request.powers.mean_w for m in batch.members if m.task.tenant is tenant)
+                self.ledger.book(tenant.name, time_ns, energy_j, typical_w)
+            if tenant is task.tenant:
+                own = time_ns, energy_j
+            else:
+                others.append(Charge(tenant, time_ns, energy_j))
+        if complete:
+            for member in batch.members:
+                member.request.batch = None
         with self.lock:
-            self.scheduler.account(task, took_ns, energy_j, ended=True)
-        request.ended_ns = self.clock.now_ns()
-        request.ended(task)
+            self.scheduler.account(task, *own, ended=ended, others=others)
+        if ended:
+            now_ns = self.clock.now_ns()
+            for member in batch.members:
+                member.request.ended_ns = now_ns
+                member.request.ended(member.task)

@@ -6,18 +6,21 @@ The suffix of a model's file decides which runtime loads it.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from warnings import catch_warnings, simplefilter
 from weakref import WeakSet
 
 from commonwatt.devices.base import LoadedModel
-from commonwatt.devices.models.base import Foreign
+from commonwatt.devices.measured import MeasuredFile, MeasuredModels, MeasuredUnder
+from commonwatt.devices.models.base import Foreign, SegmentedModel, checked_file, digest_of
 from commonwatt.devices.models.onnx_model import load_onnx
 from commonwatt.devices.models.onnx_runtime import OnnxRuntime
 from commonwatt.devices.models.torch_model import TorchRuntime, load_torch
+from commonwatt.devices.rows import RowProfile, measure_rows
 from commonwatt.model.errors import DeviceError, InputError, MissingExtraError
 from commonwatt.model.timeslice_file import CpuDeviceSpec as CpuSpec
 from commonwatt.model.timeslice_file import CudaDeviceSpec as CudaSpec
@@ -29,46 +32,94 @@ __all__ = ["CpuDevice", "CudaDevice", "NvmlGpu", "Runtimes", "cpu_model"]
 
 
 class Runtimes:
-    """The runtimes of one device, and the models they have loaded."""
+    """The runtimes of one device, and the models they have loaded.
+
+    Parameters
+    ----------
+    device
+        Name of the device.
+    segment_s
+        Length of the segments; ``None``: models are not cut.
+    measured
+        Where cuts and times are kept.
+    """
 
     def __init__(
-        self, device: str, segment_s: float | None, *, threads: int = 1, cuda_index: int | None = None
-    ) -> None:
-        self._segment_s = segment_s
-        self._loaded = WeakSet[LoadedModel]()  # still in use
+        self, device: str, segment_s: float | None, measured: MeasuredModels, *, threads: int = 1,
+        cuda_index: int | None = None,
+    ) -> None:  # fmt: skip
+        self._device, self._segment_s, self._measured = device, segment_s, measured
+        self._loaded = WeakSet[SegmentedModel]()  # still in use
         self._onnx = OnnxRuntime(device, threads, cuda_index)
         self._torch = TorchRuntime(device, threads, cuda_index)
 
     def load(self, name: str, path: str) -> LoadedModel:
-        """Load the model in file *path*."""
+        """Load the model in file *path*, cut as when it was first measured."""
         match Path(path).suffix:
             case ".onnx":
-                model: LoadedModel = load_onnx(name, path, self._onnx, self._segment_s)
+                load: Callable[..., SegmentedModel] = partial(load_onnx, name, path, self._onnx, self._segment_s)
+                runtime: OnnxRuntime | TorchRuntime = self._onnx
             case ".pt2":
-                model = load_torch(name, path, self._torch, self._segment_s)
+                load = partial(load_torch, name, path, self._torch, self._segment_s)
+                runtime = self._torch
             case ending:
                 raise InputError("a file name that ends in .onnx or .pt2", file=path, value=ending)
+        digest = digest_of(checked_file(path, runtime.what))
+        under = MeasuredUnder(digest, self._device, runtime.version, self._segment_s)
+        model = self._load(load, under)
         self._loaded.add(model)
         return model
+
+    def rows(self, model: LoadedModel, until_s: float) -> RowProfile:
+        """Return how long a loaded model takes with many rows, measured unless it has been."""
+        under = getattr(model, "measured_under", None)
+        record = None if under is None else self._measured.recall(under)
+        rows = measure_rows(model, until_s, None if record is None else record.rows)
+        if under is not None:
+            self._measured.keep_rows(under, rows)
+        return rows
 
     def close(self) -> None:
         """Close every model."""
         for model in list(self._loaded):
             model.close()
 
+    def _load(self, load: Callable[..., SegmentedModel], under: MeasuredUnder) -> SegmentedModel:
+        record = self._measured.recall(under)
+        if record is not None:
+            model = load(cuts=record.cuts, times_s=record.step_times_s)
+            model.measured_under = under
+            if model.step_names == record.step_names:
+                return model
+            self._measured.tell(under, "its segments are not those of the model")
+            model.close()
+        model = load()
+        model.measured_under = under
+        found = MeasuredFile(
+            model_digest=under.digest, device=under.device, runtime=under.runtime, segment_s=under.segment_s,
+            cuts=model.cuts, step_names=model.step_names, step_times_s=model.step_times_s,
+        )  # fmt: skip
+        self._measured.keep(under, found)
+        return model
+
 
 class CpuDevice:
     """Runs ``.onnx`` files in ONNX Runtime and ``.pt2`` files in PyTorch, on a number of CPU threads."""
 
-    def __init__(self, spec: CpuSpec) -> None:
+    def __init__(self, spec: CpuSpec, measured: MeasuredModels | None = None, longest_s: float | None = None) -> None:
         self.kind = "cpu"
         self.name = f"{cpu_model()}, {plural(spec.threads, 'thread')}"
         self.enforcement = "cooperative at segment boundaries"
-        self._runtimes = Runtimes(self.name, spec.segment_s, threads=spec.threads)
+        kept = measured or MeasuredModels(None)
+        self._runtimes = Runtimes(self.name, _shorter(spec.segment_s, longest_s), kept, threads=spec.threads)
 
     def load(self, name: str, path: str) -> LoadedModel:
         """Load the model in file *path*."""
         return self._runtimes.load(name, path)
+
+    def rows(self, model: LoadedModel, until_s: float) -> RowProfile:
+        """Return how long *model* takes with many rows, measured until a step takes *until_s*."""
+        return self._runtimes.rows(model, until_s)
 
     def set_clock(self, clock_mhz: float | None) -> None:
         """Refuse any clock but the CPU's own."""
@@ -82,6 +133,10 @@ class CpuDevice:
     def close(self) -> None:
         """Close every model."""
         self._runtimes.close()
+
+
+def _shorter(segment_s: float | None, longest_s: float | None) -> float | None:
+    return segment_s if segment_s is None or longest_s is None else min(segment_s, longest_s)
 
 
 def cpu_model(file: Path = Path("/proc/cpuinfo")) -> str:
@@ -175,7 +230,7 @@ _TORCH = "PyTorch built for CUDA"
 class CudaDevice:
     """Runs ``.onnx`` files in ONNX Runtime and ``.pt2`` files in PyTorch, on one GPU; meter and clock are NVML's."""
 
-    def __init__(self, spec: CudaSpec) -> None:
+    def __init__(self, spec: CudaSpec, measured: MeasuredModels | None = None, longest_s: float | None = None) -> None:
         self.kind = "cuda"
         self.enforcement = "cooperative at segment boundaries"
         self._gpu = NvmlGpu(spec.index)
@@ -184,7 +239,8 @@ class CudaDevice:
             if find_spec("onnxruntime") is None and find_spec("torch") is None:
                 raise MissingExtraError("onnxruntime", "onnx")
             raise InputError(f"{_ONNX}, or {_TORCH}; there is neither", field="device.kind", value="cuda")
-        self._runtimes = Runtimes(f"{self.name} (GPU {spec.index})", spec.segment_s, cuda_index=spec.index)
+        kept, segment_s = measured or MeasuredModels(None), _shorter(spec.segment_s, longest_s)
+        self._runtimes = Runtimes(f"{self.name} (GPU {spec.index})", segment_s, kept, cuda_index=spec.index)
 
     def load(self, name: str, path: str) -> LoadedModel:
         """Load the model in file *path*."""
@@ -194,6 +250,10 @@ class CudaDevice:
         if ending == ".pt2" and find_spec("torch") is not None and not _torch_has_cuda():
             raise InputError(f"{_TORCH} for a file that ends in .pt2", file=path)
         return self._runtimes.load(name, path)
+
+    def rows(self, model: LoadedModel, until_s: float) -> RowProfile:
+        """Return how long *model* takes with many rows, measured until a step takes *until_s*."""
+        return self._runtimes.rows(model, until_s)
 
     def set_clock(self, clock_mhz: float | None) -> None:
         """Lock the GPU's clock, where that is permitted; ``None`` unlocks it."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from commonwatt import __version__
 from commonwatt.devices.base import Tensor, example_inputs
-from commonwatt.devices.driver import DeviceRequest
+from commonwatt.devices.batches import DeviceRequest
 from commonwatt.devices.session import DeviceSession, open_session
 from commonwatt.model.timeslice_file import BackloggedLoad, PeriodicLoad, SharingTenant, TimesliceConfig
 from commonwatt.model.timeslice_results import RunIdle, RunSample, RunTenantResult, TimesliceRunResult

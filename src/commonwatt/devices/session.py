@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commonwatt.devices.base import Device, DeviceClock, LoadedModel, RealDeviceClock, VirtualDeviceClock
+from commonwatt.devices.batches import Batching
 from commonwatt.devices.driver import Driver
 from commonwatt.devices.local import CpuDevice, CudaDevice
+from commonwatt.devices.measured import MeasuredModels
 from commonwatt.devices.profiles import (
     KNOWN,
     StepPowers,
@@ -17,6 +19,7 @@ from commonwatt.devices.profiles import (
     profiled_powers,
     stated_powers,
 )
+from commonwatt.devices.rows import RowPlan
 from commonwatt.devices.simulated import SimulatedDevice
 from commonwatt.model.errors import InputError
 from commonwatt.model.timeslice_file import CpuDeviceSpec, CudaDeviceSpec, ServedModel, SharingTenant, TimesliceConfig
@@ -25,12 +28,17 @@ from commonwatt.timeslicing import EnergyLedger, FairScheduler, FifoScheduler, Q
 __all__ = ["DeviceSession", "open_device", "open_session"]
 
 
+_UNLIMITED_STEP_S = 0.1
+"""Step up to which rows are measured where there is no limit."""
+
+
 @dataclass
 class LoadedTenant:
     """A model in a device's memory, and its power there."""
 
     model: LoadedModel
     powers: StepPowers
+    batching: Batching | None = None  # requests run whole and alone
 
 
 class DeviceSession:
@@ -43,6 +51,7 @@ class DeviceSession:
         self.folder = folder
         self.tenants = {tenant.name: tenant for tenant in config.tenants}
         self.loaded: dict[tuple[str, str], LoadedTenant] = {}  # by tenant and model
+        self._ran: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}  # batches, whenever they were loaded
         self.driver = Driver(_scheduler(config), device, clock, EnergyLedger(_idle_w(config)))
 
     def load(self, tenant: SharingTenant, spec: ServedModel) -> LoadedTenant:
@@ -66,6 +75,30 @@ class DeviceSession:
             with self.driver.lock:
                 self.driver.scheduler.update(live, power_w=self._mean_w(tenant.name))
         return loaded
+
+    def batch_requests(self, tenant: str, model: str) -> None:
+        """Let requests to a loaded model be divided and put together; its rows are measured unless they have been."""
+        device, loaded = self.device, self.loaded[tenant, model]
+        if not isinstance(device, CpuDevice | CudaDevice):
+            return
+        spec = next(spec for spec in self.tenants[tenant].models if spec.name == model)
+        limit_s = self.config.step_limit_s()
+        profile = device.rows(loaded.model, _UNLIMITED_STEP_S if limit_s is None else limit_s)
+        together = spec.dynamic_batching
+        loaded.batching = Batching(
+            RowPlan(profile, limit_s, spec.max_batch_size), together is not None,
+            across=together is not None and together.across_tenants, ran=self._ran.setdefault((tenant, model), {}),
+        )  # fmt: skip
+
+    def batches_run(self, tenant: str, model: str) -> dict[int, tuple[int, int]]:
+        """Return number and time (ns) of the batches that a model has run, by rows."""
+        return dict(self._ran.get((tenant, model), {}))
+
+    def limit_steps(self) -> None:
+        """Keep steps within the limit of the present configuration."""
+        for loaded in self.loaded.values():
+            if loaded.batching is not None:
+                loaded.batching.plan.limit_s = self.config.step_limit_s()
 
     def unload(self, tenant: str, model: str) -> None:
         """Free a model's memory."""
@@ -132,7 +165,8 @@ def open_session(config: TimesliceConfig, folder: Path) -> DeviceSession:
         virtual = VirtualDeviceClock()
         clock, device = virtual, SimulatedDevice(config.device, virtual)
     else:
-        clock, device = RealDeviceClock(), open_device(config.device)
+        measured = MeasuredModels(None if config.measured is None else folder / config.measured)
+        clock, device = RealDeviceClock(), open_device(config.device, measured, config.step_limit_s())
     session = DeviceSession(config, folder, device, clock)
     try:
         for place, tenant in enumerate(config.tenants):
@@ -148,9 +182,16 @@ def open_session(config: TimesliceConfig, folder: Path) -> DeviceSession:
     return session
 
 
-def open_device(spec: CpuDeviceSpec | CudaDeviceSpec) -> Device:
-    """Return the device of *spec*; raises ``InputError`` or ``MissingExtraError`` if it is not available here."""
-    return CpuDevice(spec) if isinstance(spec, CpuDeviceSpec) else CudaDevice(spec)
+def open_device(
+    spec: CpuDeviceSpec | CudaDeviceSpec, measured: MeasuredModels | None = None, longest_s: float | None = None
+) -> Device:
+    """Return the device of *spec*; raises ``InputError`` or ``MissingExtraError`` if it is not available here.
+
+    Models are cut as in *measured*, into segments of at most *longest_s*.
+    """
+    if isinstance(spec, CpuDeviceSpec):
+        return CpuDevice(spec, measured, longest_s)
+    return CudaDevice(spec, measured, longest_s)
 
 
 class _placed:  # noqa: N801

@@ -16,6 +16,7 @@ __all__ = [
     "CpuDeviceSpec",
     "CudaDeviceSpec",
     "DeviceSpec",
+    "DynamicBatchingSpec",
     "KernelProfile",
     "Load",
     "ModelProfile",
@@ -168,6 +169,19 @@ class PoissonLoad(FileModel):
 Load = Annotated[BackloggedLoad | PeriodicLoad | PoissonLoad, Field(discriminator="kind")]
 
 
+class DynamicBatchingSpec(FileModel):
+    """Requests that run in one batch."""
+
+    max_queue_delay_microseconds: int = quantity(
+        "longest time a request waits for others to run with it; 0: it runs with those that already wait",
+        "us", 0, ge=0, le=10_000_000,
+    )  # fmt: skip
+    across_tenants: bool = quantity(
+        "let it run with requests of other tenants to the same model file, where they allow it too",
+        "-", default=False,
+    )  # fmt: skip
+
+
 class ServedModel(FileModel):
     """A model of a tenant."""
 
@@ -183,6 +197,14 @@ class ServedModel(FileModel):
         "-", None,
     )  # fmt: skip
     load_at_start: bool = quantity("load it when the server starts", "-", default=True)
+    max_batch_size: int | None = quantity(
+        "most rows that run in one batch; 0: requests are neither divided nor put together; absent: by its profile "
+        "(serve)",
+        "-", None, ge=0,
+    )  # fmt: skip
+    dynamic_batching: DynamicBatchingSpec | None = quantity(
+        "how requests are put together in batches; null: each runs alone (serve)", "-", DynamicBatchingSpec
+    )
 
 
 class SharingTenant(FileModel):
@@ -237,6 +259,21 @@ class TimesliceConfig(FileModel):
     )  # fmt: skip
     phi: float = quantity("time-fair factor: guaranteed fraction of the fair share", "-", 0.7, ge=0, le=1)
     quantum_s: float = quantity("length of the quantum (T)", "s", 0.1, gt=0)
+    longest_step: float = quantity(
+        "longest step on the device, as a part of the quantum: longer segments are cut, and rows of a batch divided; "
+        "not with fifo",
+        "-", 0.25, gt=0, le=1,
+    )  # fmt: skip
+    longest_undivided_step: float = quantity(
+        "requests whose rows cannot be divided are refused if a step would take more than this part of the quantum; "
+        "single rows never are (serve; not with fifo)",
+        "-", 2.0, gt=0,
+    )  # fmt: skip
+    measured: str | None = quantity(
+        "folder with the cuts and times of models as first measured, so that every start cuts them alike, relative to "
+        "this file; null: they are measured at each start",
+        "-", ".commonwatt-measured",
+    )  # fmt: skip
     duration_s: float = quantity("length of the run (run)", "s", 10.0, gt=0)
     tenants: tuple[SharingTenant, ...] = quantity("tenants of the device", "-", min_length=1)
     server: ModelServerSpec = quantity("addresses and limits (serve)", "-", ModelServerSpec)
@@ -256,6 +293,10 @@ class TimesliceConfig(FileModel):
             keys |= {tenant.key} - {None} if tenant.key else set()
             self._check_models(place, tenant)
         return self
+
+    def step_limit_s(self, part: float | None = None) -> float | None:
+        """Return the longest step: *part* of the quantum, else ``longest_step``; ``None`` with fifo, without limit."""
+        return None if self.policy == "fifo" else (self.longest_step if part is None else part) * self.quantum_s
 
     def without_keys(self) -> TimesliceConfig:
         """Return the configuration without keys, for display and digests."""

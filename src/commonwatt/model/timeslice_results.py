@@ -129,6 +129,9 @@ class ServedModelResult(ResultModel):
     time_s: float = quantity("time of an inference", "s")
     power_w: float = quantity("power of the device during an inference", "W")
     power_source: str = quantity("source of the power")
+    most_rows: int | None = quantity("most rows of a batch, so that no step is too long; null: any number")
+    together_rows: int | None = quantity("rows up to which waiting requests run together; null: each runs alone")
+    undivided: str | None = quantity("why rows of a request cannot be divided; null: they can")
 
 
 class TimesliceServeResult(AnswerModel):

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from commonwatt.devices.base import Tensor, TensorSpec
 from commonwatt.serving.metrics import Measurements
+from commonwatt.serving.triton_documents import ModelCounts, ModelSettings
 
 __all__ = [
     "Backend",
@@ -71,6 +72,14 @@ class Backend(Protocol):
 
     def model(self, tenant: str, name: str) -> ModelDescription:
         """Return a model of *tenant*; raises ``UnknownModelError``."""
+        ...
+
+    def model_settings(self, tenant: str, name: str) -> ModelSettings:
+        """Return how requests to a model are divided and put together; raises ``UnknownModelError``."""
+        ...
+
+    def model_counts(self, tenant: str, name: str) -> ModelCounts:
+        """Return what a model has done for its tenant; raises ``UnknownModelError``."""
         ...
 
     async def load(self, tenant: str, name: str) -> None:

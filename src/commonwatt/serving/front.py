@@ -19,12 +19,13 @@ from commonwatt.serving.backend import (
 from commonwatt.serving.keys import Keys
 from commonwatt.serving.refusals import BoundedLog, GoneError, Refusal, UnauthenticatedError
 from commonwatt.serving.tensors import shown_name
+from commonwatt.serving.triton_documents import model_config, model_stats
 
 __all__ = ["EXTENSIONS", "NAME", "VERSION", "Front"]
 
 NAME = "commonwatt"
 VERSION = "1"  # of every model
-EXTENSIONS = ("binary_tensor_data", "model_repository")
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "statistics")
 
 T = TypeVar("T")
 
@@ -79,6 +80,18 @@ class Front:
             why = f": {model.reason}" if model.reason else ""
             raise NotReadyError(f"model {shown_name(name)} is not ready{why}")
         return model
+
+    def model_config(self, tenant: str, name: str, version: str = "") -> dict[str, Any]:
+        """Return the configuration of a loaded model as Triton's tools read it."""
+        model = self.ready_model(tenant, name, version)
+        settings = self.backend.model_settings(tenant, name)
+        return model_config(model.name, model.platform, model.inputs, model.outputs, settings)
+
+    def model_stats(self, tenant: str, name: str = "", version: str = "") -> dict[str, Any]:
+        """Return the statistics of a model as Triton's tools read them; of all models of *tenant* without a name."""
+        models = [self.model(tenant, name, version)] if name else self.backend.models(tenant)
+        counts = {model.name: self.backend.model_counts(tenant, model.name) for model in models}
+        return {"model_stats": [model_stats(model, VERSION, of) for model, of in counts.items()]}
 
     @contextmanager
     def accepted(self) -> Iterator[None]:

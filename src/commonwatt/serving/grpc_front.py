@@ -51,6 +51,7 @@ class _Servicer:
 
     def __init__(self, front: Front, messages: Foreign, codes: Foreign) -> None:
         self._front, self._messages, self._codes = front, messages, codes
+        self._json = wanted("google.protobuf.json_format")
 
     def __getattr__(self, name: str) -> Callable[[Any, Any], Awaitable[None]]:
         if not name[0].isupper():
@@ -78,6 +79,12 @@ class _Servicer:
 
     async def ModelInfer(self, request: Foreign, context: Foreign) -> Foreign:  # noqa: N802
         return await self._answer(self._infer, request, context)
+
+    async def ModelConfig(self, request: Foreign, context: Foreign) -> Foreign:  # noqa: N802
+        return await self._answer(self._config, request, context)
+
+    async def ModelStatistics(self, request: Foreign, context: Foreign) -> Foreign:  # noqa: N802
+        return await self._answer(self._statistics, request, context)
 
     async def RepositoryIndex(self, request: Foreign, context: Foreign) -> Foreign:  # noqa: N802
         return await self._answer(self._index, request, context)
@@ -114,6 +121,14 @@ class _Servicer:
             for spec in specs:
                 rows.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
         return response
+
+    async def _config(self, tenant: str, request: Foreign) -> Foreign:
+        document = {"config": self._front.model_config(tenant, request.name, request.version)}
+        return self._json.ParseDict(document, self._messages.ModelConfigResponse())
+
+    async def _statistics(self, tenant: str, request: Foreign) -> Foreign:
+        document = self._front.model_stats(tenant, request.name, request.version)
+        return self._json.ParseDict(document, self._messages.ModelStatisticsResponse())
 
     async def _infer(self, tenant: str, request: Foreign) -> Foreign:
         model = self._front.ready_model(tenant, request.model_name, request.model_version)

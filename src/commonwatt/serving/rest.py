@@ -83,9 +83,11 @@ def rest_application(front: Front, largest: int, metrics: Callable[[], tuple[byt
         ("GET", "/v2/health/live", rest.live),
         ("GET", "/v2/health/ready", rest.ready),
         *(("POST", path + "/infer", rest.infer) for path in versions),
+        ("GET", "/v2/models/stats", rest.all_stats),
         *(("GET", path, rest.metadata) for path in versions),
         *(("GET", path + "/ready", rest.model_ready) for path in versions),
         *(("GET", path + "/config", rest.config) for path in versions),
+        *(("GET", path + "/stats", rest.stats) for path in versions),
         ("POST", "/v2/repository/index", rest.index),
         ("POST", "/v2/repository/models/{model}/load", rest.load),
         ("POST", "/v2/repository/models/{model}/unload", rest.unload),
@@ -156,8 +158,13 @@ class _Rest:
         return json_answer({"name": model.name, "ready": model.ready}, 200 if model.ready else 400)
 
     async def config(self, request: Request) -> HttpAnswer:
-        self._front.model(self._tenant(request), *_named(request))
-        return json_answer({"error": "model configurations are not served; use the model's metadata"}, 501)
+        return json_answer(self._front.model_config(self._tenant(request), *_named(request)))
+
+    async def stats(self, request: Request) -> HttpAnswer:
+        return json_answer(self._front.model_stats(self._tenant(request), *_named(request)))
+
+    async def all_stats(self, request: Request) -> HttpAnswer:
+        return json_answer(self._front.model_stats(self._tenant(request)))
 
     async def infer(self, request: Request) -> HttpAnswer:
         tenant = self._tenant(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from commonwatt.devices.base import Tensor
-from commonwatt.devices.driver import DeviceRequest, Driver
+from commonwatt.devices.batches import DeviceRequest
+from commonwatt.devices.driver import Driver
 from commonwatt.model.errors import DeviceError
 from commonwatt.model.histogram import Histogram
 from commonwatt.serving.backend import BackendError, UnavailableError
 from commonwatt.serving.metrics import OUTCOMES
+from commonwatt.serving.triton_documents import ModelCounts
 from commonwatt.timeslicing import Task
 
 __all__ = ["InferenceCall", "RequestCounts", "Worker"]
@@ -33,11 +36,11 @@ class RequestCounts:
 class InferenceCall:
     """One request: a future of the event loop, set once from any thread."""
 
-    def __init__(self, counts: RequestCounts) -> None:
+    def __init__(self, counts: RequestCounts, of_model: ModelCounts) -> None:
         self._loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[dict[str, Tensor]] = self._loop.create_future()
         self.answer.add_done_callback(_seen)
-        self._counts = counts
+        self._counts, self._of_model = counts, of_model
 
     def ended(self, task: Task) -> None:
         """Set the result of *task*; called on the device's thread, without a lock."""
@@ -45,19 +48,36 @@ class InferenceCall:
         if request.outputs is not None and not task.cancelled:
             self._counts.requests["ok"] += 1
             self._counts.latency.observe((request.ended_ns - task.submitted_ns) * 1e-9)
+            self._count_model(task, request)
             self._answer(request.outputs)
         elif task.cancelled:
             self._counts.requests["cancelled"] += 1
         elif isinstance(request.error, DeviceError):
-            self._counts.requests["failed"] += 1
+            self._count_failure(request.ended_ns - task.submitted_ns)
             self._answer(UnavailableError(str(request.error)))
         else:
-            self._counts.requests["failed"] += 1
+            self._count_failure(request.ended_ns - task.submitted_ns)
             self._answer(BackendError(f"the model failed: {request.error}"))
 
-    def refuse(self, error: BackendError) -> None:
-        """Answer with *error* instead of computing."""
+    def _count_model(self, task: Task, request: DeviceRequest) -> None:
+        counts, began_ns = self._of_model, request.began_ns or task.submitted_ns
+        counts.success.add(request.ended_ns - task.submitted_ns)
+        counts.queue.add(began_ns - task.submitted_ns)
+        counts.compute.add(request.ended_ns - began_ns)
+        counts.rows += request.rows or 1
+        counts.last_ms = round(time.time() * 1e3)
+
+    def _count_failure(self, ns: int) -> None:
         self._counts.requests["failed"] += 1
+        self._of_model.fail.add(ns)
+
+    def refuse(self, error: BackendError) -> None:
+        """Answer with *error* instead of computing, as a failure."""
+        self._counts.requests["failed"] += 1
+        self._answer(error)
+
+    def decline(self, error: BackendError) -> None:
+        """Answer with *error*, which has been counted, instead of computing."""
         self._answer(error)
 
     def _answer(self, result: dict[str, Tensor] | BackendError) -> None:

@@ -6,6 +6,7 @@ from ._energy import EnergyLedger as EnergyLedger
 from ._policies import Etf as Etf
 from ._policies import QuantumProblem as QuantumProblem
 from ._policies import make as make
+from ._scheduler import Charge as Charge
 from ._scheduler import FairScheduler as FairScheduler
 from ._scheduler import FifoScheduler as FifoScheduler
 from ._scheduler import Scheduler as Scheduler
@@ -13,6 +14,7 @@ from ._scheduler import Task as Task
 from ._scheduler import TenantQueue as TenantQueue
 
 __all__ = [
+    "Charge",
     "EnergyLedger",
     "Etf",
     "FairScheduler",

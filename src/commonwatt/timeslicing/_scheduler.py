@@ -16,6 +16,8 @@ The scheduler knows no clock and no device: the caller reports how long each ste
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Protocol
@@ -25,7 +27,7 @@ import numpy as np
 from commonwatt.model.errors import InputError
 from commonwatt.timeslicing._policies import QuantumProblem, SharingPolicy
 
-__all__ = ["FairScheduler", "FifoScheduler", "Scheduler", "Task", "TenantQueue", "Tenants"]
+__all__ = ["Charge", "FairScheduler", "FifoScheduler", "Scheduler", "Task", "TenantQueue", "Tenants"]
 
 
 class Task:
@@ -44,12 +46,13 @@ class Task:
 class TenantQueue:
     """A tenant's queues, its virtual runtime, and what it has used so far.
 
-    Each queue is first come, first served, like a CUDA stream: its next task begins when the one before has ended.
-    Tasks at the heads of several queues take turns, one whole task at a time.
+    Each queue is first come, first served, like a CUDA stream: its next task begins when the one before has ended, or
+    together with it. Tasks at the heads of several queues take turns, one whole task at a time. Tasks that have begun
+    together (a batch) end together.
     """
 
     __slots__ = (
-        "active", "energy_j", "entitled_ns", "name", "number", "power_w", "queue_limit", "queues", "ready", "running",
+        "active", "begun", "energy_j", "entitled_ns", "name", "number", "power_w", "queue_limit", "queues", "ready",
         "slice_ns", "tasks_done", "time_ns", "vruntime", "waiting", "weight",
     )  # fmt: skip
 
@@ -63,7 +66,7 @@ class TenantQueue:
         self.queue_limit = queue_limit  # tasks that may wait in each queue
         self.queues: tuple[deque[Task], ...] = tuple(deque() for _ in range(queues))
         self.ready: deque[int] = deque()  # queues with a task that may begin, in turn
-        self.running: Task | None = None  # begun and not ended
+        self.begun: list[Task] = []  # and not ended
         self.waiting = 0  # tasks in queues, begun ones excluded
         self.active = False
         self.vruntime = 0.0  # eq. (16)
@@ -75,35 +78,62 @@ class TenantQueue:
 
     def has_work(self) -> bool:
         """Whether it has a task begun or waiting."""
-        return self.running is not None or bool(self.ready)
+        return bool(self.begun or self.ready)
 
     def push(self, task: Task) -> bool:
         """Queue *task*; false, and nothing happens, if its queue is full."""
         queue = self.queues[task.queue]
         if self.queue_limit is not None and len(queue) >= self.queue_limit:
             return False
-        if not queue and (self.running is None or self.running.queue != task.queue):
-            self.ready.append(task.queue)
         queue.append(task)
         self.waiting += 1
+        self._make_ready(task.queue)
         return True
 
     def head(self) -> Task:
         """Return the task that runs next, beginning it if none has begun; only if ``has_work``."""
-        task = self.running
-        if task is None:
-            task = self.running = self.queues[self.ready.popleft()].popleft()
+        if not self.begun:
+            self.begun.append(self.queues[self.ready.popleft()].popleft())
             self.waiting -= 1
-        return task
+        return self.begun[0]
+
+    def join(self, accepts: Callable[[Task], bool]) -> list[Task]:
+        """Begin waiting tasks together with those begun, and return them.
+
+        They are taken from each queue that is free or has begun, from its head on while *accepts* allows it.
+        """
+        joined: list[Task] = []
+        for place in dict.fromkeys([*(task.queue for task in self.begun), *self.ready]):
+            queue, before = self.queues[place], len(joined)
+            while queue and accepts(queue[0]):
+                joined.append(queue.popleft())
+            if len(joined) > before and place in self.ready:
+                self.ready.remove(place)
+        self.waiting -= len(joined)
+        self.begun += joined
+        return joined
+
+    def put_back(self, tasks: Sequence[Task]) -> None:
+        """Let tasks that have begun wait again, at the heads of their queues in the same order."""
+        for task in reversed(tasks):
+            self.begun.remove(task)
+            self.queues[task.queue].appendleft(task)
+            self.waiting += 1
+        for task in tasks:
+            self._make_ready(task.queue)
 
     def finish(self) -> None:
-        """Note that the begun task has ended."""
-        task = self.running
-        assert task is not None
-        self.running = None
-        self.tasks_done += 1
-        if self.queues[task.queue] and task.queue not in self.ready:
-            self.ready.append(task.queue)
+        """Note that the begun tasks have ended."""
+        ended, self.begun = self.begun, []
+        assert ended
+        self.tasks_done += len(ended)
+        for task in ended:
+            self._make_ready(task.queue)
+
+    def _make_ready(self, place: int) -> None:
+        busy = place in self.ready or any(task.queue == place for task in self.begun)
+        if self.queues[place] and not busy:
+            self.ready.append(place)
 
     def withdraw(self, task: Task) -> bool:
         """Take *task* out of its queue; false if it has begun or is not there."""
@@ -116,6 +146,15 @@ class TenantQueue:
         if not queue and task.queue in self.ready:
             self.ready.remove(task.queue)
         return True
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a tenant has used of a step that ran in another tenant's turn."""
+
+    tenant: TenantQueue
+    time_ns: int
+    energy_j: float
 
 
 class Scheduler(Protocol):
@@ -137,8 +176,23 @@ class Scheduler(Protocol):
         """Return the task whose next step runs now; ``None`` if no tenant has work."""
         ...
 
-    def account(self, task: Task, time_ns: int, energy_j: float, *, ended: bool) -> None:
-        """Note what the step took that has just run, and whether *task*, as ``next`` returned it, has ended with it."""
+    def join(self, task: Task, accepts: Callable[[Task], bool], *, others: bool = False) -> list[Task]:
+        """Begin waiting tasks together with *task*, which ``next`` has returned and which has just begun.
+
+        They are its tenant's, and those of *others* if asked for; *accepts* says yes to each or ends its queue.
+        """
+        ...
+
+    def separate(self, joined: Sequence[Task]) -> None:
+        """Let tasks that have joined another wait again, at the heads of their queues."""
+        ...
+
+    def account(self, task: Task, time_ns: int, energy_j: float, *, ended: bool, others: Sequence[Charge] = ()) -> None:
+        """Note what the step took that has just run, and whether *task*, as ``next`` returned it, has ended with it.
+
+        Time and energy are those of the task's tenant; *others* are those of tenants whose tasks have begun together
+        with it. These tasks end with it.
+        """
         ...
 
     def cancel(self, task: Task) -> bool:
@@ -189,7 +243,8 @@ class FairScheduler(Tenants):
         self.recomputed = 0  # times slices were computed
         self._heap: list[tuple[float, int, TenantQueue]] = []  # tenants with work, but for the current one
         self._current: TenantQueue | None = None
-        self._used_ns = 0  # of the current tenant's slice
+        self._turn_ns = 0  # of the current tenant's turn so far, tasks of others that ran in it included
+        self._used_ns = 0  # of it, by the current tenant
         self._from = 0.0, 0  # its virtual runtime, and what it had used, when the slice was set
         self._floor = 0.0  # least virtual runtime of those with work, the last time that was looked at
         self._active = 0  # tenants with work
@@ -234,7 +289,7 @@ class FairScheduler(Tenants):
         if self._stale and self._active:
             self._divide()
         if tenant is not None:
-            if self._used_ns < tenant.slice_ns:
+            if self._turn_ns < tenant.slice_ns:
                 return tenant.head()
             heappush(self._heap, (tenant.vruntime, tenant.number, tenant))
             self._current = None
@@ -242,21 +297,58 @@ class FairScheduler(Tenants):
             return None
         tenant = self._current = heappop(self._heap)[2]
         tenant.slice_ns = int(self._slices[tenant.number])
-        self._used_ns = 0
+        self._turn_ns = self._used_ns = 0
         self._from = tenant.vruntime, 0
         return tenant.head()
 
-    def account(self, task: Task, time_ns: int, energy_j: float, *, ended: bool) -> None:
+    def join(self, task: Task, accepts: Callable[[Task], bool], *, others: bool = False) -> list[Task]:
+        """Begin waiting tasks together with *task*, which ``next`` has returned and which has just begun.
+
+        A tenant joins another's turn only while it is less than a slice ahead, so that a third tenant waits no longer
+        than without it.
+        """
+        joined = task.tenant.join(accepts)
+        if others:
+            latest = task.tenant.vruntime + 1
+            for vruntime, _, tenant in sorted(self._heap, key=lambda entry: entry[:2]):
+                if vruntime < latest and not tenant.begun and self._slices[tenant.number]:
+                    joined += tenant.join(accepts)
+        return joined
+
+    def separate(self, joined: Sequence[Task]) -> None:
+        """Let tasks that have joined another wait again, at the heads of their queues."""
+        _separate(joined)
+
+    def account(self, task: Task, time_ns: int, energy_j: float, *, ended: bool, others: Sequence[Charge] = ()) -> None:
         """Note what the step took that has just run, and whether *task*, as ``next`` returned it, has ended with it."""
         tenant = task.tenant
         tenant.time_ns += time_ns
         tenant.energy_j += energy_j
         self._used_ns += time_ns
+        self._turn_ns += time_ns
+        self._unbooked_ns += time_ns
         vruntime, used_ns = self._from  # not summed up step by step: a whole slice makes exactly 1
         tenant.vruntime = vruntime + (self._used_ns - used_ns) / tenant.slice_ns
-        self._unbooked_ns += time_ns
         if ended:
             tenant.finish()
+        if others:
+            self._charge(others, ended=ended)
+
+    def _charge(self, others: Sequence[Charge], *, ended: bool) -> None:
+        for charge in others:
+            tenant = charge.tenant
+            tenant.time_ns += charge.time_ns
+            tenant.energy_j += charge.energy_j
+            self._turn_ns += charge.time_ns
+            self._unbooked_ns += charge.time_ns
+            tenant.vruntime += charge.time_ns / max(1, int(self._slices[tenant.number]))
+            if ended:
+                tenant.finish()
+        idle = [charge.tenant for charge in others if not charge.tenant.has_work()]
+        self._heap = [(of.vruntime, number, of) for _, number, of in self._heap if of not in idle]
+        heapify(self._heap)
+        for tenant in idle:
+            self._leave(tenant)
 
     def cancel(self, task: Task) -> bool:
         """Withdraw *task*; false if it has begun: then it is marked, and its driver ends it before its next step."""
@@ -344,17 +436,30 @@ class FifoScheduler(Tenants):
         """Return the task that has begun, else the one that has waited longest."""
         if self._running is None and self._line:
             task = self._running = self._line.popleft()
-            task.tenant.withdraw(task)
-            task.tenant.running = task
+            self._begin(task)
         return self._running
 
-    def account(self, task: Task, time_ns: int, energy_j: float, *, ended: bool) -> None:
+    def join(self, task: Task, accepts: Callable[[Task], bool], *, others: bool = False) -> list[Task]:
+        """Begin those tasks together with *task* that have waited longest, as long as *accepts* allows it."""
+        joined: list[Task] = []
+        while self._line and (others or self._line[0].tenant is task.tenant) and accepts(self._line[0]):
+            joined.append(self._line.popleft())
+            self._begin(joined[-1])
+        return joined
+
+    def separate(self, joined: Sequence[Task]) -> None:
+        """Let tasks that have joined another wait again, before all others."""
+        _separate(joined)
+        self._line.extendleft(reversed(joined))
+
+    def account(self, task: Task, time_ns: int, energy_j: float, *, ended: bool, others: Sequence[Charge] = ()) -> None:
         """Note what the step took that has just run, and whether *task* has ended with it."""
-        tenant = task.tenant
-        tenant.time_ns += time_ns
-        tenant.energy_j += energy_j
+        for charge in (Charge(task.tenant, time_ns, energy_j), *others):
+            charge.tenant.time_ns += charge.time_ns
+            charge.tenant.energy_j += charge.energy_j
+            if ended:
+                charge.tenant.finish()
         if ended:
-            tenant.finish()
             self._running = None
 
     def cancel(self, task: Task) -> bool:
@@ -372,3 +477,12 @@ class FifoScheduler(Tenants):
 
     def book(self) -> None:
         """Do nothing: there are no slices."""
+
+    def _begin(self, task: Task) -> None:
+        task.tenant.withdraw(task)
+        task.tenant.begun.append(task)
+
+
+def _separate(joined: Sequence[Task]) -> None:
+    for tenant in dict.fromkeys(task.tenant for task in joined):
+        tenant.put_back([task for task in joined if task.tenant is tenant])

@@ -7,9 +7,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from commonwatt.devices.base import example_inputs  # noqa: E402
+from commonwatt.devices.base import RealDeviceClock, example_inputs  # noqa: E402
+from commonwatt.devices.batches import Batching, DeviceRequest  # noqa: E402
+from commonwatt.devices.driver import Driver  # noqa: E402
 from commonwatt.devices.models.torch_model import TorchRuntime, load_torch  # noqa: E402
+from commonwatt.devices.profiles import stated_powers  # noqa: E402
+from commonwatt.devices.rows import RowPlan, measure_rows  # noqa: E402
 from commonwatt.model.errors import DeviceError, InputError  # noqa: E402
+from commonwatt.timeslicing import EnergyLedger, FifoScheduler, Task  # noqa: E402
+from tests.devices.made import FakeDevice  # noqa: E402
 from tests.devices.models.programs import saved  # noqa: E402
 
 CPU = TorchRuntime("this CPU")
@@ -41,6 +47,28 @@ def run_plainly(path, inputs):
         results = torch.export.load(str(path)).module()(*(torch.from_numpy(x) for x in inputs.values()))
     found = results.values() if isinstance(results, dict) else results if isinstance(results, tuple) else [results]
     return {f"output_{i}": value.numpy() for i, value in enumerate(found)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "divisible"), [("convolutions", True), ("attention", True), ("chosen", False)])
+def test_rows_are_divided_where_they_are_independent(name, divisible, programs):
+    """The second input of the convolutions has no rows: every batch gets all of it."""
+    model = load_torch(name, programs[name], CPU, None, cuts=[2])
+    profile = measure_rows(model, 1.0)
+    assert profile.divisible == divisible, profile.reason
+    if not divisible:
+        return
+    given, ended = inputs_of(model, 9), []
+    request = DeviceRequest(model, stated_powers(model, 20.0), given, ended.append, Batching(RowPlan(profile, None, 4)))
+    scheduler, clock = FifoScheduler(), RealDeviceClock()
+    scheduler.add("t", 1, 20)
+    driver = Driver(scheduler, FakeDevice(), clock, EnergyLedger(1.0))
+    assert scheduler.submit(Task(scheduler.tenants["t"], 0, request))
+    while driver.step():
+        pass
+    for key, values in run(model, given).items():
+        assert request.outputs[key] == pytest.approx(values, rel=1e-4, abs=1e-5)
+    assert request.batching.ran.keys() == {4, 1}
 
 
 @pytest.mark.long

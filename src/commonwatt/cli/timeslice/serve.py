@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -11,6 +11,7 @@ from commonwatt.cli.output import blamed_on, json_option, print_json, progress_b
 
 if TYPE_CHECKING:
     from commonwatt.devices.base import Device
+    from commonwatt.devices.batches import Batching
     from commonwatt.devices.profiles import ProfilerSettings
     from commonwatt.devices.session import DeviceSession
     from commonwatt.model.timeslice_file import CpuDeviceSpec, CudaDeviceSpec, TimesliceConfig
@@ -225,10 +226,20 @@ def _document(file: TimesliceConfig, session: DeviceSession, seed: int) -> Times
                 tenant=tenant, model=model, segments=len(loaded.model.step_names),
                 longest_segment_s=max(loaded.model.step_times_s), time_s=loaded.powers.time_s,
                 power_w=loaded.powers.mean_w, power_source=session.power_source(tenant),
+                **_rows(loaded.batching),
             )
             for (tenant, model), loaded in session.loaded.items()
         ),
     )  # fmt: skip
+
+
+def _rows(batching: Batching | None) -> dict[str, Any]:
+    plan = None if batching is None else batching.plan
+    if batching is None or plan is None or not plan.divisible:
+        why = "max_batch_size is 0" if plan is None or plan.profile.divisible else plan.profile.reason
+        return {"most_rows": None, "together_rows": None, "undivided": why}
+    together = plan.worthwhile_rows() if batching.together else None
+    return {"most_rows": plan.most_rows(), "together_rows": together, "undivided": None}
 
 
 def _show(document: TimesliceServeResult, where: Addresses | None, *, as_json: bool) -> None:
@@ -244,13 +255,16 @@ def _show(document: TimesliceServeResult, where: Addresses | None, *, as_json: b
     from rich.table import Table
 
     table = Table(title=f"{document.policy}, phi {document.phi:g}, on {document.device}")
-    for heading in ("tenant", "model", "segments", "longest, ms", "inference, ms", "power, W", "power is"):
+    for heading in ("tenant", "model", "segments", "longest, ms", "inference, ms", "rows", "power, W", "power is"):
         table.add_column(heading, justify="left" if heading in {"tenant", "model"} else "right", overflow="fold")
     for m in document.models:
         table.add_row(
             m.tenant, m.model, str(m.segments), f"{1e3 * m.longest_segment_s:.3g}", f"{1e3 * m.time_s:.3g}",
-            f"{m.power_w:.3g}", m.power_source,
+            "whole" if m.undivided else str(m.most_rows or "any"), f"{m.power_w:.3g}", m.power_source,
         )  # fmt: skip
     Console().print(table)
+    for m in document.models:
+        if m.undivided:
+            say(f"{m.tenant}, {m.model}: rows of a request stay together, as {m.undivided}")
     if where is not None:
         say(f"serving: REST on {where.rest}" + (f", gRPC on {where.grpc}" if where.grpc else ""))

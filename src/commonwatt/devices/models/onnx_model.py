@@ -186,8 +186,9 @@ class OnnxExecution:
 
 
 def load_onnx(
-    name: str, path: str | Path, runtime: OnnxRuntime, segment_s: float | None, *, cuts: Sequence[int] | None = None
-) -> OnnxModel:
+    name: str, path: str | Path, runtime: OnnxRuntime, segment_s: float | None, *, cuts: Sequence[int] | None = None,
+    times_s: Sequence[float] | None = None,
+) -> OnnxModel:  # fmt: skip
     """Load an ONNX model and cut it.
 
     Parameters
@@ -196,6 +197,8 @@ def load_onnx(
         Length of a part; ``None`` leaves the model whole.
     cuts
         Nodes of the optimised graph to cut before instead, where a cut is possible.
+    times_s
+        Times of the steps between these, so that they are not measured.
     """
     file = checked_file(path, "an ONNX model")
     with TemporaryDirectory(prefix="commonwatt-") as folder, runtime.loading(file):
@@ -207,8 +210,9 @@ def load_onnx(
         if len(steps) < 2:
             steps = (whole(session, seen, file, runtime),)
         model = OnnxModel(name, file, runtime, steps, session)
+        model.cuts = tuple(chosen)
     try:
-        model.measure()
+        model.measure(times_s)
     except InputError as error:
         raise error.within(file) from error
     return model

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -99,6 +99,12 @@ class OnnxRuntime:
     device: str
     threads: int = 1
     cuda_index: int | None = None
+    what: ClassVar[str] = "an ONNX model"  # it runs
+
+    @property
+    def version(self) -> str:
+        """ONNX Runtime and its version."""
+        return f"onnxruntime {_onnxruntime().__version__}"
 
     def options(self, *, optimise: bool = False) -> Foreign:
         """Return options of a session that uses no CPU while idle and writes nothing to the terminal."""

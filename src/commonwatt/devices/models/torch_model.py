@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,11 +36,17 @@ class TorchRuntime:
     device: str
     threads: int = 1
     cuda_index: int | None = None
+    what: ClassVar[str] = "a PyTorch program saved by torch.export.save"  # it runs
 
     @property
     def place(self) -> str:
         """PyTorch's name of the device."""
         return "cpu" if self.cuda_index is None else f"cuda:{self.cuda_index}"
+
+    @property
+    def version(self) -> str:
+        """PyTorch and its version."""
+        return f"torch {_torch().__version__}"
 
     def synchronise(self) -> None:
         """Wait for the GPU."""
@@ -108,8 +115,9 @@ class TorchExecution:
 
 
 def load_torch(
-    name: str, path: str | Path, runtime: TorchRuntime, segment_s: float | None, *, cuts: Sequence[int] | None = None
-) -> TorchModel:
+    name: str, path: str | Path, runtime: TorchRuntime, segment_s: float | None, *, cuts: Sequence[int] | None = None,
+    times_s: Sequence[float] | None = None,
+) -> TorchModel:  # fmt: skip
     """Load an exported program and cut it.
 
     Such a file can contain pickled data: load only files that you trust. The number of threads applies to the whole
@@ -121,6 +129,8 @@ def load_torch(
         Length of a part; ``None`` leaves the program whole.
     cuts
         Nodes of the graph to cut before instead.
+    times_s
+        Times of the steps between these, so that they are not measured.
     """
     file = checked_file(path, "a PyTorch program saved by torch.export.save")
     torch = _torch()
@@ -135,7 +145,8 @@ def load_torch(
         chosen = cuts if cuts is not None else () if segment_s is None else graph.cuts(seen, segment_s)
         inside = [cut for cut in chosen if 0 < cut < len(graph.nodes)]
         model = TorchModel(name, file, runtime, module, graph.steps(inside, seen.works))
-        model.measure()
+        model.cuts = tuple(inside)
+        model.measure(times_s)
     except InputError as error:
         raise error.within(file) from error
     return model

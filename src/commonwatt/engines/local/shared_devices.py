@@ -7,6 +7,7 @@ controller. What is to run is on disk before it does, so that the next engine fi
     STATE/services/routes.json          where the front finds replicas; front.json: where it listens
     STATE/services/runs/GPU-ATTEMPT/    a server's run, as of a job; server.yaml: its configuration
     STATE/services/front/0-ATTEMPT/     the front's
+    STATE/services/measured/            cuts and times of the models, as first measured
 
 A thread of its own (``ReplicaKeeper``) talks to the servers, as loading a model takes a while.
 """
@@ -79,8 +80,11 @@ class Hosting:
     threads: int = 1
     segment_s: float | None = 0.002
 
-    def server(self, gpu_type: str, keys: Mapping[str, str], operator_key: str) -> dict[str, Any]:
-        """Return the configuration of a device's server: every service is its tenant, none is loaded yet."""
+    def server(self, gpu_type: str, keys: Mapping[str, str], operator_key: str, measured: Path) -> dict[str, Any]:
+        """Return the configuration of a device's server: every service is its tenant, none is loaded yet.
+
+        Models are cut as in the folder *measured*, so that all servers cut them alike.
+        """
         tenants = [
             {
                 "name": service.name, "key": keys[service.name], "power_w": service.power_w[gpu_type],
@@ -91,6 +95,7 @@ class Hosting:
         return {
             "device": {"kind": "cpu", "threads": self.threads, "segment_s": self.segment_s},
             "policy": self.policy, "phi": self.phi, "quantum_s": self.quantum_s, "tenants": tenants,
+            "measured": str(measured),
             "server": {
                 "host": "127.0.0.1", "rest_port": 0, "grpc_port": None, "operator_key": operator_key,
                 "drain_s": _DRAIN_S,
@@ -197,6 +202,7 @@ class SharedDevices:
         self._slots = slots
         self._cluster, self.hosting, self._free_slots, self._now_s = cluster, hosting, free_slots, now_s
         self._state, self.folder = state, state / "services"
+        self._measured = (self.folder / "measured").absolute()
         self._fence = fence_in(state)
         self.lock = threading.RLock()  # of the devices
         self.devices: dict[int, SharedDevice] = {}
@@ -257,7 +263,7 @@ class SharedDevices:
             return False
         keys = {tenant["name"]: tenant["key"] for tenant in seen["tenants"]}
         try:
-            wanted = self.hosting.server(gpu_type, keys, seen["server"]["operator_key"])
+            wanted = self.hosting.server(gpu_type, keys, seen["server"]["operator_key"], self._measured)
         except KeyError:
             return False
         return {**seen, "phi": 0, "policy": ""} == {**json.loads(json.dumps(wanted)), "phi": 0, "policy": ""}
@@ -418,7 +424,7 @@ class SharedDevices:
     def _launch(self, device: SharedDevice) -> None:
         assert device.slot is not None
         keys = {service.name: secrets.token_urlsafe(24) for service in self.hosting.services}
-        document = self.hosting.server(self._type(device.node), keys, secrets.token_urlsafe(24))
+        document = self.hosting.server(self._type(device.node), keys, secrets.token_urlsafe(24), self._measured)
         path = self.folder / "runs" / f"{device.gpu}-{device.attempt}"
         code = "from commonwatt.cli import main; main()"
         command = (sys.executable, "-c", code, "timeslice", "serve", str(path / "server.yaml"), "--json")
