@@ -287,7 +287,7 @@ def test_a_device_that_disappears_refuses_everyone(models):
 
         loaded.begin = failing
         errors = [f.exception(30) for f in [pool.submit(server.infer, "large") for _ in range(20)]]
-        assert errors.count(None) == 3
+        assert 3 <= errors.count(None) < 20  # three batches, of one request or several
         assert all("fell off the bus" in str(error) for error in errors if error is not None)
         assert not server.client().is_server_ready()
         assert "fell off the bus" in server.status()["device_failure"]
