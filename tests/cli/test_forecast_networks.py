@@ -181,7 +181,7 @@ def changed_header(path, out, **fields):
         (lambda path, out: out.write_bytes(path.read_bytes()[:-100]), "whole"),
         (lambda path, out: out.write_bytes(path.read_bytes()[:40]), "whole"),
         (lambda path, out: out.write_bytes(b""), "whole"),
-        (lambda path, out: out.write_text("no model\n" * 9), "whole"),
+        (lambda path, out: out.write_text("no model\n" * 9), "a file of text"),
         (lambda path, out: changed_header(path, out, format=9, commonwatt="9.0"), "by commonwatt 9.0"),
         (lambda path, out: changed_header(path, out, kind="rnn"), "one of gru"),
         (lambda path, out: changed_header(path, out, horizon=0), "horizon"),

@@ -442,7 +442,7 @@ def test_a_model_file_that_cannot_be_read_is_told_with_the_configuration_and_its
     plan = {"capacity": {**PLAN, "forecaster": "m.safetensors"}}
     changes = {"policies": [{"solver": "fifo"}, {"solver": "edf", **plan}]} if policies else plan
     path = config_in(tmp_path, engine="simulated", nodes=NODES, **changes)
-    with pytest.raises(InputError, match=r"a model file written by commonwatt.* not .*header") as refused:
+    with pytest.raises(InputError, match=r"a model file, as `commonwatt .*, not 'a file of text'") as refused:
         read_config(path)
     field = "policies.1.capacity.forecaster" if policies else "capacity.forecaster"
     assert (refused.value.file, refused.value.field, refused.value.value) == (path, field, "m.safetensors")

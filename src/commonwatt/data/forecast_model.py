@@ -87,6 +87,8 @@ def _other_file(path: Path) -> InputError | None:
         text = read_text(path)
     except InputError:
         return None
+    if "\0" in text:
+        return None
     wanted = "a model file, as `commonwatt forecast fit` writes it"
     return other_kind(path, text, wanted) or InputError(wanted, file=path, value="a file of text")
 
