@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
-import re
 import sys
 import time
 from pathlib import Path
