@@ -219,6 +219,7 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_import_cycles():
     assert_none({", ".join(each): "import each other" for each in cycles(import_graph())})
 

@@ -85,6 +85,7 @@ def test_a_job_that_asks_for_more_than_a_node_has_takes_all_of_it():
     assert starts(done) == {"greedy": (0, ("n",)), "b": (100, ("n",))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_nobody_starves_for_cpus(solver):
     """A job that needs all CPUs, beside a stream of others that never leaves them free at once: it is reserved them.

@@ -165,6 +165,7 @@ def test_without_a_reservation_it_waits_for_the_last_of_them(solver):
     assert waits_s(controlled(hourly(40), solver, PolicyLimits(), preempt=False))["gang"] > 35 * 3600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("solver", "keeps"), [("lookahead", True), ("random-greedy", True), ("srtf", False)])
 def test_who_says_nothing_of_limits_has_a_reservation_after_a_day_but_for_published_rules(solver, keeps):
     wait_s = waits_s(controlled(hourly(40), solver, None, preempt=False))["gang"]

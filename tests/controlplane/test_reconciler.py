@@ -79,6 +79,7 @@ def test_a_job_that_ended_before_it_could_be_cancelled_has_ended_once(bench):
     assert b.status(job) is JobStatus.COMPLETED
 
 
+@pytest.mark.slow
 def test_cancel_waiting_and_running_jobs_and_those_that_have_ended(bench):
     b = bench()
     running, waiting = b.submit(gpus=2), [b.submit(gpus=2) for _ in range(2)][1]

@@ -336,6 +336,7 @@ def test_a_job_that_was_to_be_resized_when_the_controller_died_runs_as_it_did(be
     assert (b.row(job).gpus, b.kinds(job)[-1]) == (1, "resized")
 
 
+@pytest.mark.slow
 def test_a_job_that_was_to_move_when_the_controller_died_is_where_it_is(bench):
     b = bench(Halting, nodes=[node("n-1"), node("n-2")])
     job = b.submit(1000.0, gpus=2, epochs=1000)

@@ -44,6 +44,7 @@ class Block(nn.Module):
         return self.head(self.head.weight.new_zeros(1) + x.mean((2, 3)))
 
 
+@pytest.mark.slow
 def test_a_module_counted_by_hand():
     found = layers_of(Block().eval(), [torch.empty(2, 3, 32, 20)], model="block")
     assert found == (

@@ -229,6 +229,7 @@ def test_what_is_fixed_stays():
         assert makespan(problem, found.best) == found.cost >= lower_bound(bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [GSharp(300), Auto(300)])
 def test_a_warm_start_is_where_the_search_begins(algorithm):
     problem = literal_sample()

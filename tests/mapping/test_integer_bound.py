@@ -34,6 +34,7 @@ def alike(latency, request, system=1000.0):
     return MappingProblem(table, np.zeros_like(table), system)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(literal.problems(jobs=5, accelerators=2, least_request=0.0), st.floats(0.3, 3.0))
 def test_no_mapping_is_below_it(problem, part):
@@ -172,6 +173,7 @@ def test_annealed_loads_say_what_no_order_beats(case):
         assert makespan(problem, found) >= least * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @given(literal.mapped(jobs=8), st.integers(0, 10))
 def test_moves_on_queues_count_as_the_evaluator_does(case, seed):
     """After any moves, taken or refused: places, loads and the makespan are those of the queues."""

@@ -92,6 +92,7 @@ def test_only_a_much_shorter_job_takes_the_gpu_of_a_running_one(left_s, stays):
     assert (schedule.choice[1] == POSTPONED) == stays
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(problems(most_jobs=6, most_nodes=4))
 def test_every_start_can_be_carried_out(p):

@@ -57,6 +57,7 @@ def test_the_command_draws_and_prints_one_row_a_setting(log, tmp_path, monkeypat
     assert "100.0%" in text.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_refused_in_one_line(tmp_path, log):
     series = tmp_path / "demand.csv"
     series.write_text("t_s,gpus\n" + "\n".join(f"{60 * k},{k % 7}" for k in range(400)) + "\n")

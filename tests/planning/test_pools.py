@@ -82,6 +82,7 @@ def test_the_pools_of_a_log_add_up_to_it(log):
     assert sorted(one.arrivals.gpus) == sorted(whole.arrivals.gpus)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "word"),
     [
@@ -116,6 +117,7 @@ def test_a_log_without_the_column_and_shapes_without_nodes_are_refused(log):
         load_pools(log, "color")
 
 
+@pytest.mark.slow
 def test_the_document_and_the_text(series):
     options = ["forecast", "plan", str(series), "--pools", "vc", "--node-gpus", "8", "--gpu-w", "50"]
     document = json.loads(run(*options, "--json").out)

@@ -198,6 +198,7 @@ def test_requests_are_limited_by_token(tmp_path):
     service.close()
 
 
+@pytest.mark.slow
 def test_what_was_changed_is_written_down(as_, service):
     ada, operator = as_("ada"), as_("operator")
     secret = job(environment={"PASSWORD": "hunter2"})

@@ -72,6 +72,7 @@ def test_a_mistyped_partition_is_named():
     assert "did you mean" in str(error.value)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(st.sampled_from(["", "left", "right", "long", "left,long"]), min_size=1, max_size=8))
 def test_no_job_ever_runs_outside(partitions):

@@ -103,6 +103,7 @@ def limited(draw: st.DrawFn) -> dict:
     return document
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(limited())
 def test_no_solver_exceeds_a_limit_and_every_job_ends(document: dict) -> None:
