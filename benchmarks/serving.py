@@ -50,8 +50,8 @@ def config(folder: Path, policy: str) -> Path:
     return path
 
 
-def start(path: Path) -> tuple[subprocess.Popen[str], str]:
-    """Start a server; returns the process and the address of its gRPC."""
+def start(path: Path, front: str = "grpc") -> tuple[subprocess.Popen[str], str]:
+    """Start a server; returns the process and the address of its *front*: grpc or rest."""
     command = [str(Path(sys.executable).with_name("commonwatt")), "timeslice", "serve", str(path), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
@@ -61,7 +61,7 @@ def start(path: Path) -> tuple[subprocess.Popen[str], str]:
         if not line:
             raise SystemExit(f"the server of {path} did not start")
         text += line
-    return process, json.loads(text)["grpc"]
+    return process, json.loads(text)[front]
 
 
 async def _request(client: object, model: str, inputs: list[object], key: str) -> float:

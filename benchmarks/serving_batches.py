@@ -18,8 +18,6 @@ import itertools
 import json
 import multiprocessing as mp
 import signal
-import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -29,6 +27,8 @@ from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
+
+from benchmarks.serving import start
 
 QUANTUM_S = 0.1
 ROWS = 600
@@ -90,17 +90,9 @@ def configuration(folder: Path, way: str, own: dict[str, Any]) -> Path:
 @contextmanager
 def server(path: Path) -> Iterator[str]:
     """Run a server; yields its address."""
-    command = [str(Path(sys.executable).with_name("commonwatt")), "timeslice", "serve", str(path), "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process, address = start(path, "rest")
     try:
-        assert process.stdout is not None
-        text = ""
-        while not text.endswith("}\n") or text.count("{") != text.count("}"):
-            line = process.stdout.readline()
-            if not line:
-                raise SystemExit(f"the server of {path} did not start")
-            text += line
-        yield str(json.loads(text)["rest"])
+        yield address
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()

@@ -1,4 +1,4 @@
-"""What users are told in Kubernetes: each once, not too much of it, and nothing is forgotten without an answer."""
+"""Announcements in Kubernetes: each once, limited in rate, and retried until the server has answered."""
 
 from __future__ import annotations
 

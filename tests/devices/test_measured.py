@@ -1,4 +1,4 @@
-"""Cuts as first measured: every start cuts a model alike, and records that are torn or foreign are told."""
+"""Cuts as first measured: every start cuts a model alike; torn and foreign records are reported."""
 
 from __future__ import annotations
 

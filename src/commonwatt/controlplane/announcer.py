@@ -1,4 +1,4 @@
-"""Tells users in Kubernetes itself what is decided about their jobs, so that they need not know our commands.
+"""Announces decisions to users in Kubernetes itself, so that they need not know our commands.
 
 ``kubectl describe`` shows the events of a job as Events of its Job, or of the pod that was made for it, and the
 annotations of a Job say why it waits, when it is expected to start, and what it has cost. A thread of the active
@@ -33,7 +33,7 @@ __all__ = ["SETTING", "Announcer", "announcer_of"]
 log = logging.getLogger("commonwatt.kubernetes")
 
 SETTING = "announced"
-"""Setting of the store: number of the last event that was told."""
+"""Setting of the store: number of the last event that was announced."""
 _EVERY_S, _LONGEST_S = 2.0, 60.0
 _PAGE = 500
 _LATE_S = 3600.0  # Kubernetes deletes Events after an hour
@@ -52,8 +52,8 @@ _ENDED = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.CANCELLED})
 
 
 @dataclass
-class _Told:
-    """What was told of one Job."""
+class _Announced:
+    """What was announced about one job."""
 
     notes: Mapping[str, str | None] = field(default_factory=dict)
     at_s: float = -1e18
@@ -86,7 +86,7 @@ class Announcer:
     every_s: float = _EVERY_S
     _api: KubernetesApi | None = None
     _last: int | None = None
-    _told: dict[int, _Told] = field(default_factory=dict)
+    _announced: dict[int, _Announced] = field(default_factory=dict)
     _final: set[int] = field(default_factory=set)  # that have ended, and whose Jobs do not say so yet
     _refused: str = ""
 
@@ -116,42 +116,42 @@ class Announcer:
             except CommonwattError as error:
                 failures += 1
                 if failures == 1:
-                    log.warning("users are not told in Kubernetes what is decided", extra={"cause": str(error)})
+                    log.warning("decisions cannot be announced in Kubernetes", extra={"cause": str(error)})
             except Exception:
                 failures += 1
-                log.exception("telling users in Kubernetes failed, and goes on")
+                log.exception("announcing decisions in Kubernetes failed; it goes on")
 
     def look(self) -> None:
-        """Tell what is new; raises ``EngineDownError`` or ``StoreError`` without an answer, and forgets nothing."""
+        """Announce what is new; raises ``EngineDownError`` or ``StoreError`` without an answer, and forgets nothing."""
         api = self._api = self._api or self.api_of()
         if self._last is None:
             self._last = self.store.setting(SETTING) or self._begun()
-        self._tell_events(api)
+        self._announce_events(api)
         self._annotate(api)
 
     def _begun(self) -> int:
-        """Return the last event from before this began, where nobody has told anything yet."""
+        """Return the last event from before this began, where nothing was announced yet."""
         newest = self.store.events(limit=_PAGE, newest_first=True)
         return next((event.id for event in newest if event.time_s < self._began_s), newest[-1].id - 1 if newest else 0)
 
     # -- events
 
-    def _tell_events(self, api: KubernetesApi) -> None:
+    def _announce_events(self, api: KubernetesApi) -> None:
         assert self._last is not None
-        before, told = self._last, 0
+        before, written = self._last, 0
         try:
             for event in self.store.events(after=self._last, limit=_PAGE):
-                if self._stopping.is_set() or told >= _MOST_EVENTS:
+                if self._stopping.is_set() or written >= _MOST_EVENTS:
                     break
                 if event.job is not None and event.kind in _REASONS:
-                    told += self._tell(api, event, event.job)
+                    written += self._announce(api, event, event.job)
                 self._last = event.id
         finally:
             if self._last != before:
                 self.store.keep_setting(SETTING, self._last)
 
-    def _tell(self, api: KubernetesApi, event: EventRow, number: int) -> bool:
-        """Tell of one event, if that is not too late, or too much; returns whether a request was made."""
+    def _announce(self, api: KubernetesApi, event: EventRow, number: int) -> bool:
+        """Announce one event, unless it is too old or one too many; returns whether a request was made."""
         row = self.snapshot().rows.get(number) or self.store.job(number)
         if row is None or (row.file.workload is None and event.kind not in _PLACED):
             return False
@@ -162,11 +162,11 @@ class Announcer:
         key, reason, said = f"event {event.id}", _REASONS[event.kind], _message(event, row)
         for about in self._about(api, row, event.kind):
             self._allowed(lambda about=about: post_event(api, about, key, reason, said, event.time_s))  # type: ignore[misc]
-        self._told[number].said[event.kind, event.sentence] = event.time_s
+        self._announced[number].said[event.kind, event.sentence] = event.time_s
         return True
 
     def _about(self, api: KubernetesApi, row: JobRow, kind: str) -> list[About]:
-        """Return what an event is told of: the pod of a run; or a Job and, while it has not ended, its pods."""
+        """Return the objects that get an Event: the pod of a run; or a Job and, until it ends, its pods."""
         job = _job(row)
         if job is None:
             pod = pod_named(api, *self.pod_of(api, row))
@@ -177,8 +177,8 @@ class Announcer:
         return [job, *pods]
 
     def _worth_it(self, event: EventRow, number: int) -> bool:
-        """Whether an event is told: not one that was just told, nor too many of one job."""
-        said = self._told.setdefault(number, _Told()).said
+        """Whether to announce an event: no repetition of a recent one, and not too many for one job."""
+        said = self._announced.setdefault(number, _Announced()).said
         for key in [key for key, at_s in said.items() if event.time_s > at_s + _SAME_S]:
             del said[key]
         key = (event.kind, event.sentence)
@@ -193,7 +193,7 @@ class Announcer:
             raise
         except EngineError as error:
             if str(error) != self._refused:
-                log.warning("Kubernetes refuses what users would be told", extra={"cause": str(error)})
+                log.warning("Kubernetes refuses announcements", extra={"cause": str(error)})
             self._refused = str(error)
 
     # -- annotations
@@ -205,21 +205,21 @@ class Announcer:
         rows += filter(None, map(self.store.job, sorted(self._final)))
         due: list[tuple[bool, float, JobRow, dict[str, str | None]]] = []
         for row in rows:
-            told = self._told.setdefault(row.id, _Told())
-            same = told.notes.get("commonwatt.io/status") == row.status.value
-            if same and now_s < told.at_s + _PAUSE_S:
+            known = self._announced.setdefault(row.id, _Announced())
+            same = known.notes.get("commonwatt.io/status") == row.status.value
+            if same and now_s < known.at_s + _PAUSE_S:
                 continue
             notes = self._notes(row, snapshot)
-            if notes != told.notes:
-                due.append((same, told.at_s, row, notes))
+            if notes != known.notes:
+                due.append((same, known.at_s, row, notes))
         for _, _, row, notes in sorted(due, key=lambda one: one[:2])[:_MOST_PATCHES]:
-            about, told = _job(row), self._told[row.id]
+            about, known = _job(row), self._announced[row.id]
             assert about is not None
             self._allowed(lambda about=about, notes=notes: annotate(api, about, notes))  # type: ignore[misc]
-            told.notes, told.at_s = notes, now_s
+            known.notes, known.at_s = notes, now_s
             if row.status not in ACTIVE:
                 self._final.discard(row.id)
-        self._told = {n: told for n, told in self._told.items() if n in snapshot.rows or n in self._final}
+        self._announced = {n: known for n, known in self._announced.items() if n in snapshot.rows or n in self._final}
 
     def _notes(self, row: JobRow, snapshot: Snapshot) -> dict[str, str | None]:
         job = snapshot.jobs.get(row.id)
@@ -239,7 +239,7 @@ def announcer_of(
     config: Scenario, folder: Path, store: ApiStore, supervisor: Supervisor, guard: Callable[[], None],
     now_s: Callable[[], float],
 ) -> Announcer | None:  # fmt: skip
-    """Return what tells users of the engine of *config*; ``None`` for another one, or where nothing may be changed."""
+    """Return the announcer of a configuration; ``None`` for another engine, or where nothing may be changed."""
     spec = config.live.kubernetes
     if config.engine != "kubernetes" or spec.read_only:
         return None

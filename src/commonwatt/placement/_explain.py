@@ -154,9 +154,8 @@ class Explainer:
         )  # fmt: skip
 
     def _others_want(self, job: int) -> bool:
-        """Whether another job waits that would fit into what is free."""
-        waiting = np.flatnonzero((self.schedule.choice == POSTPONED) & (np.arange(len(self.problem)) != job))
-        return any(self._any_fits(np.arange(*self.problem.start[j : j + 2]), int(j)) for j in waiting)
+        """Whether the room is reserved for another job, or another that waits would fit into it, too."""
+        return not self.open_to[job] or int(self.open_to.sum()) > 1
 
     def _takers(self, job: int) -> tuple[tuple[str, ...], int]:
         """Jobs that newly get GPUs of the nodes allocated to *job*.

@@ -97,6 +97,18 @@ class KubernetesApi:
         """Create *body*; returns it as the server has it."""
         return self.ask("POST", path, body, params=params)
 
+    def create_once(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Create *body*, again where there was no answer; ``None``: there is one of its name already, perhaps ours."""
+        try:
+            try:
+                return self.create(path, body)
+            except EngineDownError:
+                return self.create(path, body)
+        except RefusedByServerError as error:
+            if error.status != 409:
+                raise
+            return None
+
     def delete(self, path: str, uid: str, grace_s: int | None = None) -> None:
         """Delete the object of this *uid*; one that is gone, or another of that name, is no error."""
         options: dict[str, Any] = {"preconditions": {"uid": uid}}

@@ -298,21 +298,12 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def _create(self, run: KubernetesRun, rank: int, body: dict[str, Any]) -> None:
         """Create a pod; one whose creation was not answered is there already."""
         namespace, name = self._settings.namespace, body["metadata"]["name"]
-        path = path_of("pods", namespace)
-        try:
-            try:
-                made = self._api.create(path, body)
-            except EngineDownError:
-                made = self._api.create(path, body)
-        except RefusedByServerError as error:
-            if error.status != 409:
-                raise
-            made = self._api.get(path_of("pods", namespace, name))
-            if (found := pod_of(made)).mark != run.mark:
-                self._api.delete(path_of("pods", namespace, name), found.uid, 0 if found.over else None)
-                msg = f"pod {name} of an earlier run is still there; it is being deleted"
-                raise EngineError(msg) from error
-        pod = pod_of(made)
+        made = self._api.create_once(path_of("pods", namespace), body)
+        pod = pod_of(made or self._api.get(path_of("pods", namespace, name)))
+        if pod.mark != run.mark:
+            self._api.delete(path_of("pods", namespace, name), pod.uid, 0 if pod.over else None)
+            msg = f"pod {name} of an earlier run is still there; it is being deleted"
+            raise EngineError(msg)
         run.uids[rank] = pod.uid
         self.informer.put(self._pods, pod.uid, pod)
 
@@ -325,14 +316,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             "apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": host},
             "metadata": {"name": name, "annotations": {"commonwatt.io/nodes": ",".join(run.spec.node_names)}},
         }  # fmt: skip
-        try:
-            try:
-                self._api.create(f"{path}/binding", body)
-            except EngineDownError:
-                self._api.create(f"{path}/binding", body)
-        except RefusedByServerError as error:
-            if error.status != 409 or pod_of(self._api.get(path)).node != host:
-                raise
+        if self._api.create_once(f"{path}/binding", body) is None and pod_of(self._api.get(path)).node != host:
+            msg = f"pod {name} was placed on another node by somebody else"
+            raise EngineError(msg)
 
     def _set_power(self, command: SetPower) -> None:
         msg = f"node {self._cluster.names[command.node]}: Kubernetes does not put nodes to sleep"

@@ -14,7 +14,7 @@ from commonwatt.engines.kubernetes.objects import ATTEMPT, CLUSTER, JOB, RANK, R
 from commonwatt.engines.kubernetes.settings import SCHEDULER
 from commonwatt.engines.kubernetes.user_job import TENANT, UserJob, user_job_of
 from commonwatt.engines.kubernetes.user_run import UserJobRun
-from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.errors import EngineError
 
 __all__ = ["UserJobs"]
 
@@ -103,18 +103,12 @@ class UserJobs:
             "apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": host},
             "metadata": {"name": pod.name, "uid": pod.uid, "annotations": notes},
         }  # fmt: skip
-        try:
-            try:
-                self._api.create(f"{path}/binding", body)
-            except EngineDownError:
-                self._api.create(f"{path}/binding", body)
-        except RefusedByServerError as error:
-            if error.status != 409:
-                raise
-            now = pod_of(self._api.get(path))
-            if (now.uid, now.node, now.mark) != (pod.uid, host, run.mark):
-                msg = f"pod {pod.name} was placed on {now.node or 'no node'} by somebody else"
-                raise EngineError(msg) from error
+        if self._api.create_once(f"{path}/binding", body) is not None:
+            return
+        now = pod_of(self._api.get(path))
+        if (now.uid, now.node, now.mark) != (pod.uid, host, run.mark):
+            msg = f"pod {pod.name} was placed on {now.node or 'no node'} by somebody else"
+            raise EngineError(msg)
 
     # -- stopping
 
