@@ -100,6 +100,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.device_shares
 	$(BIN)/python -m benchmarks.serving
 	$(BIN)/python -m benchmarks.serving_batches
+	$(BIN)/python -m benchmarks.serving_llm
 	$(BIN)/python -m benchmarks.dashboard
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.market_size
@@ -124,5 +125,5 @@ $(VENV)/.core: $(VENV)/bin/python constraints.txt pyproject.toml
 
 $(VENV)/.dev: $(VENV)/bin/python constraints.txt pyproject.toml
 	$(call install,$(BIN)/python) \
-		-e ".[test,dev,onnx,torch,serve,gpu,forecast,search,rl,callbacks,live,mariadb,postgresql,docs]"
+		-e ".[test,dev,onnx,torch,serve,llm,gpu,forecast,search,rl,callbacks,live,mariadb,postgresql,docs]"
 	@touch $@ $(VENV)/.core

@@ -9,6 +9,9 @@ setting, bandwidth; instance 0). ``auto`` with one second and G# with 10,500 eva
 search and over the best row of any method, and the gap of ``auto`` to our lower bound, which ``--plot`` draws
 (``benchmarks/mapping_search.py`` goes deeper into these).
 
+Warm: a second decision while a schedule runs, ``cw.map_layers(after=, budget=500, bound="quick")`` half way, with
+everything it does; beside it, in the same run, how much shorter 10,000 evaluations make it.
+
 Unseen: the same two, longest-first earliest-finish and the gap, on batches of the networks' layers that nothing was
 tuned on, under both cost models.
 """
@@ -16,6 +19,7 @@ tuned on, under both cost models.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,14 +30,16 @@ from typing import Any
 import numpy as np
 from tests.mapping import literal
 
+import commonwatt as cw
 from benchmarks.mapping_cases import BATCHES, PUBLISHED, case, published
 from commonwatt.data.layer_batches import BatchClass, sample_batch
 from commonwatt.mapping import ALGORITHMS, GSharp, MappingProblem, lower_bound, timeline
 from commonwatt.mapping.costs import MODELS, PLATFORMS, ModelName, job_table
+from commonwatt.model.map_file import MapFile, MapTable
 
 Row = dict[str, Any]
 
-EVALUATIONS, SEEDS, SECONDS = 10_500, 5, 1.0
+EVALUATIONS, SEEDS, SECONDS, WARM = 10_500, 5, 1.0, 500
 SIZES = ((100, "S5", 1, 10_000), (1_000, "S6", 4, 10_000), (10_000, "S5", 1, 1_000))
 CLASSES: tuple[BatchClass, ...] = ("vision", "lang", "recom", "mix", "random")
 UNSEEN = (("S2", 16.0), ("S4", 256.0), ("S5", 1.0))
@@ -95,6 +101,32 @@ def cases(seeds: int) -> Iterator[Row]:
                 "batch": batch, "setting": setting, "gbs": gbs, "gsharp_over_published": ours / theirs,
                 "auto_over_published": auto / theirs, "auto_over_best_row": auto / best, "gap": auto / bound - 1.0,
             }  # fmt: skip
+
+
+def warm() -> Iterator[Row]:
+    """Yield one row for each class and platform: the second batch is another one of 60 layers."""
+    for batch_class, (setting, gbs) in itertools.product(("vision", "lang", "mix"), UNSEEN):
+        first, second = (file_of(batch_class, setting, gbs, seed) for seed in (1000, 1001))
+        runs = cw.map_layers(first, budget=10_000)
+        beside: dict[str, Any] = {"after": runs.schedule(), "at_cycles": runs.makespan_cycles / 2}
+        made = cw.map_layers(second, budget=WARM, bound="quick", **beside)
+        times_s = [
+            timed(lambda k=k: cw.map_layers(second, budget=WARM, bound="quick", seed=k, **beside))  # noqa: B023
+            for k in range(20)
+        ]
+        longer = cw.map_layers(second, budget=10_000, bound="quick", **beside)
+        yield {
+            "class": batch_class, "setting": setting, "gbs": gbs, "jobs": len(made.jobs),
+            "median_ms": 1e3 * float(np.median(times_s)), "worst_ms": 1e3 * max(times_s),
+            "over_10000_evaluations": made.makespan_cycles / longer.makespan_cycles,
+        }  # fmt: skip
+
+
+def file_of(batch_class: BatchClass, setting: str, gbs: float, seed: int) -> MapFile:
+    """Return a batch of 60 layers as a file."""
+    table = job_table(sample_batch(batch_class, 60, seed), PLATFORMS[setting], MODELS["roofline"])
+    rows = MapTable(latency_cycles=table.latency.tolist(), bandwidth_gbs=table.bandwidth.tolist())
+    return MapFile(system_bandwidth_gbs=gbs, table=rows)
 
 
 def unseen() -> Iterator[Row]:
@@ -161,9 +193,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows to a file")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the gaps of the cases")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of G#")
-    parser.add_argument("--only", choices=("speed", "cases", "unseen"), action="append")
+    parser.add_argument("--only", choices=("speed", "cases", "unseen", "warm"), action="append")
     options = parser.parse_args()
-    only, found = options.only or ["speed", "cases", "unseen"], {}
+    only, found = options.only or ["speed", "cases", "unseen", "warm"], {}
     for_a_second(drawn("mix", 100, "S2", 1, 16.0, "maestro"), 0)  # compiles
     if "speed" in only:
         found["speed"] = shown(speed())
@@ -175,6 +207,8 @@ def main() -> None:
     if "unseen" in only:
         found["unseen"] = shown(unseen())
         totals(found["unseen"], ("auto_over_rule", "auto_over_gsharp", "gap"))
+    if "warm" in only:
+        found["warm"] = shown(warm())
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 

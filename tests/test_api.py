@@ -91,6 +91,45 @@ def test_layers_are_mapped(tmp_path):
     _shown_well(result, tmp_path)
 
 
+def test_a_second_batch_is_mapped_beside_the_first_and_learns_from_it():
+    """As the command does: a start, a running schedule, a transfer, as a result, a document or a file."""
+    first = cw.map_layers(MAP, budget=50, seed=1)
+    again = cw.map_layers(MAP, budget=50, seed=2, start=first)
+    assert again.makespan_cycles <= first.makespan_cycles * (1 + 1e-12)
+    runs = first.schedule()
+    assert sorted(part.job for part in runs.jobs) == ["0", "1", "2"]
+    at = 0.5 * first.makespan_cycles
+    beside = cw.map_layers(MAP, budget=50, after=runs, at_cycles=at)
+    by_mapping = cw.map_layers(MAP, budget=50, after=runs.model_dump(mode="json"), at_cycles=at)
+    assert without_times(beside) == without_times(by_mapping)
+    assert beside.schedule().begin_cycles == at
+    assert beside.to_frame().height > 3
+    learnt = cw.map_layers(MAP, transfer=first.transfer(), match="rank", epochs=2, seed=3)
+    assert learnt.algorithm == "transfer"
+    with pytest.raises(InputError, match="not one read from a document"):
+        type(first).model_validate_json(first.model_dump_json()).schedule()
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "expected"),
+    [
+        ({"after": "runs.json"}, "after", "`at_cycles` beside it"),
+        ({"at_cycles": 3.0}, "at_cycles", "`after` beside it"),
+        ({"epochs": 1}, "epochs", "`transfer` beside it"),
+        ({"match": "rank"}, "match", "`transfer` beside it"),
+        ({"epochs": -1}, "epochs", "a whole number, 0 or more"),
+        ({"match": "closest"}, "match", "nearest, rank"),
+        ({"transfer": {}, "algorithm": "heft"}, "algorithm", "no algorithm beside `transfer`"),
+        ({"start": 3}, "start", "a path, a mapping or a MappingFile"),
+    ],
+)
+def test_arguments_of_map_layers_that_do_not_go_together(given, field, expected):
+    with pytest.raises(ArgumentError) as caught:
+        cw.map_layers(MAP, **given)
+    assert caught.value.field == field
+    assert expected in str(caught.value)
+
+
 def test_a_map_problem_of_layers_finds_its_files():
     by_file = cw.map_layers(EXAMPLES / "map_layers.yaml", budget=50)
     mapping = parse_yaml((EXAMPLES / "map_layers.yaml").read_text())

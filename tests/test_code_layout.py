@@ -50,6 +50,7 @@ ALLOWED = {
 ANYTHING = {
     "__init__.py",
     "_api.py",
+    "_map.py",
     "_results.py",
     "_stopwatch.py",
     "bench",
@@ -67,7 +68,7 @@ PRINTS = {"print", "sys.stdout.write", "click.echo"}
 
 FILE_P90_LINES, FILE_MOST_LINES = 350, 600
 FUNCTION_P90_LINES, FUNCTION_MOST_LINES = 35, 100
-MOST_MODULES = 521
+MOST_MODULES = 540
 FROZEN = "store/migrations/versions/"  # a released migration is never rewritten
 
 

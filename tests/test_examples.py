@@ -12,6 +12,7 @@ import yaml
 
 from commonwatt.cli.root import ProblemGroup, root
 from commonwatt.data.files import load_yaml
+from commonwatt.devices.language.decoder import write_decoder
 from commonwatt.devices.tiny_models import write_tiny_models
 from commonwatt.model.scenario import AndreasWorkload, JobsWorkload, Scenario, Workload
 from commonwatt.model.timeslice_file import TimesliceConfig
@@ -55,11 +56,20 @@ def share_a_device(path: Path, folder: Path) -> None:
     """With tiny models where it names some; for a second where time is real."""
     file = folder / path.name
     file.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
-    real = load_yaml(file, TimesliceConfig).device.kind != "simulated"
+    config = load_yaml(file, TimesliceConfig)
+    real = config.device.kind != "simulated"
     if real:
         pytest.importorskip("onnx")
         pytest.importorskip("onnxruntime")
         write_tiny_models(folder / "models", 0)
+    if any(model.language for tenant in config.tenants for model in tenant.models):
+        pytest.importorskip("torch")
+        pytest.importorskip("tritonclient")
+        write_decoder(folder / "models" / "decoder.npz")
+        done = run("timeslice", "serve", file, "--check", "--json")
+        assert done.code == 0, done.err
+        assert any(model["language"] for model in done.document["models"])
+        return
     done = run("timeslice", "run", file, "--json", *(["--duration", "1"] if real else []))
     assert done.code == 0, done.err
     assert all(tenant["requests"] for tenant in done.document["tenants"])

@@ -80,7 +80,17 @@ import safetensors.torch
 """,
     "gpu": "import pynvml, zeus.monitor",
     "live": "import alembic, fastapi, httpx, prometheus_client, sqlalchemy, sse_starlette, uvicorn",
+    "llm": """
+from pathlib import Path
+from commonwatt.devices.language.decoder import load_decoder, write_decoder
+from commonwatt.devices.language.pretrained import _transformers
+from commonwatt.devices.models.torch_model import TorchRuntime
+load_decoder(write_decoder(Path("tiny.npz"), layers=1), TorchRuntime("CPU"))
+_transformers().AutoModelForCausalLM, _transformers().AutoTokenizer
+import jinja2, starlette, tritonclient.grpc, uvicorn
+""",
     "mariadb": "import pymysql, sqlalchemy.dialects.mysql.pymysql",
+    "oidc": "import commonwatt.service.oidc, commonwatt.client.login, joserfc.jwk, httpx, authlib",
     "onnx": "import onnx, onnxruntime",
     "postgresql": "import psycopg, sqlalchemy.dialects.postgresql.psycopg",
     "ray": "import ray.util.joblib",
@@ -97,10 +107,20 @@ allowed = set(sys.argv[1].split(","))
 canonical = lambda name: name.lower().replace("_", "-").replace(".", "-")
 hidden = {p for p, owners in packages_distributions().items() if allowed.isdisjoint(map(canonical, owners))}
 class Hide:
+    def __init__(self, inner):
+        self.inner = inner
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in hidden:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Hide())
+        return None if name.partition(".")[0] in hidden else self.inner.find_spec(name, path, target)
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+sys.meta_path[:] = [Hide(one) for one in sys.meta_path]
+from importlib import metadata
+found = metadata.distribution
+def distribution(name):
+    if canonical(name) not in allowed:
+        raise metadata.PackageNotFoundError(name)
+    return found(name)
+metadata.distribution, metadata.version = distribution, lambda name: distribution(name).version
 exec(sys.argv[2])
 """
 

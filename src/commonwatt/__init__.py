@@ -19,7 +19,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing has it, whose import would be most of the time of this one
 if TYPE_CHECKING:
-    from commonwatt._api import forecast, map_layers, partition, partition_mig, place, simulate, study, timeslice
+    from commonwatt._api import forecast, partition, partition_mig, place, simulate, study, timeslice
+    from commonwatt._map import map_layers
 
     __version__: str
 
@@ -40,6 +41,10 @@ def __getattr__(name: str) -> object:
     """Load names on first use: ``commonwatt.progress`` must load in milliseconds, without any of it."""
     if name == "__version__":
         value: object = _version()
+    elif name == "map_layers":
+        from commonwatt import _map
+
+        value = _map.map_layers
     elif name in __all__:
         from commonwatt import _api
 

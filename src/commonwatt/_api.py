@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from commonwatt._stopwatch import without_compiling
-from commonwatt.model.fields import FileModel
 from commonwatt.model.policies import SolverName
 from commonwatt.plugins import chosen
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from commonwatt._results import (
         ForecastPlan,
-        LayerMapping,
         MigPartition,
         Partition,
         Placement,
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
         TimeslicePlan,
     )
     from commonwatt.model.demand import DemandSeries
-    from commonwatt.model.map_file import MapFile
     from commonwatt.model.partition_file import MigFile, PartitionFile
     from commonwatt.model.place_file import PlaceFile
     from commonwatt.model.scenario import Scenario
@@ -44,14 +41,16 @@ if TYPE_CHECKING:
     from commonwatt.simulation.runner import Backend, Listener
     from commonwatt.studies.run import Following
 
-__all__ = ["forecast", "map_layers", "partition", "partition_mig", "place", "simulate", "study", "timeslice"]
+__all__ = ["forecast", "partition", "partition_mig", "place", "simulate", "study", "timeslice"]
 
-M = TypeVar("M", bound=FileModel)
+M = TypeVar("M", bound="BaseModel")
 S = TypeVar("S", bound="Shown")
 _SOLVERS, _POLICIES = ("best", *get_args(SolverName)), ("etf", "tf", "ef", "etf-energy")
 
 
-def _read(given: str | Path | Mapping[str, object] | M, model: type[M], name: str = "problem") -> tuple[M, Path | None]:
+def read_given(
+    given: str | Path | Mapping[str, object] | M, model: type[M], name: str = "problem"
+) -> tuple[M, Path | None]:
     """Return *given*, for the parameter *name*, as *model*, and the file it was read from."""
     from commonwatt.data.files import load_yaml, validate
     from commonwatt.model.errors import ArgumentError
@@ -66,7 +65,7 @@ def _read(given: str | Path | Mapping[str, object] | M, model: type[M], name: st
 
 
 @contextmanager
-def _blamed_on(path: Path | None) -> Iterator[None]:
+def blamed_on(path: Path | None) -> Iterator[None]:
     """Let an ``InputError`` raised inside name *path*, where there is one."""
     from commonwatt.model.errors import InputError
 
@@ -135,10 +134,10 @@ def simulate(
     check_count("seeds", seeds)
     check_count("jobs", jobs)
     check_choice("backend", backend, BACKENDS)
-    file, path = _read(scenario, Scenario, "scenario")
+    file, path = read_given(scenario, Scenario, "scenario")
     base = Path(folder) if folder is not None else Path() if path is None else path.parent
     target = None if out is None else Path(out)
-    with _blamed_on(path):
+    with blamed_on(path):
         file = with_policies(file, policies)
         prepared = [prepare(file, base, s) for s in range(seed, seed + seeds)]
         kept = None if target is None else kept_runs(target, prepared, overwrite=overwrite)
@@ -248,7 +247,7 @@ def study(
     if isinstance(log, str | Path):
         file, base = load_study(log, wishes)
     else:
-        file, base = wished(_read(log, StudyFile, "log")[0], wishes), Path() if folder is None else Path(folder)
+        file, base = wished(read_given(log, StudyFile, "log")[0], wishes), Path() if folder is None else Path(folder)
     target = None if out is None else Path(out)
     if target is not None:
         check_study_folder(target, file, base, overwrite=overwrite)
@@ -262,7 +261,7 @@ def study(
 
         save_waterfall(result, to)
 
-    return _shown(Study, result, draw)
+    return shown(Study, result, draw)
 
 
 def place(
@@ -298,8 +297,8 @@ def place(
     from commonwatt.model.place_file import PlaceFile
     from commonwatt.placement import answer
 
-    file, path = _read(problem, PlaceFile)
-    with _blamed_on(path), without_compiling() as watch:
+    file, path = read_given(problem, PlaceFile)
+    with blamed_on(path), without_compiling() as watch:
         result = answer(
             file, clock=lambda: watch.elapsed_s, solver=chosen("solvers", solver, _SOLVERS),
             iterations=iterations, time_limit_s=time_limit_s, seed=seed,
@@ -312,7 +311,7 @@ def place(
         compiled = PlacementProblem.of(file)
         save_schedule(compiled, Schedule.of(compiled, result), to)
 
-    return _shown(Placement, result, draw)
+    return shown(Placement, result, draw)
 
 
 def timeslice(
@@ -344,9 +343,9 @@ def timeslice(
     from commonwatt.model.timeslice_file import PlanFile
     from commonwatt.timeslicing import answer
 
-    file, path = _read(problem, PlanFile)
+    file, path = read_given(problem, PlanFile)
     by = chosen("schedulers", policy, _POLICIES, file.phi if phi is None else phi)
-    with _blamed_on(path):
+    with blamed_on(path):
         result = answer(file, policy=by, phi=phi, seed=seed)
 
     def draw(to: Path) -> None:
@@ -354,7 +353,7 @@ def timeslice(
 
         save_plan(result, to)
 
-    return _shown(TimeslicePlan, result, draw)
+    return shown(TimeslicePlan, result, draw)
 
 
 def partition(
@@ -399,8 +398,8 @@ def partition(
         path: Path | None = Path(problem)
         file = load_partition(Path(problem))
     else:
-        file, path = _read(problem, PartitionFile)
-    with _blamed_on(path):
+        file, path = read_given(problem, PartitionFile)
+    with blamed_on(path):
         result = answer(
             file, mechanism=chosen("partitioners", mechanism, MECHANISMS), welfare=welfare, tolerance=tolerance,
             iterations=iterations, seed=seed,
@@ -411,7 +410,7 @@ def partition(
 
         save_partition(result, to)
 
-    return _shown(Partition, result, draw)
+    return shown(Partition, result, draw)
 
 
 def partition_mig(
@@ -446,8 +445,8 @@ def partition_mig(
     from commonwatt.model.partition_file import MigFile
     from commonwatt.partitioning.mig import answer
 
-    file, path = _read(problem, MigFile)
-    with _blamed_on(path), without_compiling() as watch:
+    file, path = read_given(problem, MigFile)
+    with blamed_on(path), without_compiling() as watch:
         result = answer(
             file, clock=lambda: watch.elapsed_s, mode=mode, welfare=welfare, time_limit_s=time_limit_s, seed=seed
         )
@@ -457,7 +456,7 @@ def partition_mig(
 
         save_layouts(result.chosen, to)
 
-    return _shown(MigPartition, result, draw)
+    return shown(MigPartition, result, draw)
 
 
 def forecast(
@@ -504,17 +503,18 @@ def forecast(
     from commonwatt._results import ForecastPlan
     from commonwatt.data.series_files import read_moment
     from commonwatt.model.capacity import parse_target
-    from commonwatt.planning.predictors import load_predictor
+    from commonwatt.planning.predictors import features_of, load_predictor
     from commonwatt.planning.replay import plan_series
     from commonwatt.planning.series import given_series
 
     path = Path(series) if isinstance(series, str | Path) else None
-    with _blamed_on(path):
-        loaded = given_series(series, column)
+    with blamed_on(path):
+        predictor = load_predictor(model)
+        loaded = given_series(series, column, features_of(predictor))
         file, promised = loaded.file, parse_target(target)
         begin = None if test_from is None else read_moment(test_from, file, "test_from")
         replayed = plan_series(
-            loaded, load_predictor(model), begin, target=promised, total_gpus=total_gpus, node_gpus=node_gpus, seed=seed
+            loaded, predictor, begin, target=promised, total_gpus=total_gpus, node_gpus=node_gpus, seed=seed
         )
 
     def draw(to: Path) -> None:
@@ -522,71 +522,11 @@ def forecast(
 
         save_plan(replayed, file, to)
 
-    return _shown(ForecastPlan, replayed.result, draw)
+    return shown(ForecastPlan, replayed.result, draw)
 
 
-def map_layers(
-    problem: str | Path | Mapping[str, object] | MapFile,
-    *,
-    algorithm: str = "auto",
-    budget: int | None = None,
-    time_limit_s: float | None = None,
-    objective: str | None = None,
-    folder: str | Path | None = None,
-    seed: int = 0,
-) -> LayerMapping:
-    """Map layer jobs onto sub-accelerators that share bandwidth: which one, and in what order.
-
-    Parameters
-    ----------
-    problem
-        A file, its content as a mapping, or a validated problem.
-    algorithm
-        Name of an algorithm, as ``commonwatt map --algorithm`` takes it.
-    budget
-        Mappings to evaluate at most. [default: 10,000 without a time limit; no limit with one]
-    time_limit_s
-        Search for so many seconds, unless the best mapping is proven optimal before. The result then depends on the
-        speed of the machine.
-    objective
-        What is minimised; the problem's if not given.
-    folder
-        Folder that paths in the problem are relative to. [default: the file's, else the current one]
-    seed
-        Seed of the search.
-
-    Raises
-    ------
-    InputError
-        Something is wrong in the problem or an argument.
-    MissingExtraError
-        The algorithm needs a package that is not installed.
-    """
-    from commonwatt._results import LayerMapping
-    from commonwatt.data.map_problem import complete
-    from commonwatt.mapping import ALGORITHMS, answer
-    from commonwatt.model.map_file import MapFile
-
-    file, path = _read(problem, MapFile)
-    base = Path(folder) if folder is not None else Path() if path is None else path.parent
-    with _blamed_on(path), without_compiling() as watch:
-        result = answer(
-            complete(file, base).file,
-            clock=lambda: watch.elapsed_s, budget=budget,
-            algorithm=chosen("mappers", algorithm, ALGORITHMS, budget or (10**9 if time_limit_s else 10_000)),
-            time_limit_s=time_limit_s, objective=objective, seed=seed,
-        )  # fmt: skip
-
-    def draw(to: Path) -> None:
-        from commonwatt.report.decision_plots import save_map
-
-        save_map(result, to)
-
-    return _shown(LayerMapping, result, draw)
-
-
-def _shown(kind: type[S], result: BaseModel, draw: Callable[[Path], object]) -> S:
+def shown(kind: type[S], result: BaseModel, draw: Callable[[Path], object]) -> S:
     """Return *result* as *kind*, which adds how it is shown."""
-    shown = kind(**dict(result))
-    shown._draw = draw  # noqa: SLF001
-    return shown
+    made = kind(**dict(result))
+    made._draw = draw  # noqa: SLF001
+    return made

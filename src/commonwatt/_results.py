@@ -26,6 +26,8 @@ from commonwatt.model.units import plural, welfare_name, welfare_shown
 if TYPE_CHECKING:
     import polars as pl
 
+    from commonwatt.model.map_file import MapFile, TransferFile
+    from commonwatt.model.map_results import MapSchedule
     from commonwatt.simulation.record import Record
 
 __all__ = [
@@ -213,6 +215,39 @@ class MigPartition(Shown, MigResult):
 
 class LayerMapping(Shown, MapResult):
     """Layers on sub-accelerators; one row for each layer job."""
+
+    _batch: MapFile | None = PrivateAttr(default=None)
+    _begin_cycles: float = PrivateAttr(default=0.0)
+
+    def schedule(self) -> MapSchedule:
+        """Return start, end and bandwidth of each job, which ``map_layers(after=)`` and compilers read.
+
+        Raises ``InputError`` on a result that was read from a document.
+        """
+        from commonwatt.mapping import scheduled
+
+        return scheduled(self._mapped("schedule"), self, begin_cycles=self._begin_cycles)
+
+    def transfer(self) -> TransferFile:
+        """Return what the mapping of another batch can start from, ``map_layers(transfer=)``.
+
+        Raises ``InputError`` on a result that was read from a document.
+        """
+        from commonwatt.mapping import Transfer
+
+        return Transfer.of_result(self._mapped("transfer"), self).file()
+
+    def of_batch(self, batch: MapFile, begin_cycles: float) -> LayerMapping:
+        """Return this mapping as one of *batch*, which begins at *begin_cycles*."""
+        self._batch, self._begin_cycles = batch, begin_cycles
+        return self
+
+    def _mapped(self, what: str) -> MapFile:
+        from commonwatt.model.errors import InputError
+
+        if self._batch is None:
+            raise InputError("a result of map_layers, not one read from a document", field=what)
+        return self._batch
 
     def _rows(self) -> Iterable[BaseModel]:
         return self.jobs

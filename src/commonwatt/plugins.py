@@ -131,6 +131,10 @@ def one(group: Group, name: str, taken: Collection[str] = ()) -> Plugin | None:
     return next((plugin for plugin in found(group, taken) if plugin.name == name), None)
 
 
+_OPTIONAL = ("features",)
+"""What the object of a plugin need not have: nobody is to blame where it is missing."""
+
+
 @dataclass(frozen=True)
 class _Checked:
     """What a plugin made; what its methods raise is blamed on it."""
@@ -143,6 +147,8 @@ class _Checked:
         return self.plugin.name
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if name in _OPTIONAL and not hasattr(self.inner, name):
+            raise AttributeError(name)
         with self.plugin.blamed():
             value = getattr(self.inner, name)
         return _blaming(self.plugin, value) if callable(value) else value

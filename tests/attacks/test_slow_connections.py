@@ -20,6 +20,8 @@ pytestmark = pytest.mark.slow
 class Flood:
     """Sockets that open a request and send a byte of its head now and then; one that is closed is opened again."""
 
+    FIRST, MORE = b"GET /healthz HTTP/1.1\r\nX: ", b"x"
+
     def __init__(self, url: str, count: int, every_s: float) -> None:
         parts = urlsplit(url)
         self._address, self._count, self._every_s = (parts.hostname, parts.port), count, every_s
@@ -54,7 +56,7 @@ class Flood:
                     if events & selectors.EVENT_READ and not one.recv(4096):
                         raise ConnectionError
                     if events & selectors.EVENT_WRITE and now_s >= alive[one]:
-                        one.send(b"GET /healthz HTTP/1.1\r\nX: " if not alive[one] else b"x")
+                        one.send(self.FIRST if not alive[one] else self.MORE)
                         alive[one] = now_s + self._every_s
                 except OSError:
                     self.closed_by_server += 1

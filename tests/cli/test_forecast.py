@@ -309,3 +309,55 @@ def test_steps_asked_for_are_scored(run, demand_file):
     for wrong in ("9", "0", "one"):
         done = run(*asked[:-1], "--score-steps", wrong)
         assert (done.code, "--score-steps" in done.err) == (2, True)
+
+
+@pytest.fixture
+def queue_file(tmp_path):
+    path, series = tmp_path / "queue.csv", walk()
+    waiting = np.arange(400.0) % 7
+    waiting[200] = np.nan  # unknown
+    write_series(path, START_S, 60.0, {"gpus": series.gpus, "pending_gpus": waiting}, dated=True)
+    return path
+
+
+@pytest.mark.slow
+def test_a_model_file_keeps_its_features(run, queue_file, demand_file, tmp_path):
+    pytest.importorskip("lightgbm")
+    model = tmp_path / "m.safetensors"
+    fitted = ("forecast", "fit", queue_file, "--model", "lightgbm", "--horizon", 1, "--train-until", TEST_FROM)
+    assert run(*fitted, "--features", "pending_gpus", "--out", model, "--json").code == 0
+    assert run("forecast", "predict", model, queue_file, "--json").document["m"] == 1
+    planned = run("forecast", "plan", queue_file, "--model", model, "--test-from", TEST_FROM, "--json")
+    assert planned.code == 0, planned.err
+    for verb, *rest in (("plan", "--model", model), ("evaluate", "--model", model, "--test-from", TEST_FROM)):
+        refused = run("forecast", verb, demand_file, *rest)
+        assert refused.code == 2
+        assert "pending_gpus" in refused.err
+    other = run("forecast", "plan", queue_file, "--model", model, "--features", "gpus")
+    assert other.code == 2
+    assert "pending_gpus, as in the model file" in other.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "features", "word"),
+    [
+        ("last-value", "pending_gpus", "last-value learns from demand alone"),
+        ("gru+lightgbm", "pending_gpus", "learns from demand alone"),
+        ("lightgbm", "pending_jobs", "pending_gpus"),
+        ("lightgbm", "time", "a count"),
+        ("lightgbm", "pending_gpus,pending_gpus", "each once"),
+    ],
+)
+def test_features_that_cannot_be_had_are_refused(run, queue_file, model, features, word):
+    done = run("forecast", "evaluate", queue_file, "--model", model, "--features", features, "--test-from", TEST_FROM)
+    assert done.code == 2
+    assert word in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_job_log_has_no_queue_to_learn_from(run, job_log):
+    pytest.importorskip("lightgbm")
+    done = run("forecast", "plan", job_log, "--model", "lightgbm", "--features", "pending_gpus")
+    assert done.code == 2
+    assert "no column of a job log" in done.err

@@ -326,6 +326,16 @@ def test_a_wrong_command_is_one_line(arguments):
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [(), ("--algorithm", "gsharp")])
+def test_a_quick_bound_is_no_better_than_a_sharp_one(arguments):
+    quick, sharp = (
+        run("map", EXAMPLE, "--budget", "50", "--bound", bound, *arguments, "--json").document
+        for bound in ("quick", "sharp")
+    )
+    assert quick["makespan_cycles"] == sharp["makespan_cycles"]
+    assert 0 < quick["lower_bound_cycles"] <= sharp["lower_bound_cycles"] <= sharp["makespan_cycles"] * (1 + 1e-9)
+
+
 def test_help():
     whole = spawn("map", "--help")
     assert whole.code == 0

@@ -47,7 +47,7 @@ def test_what_is_learnt_is_saved_and_used(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--epochs", "1"), "field '--epochs': got '1', expected --transfer beside it"),
+        (("--epochs", "1"), "error: field '--epochs': got '1', expected --transfer beside it"),
         (("--match", "rank"), "expected --transfer beside it"),
         (("--transfer", "{file}", "--algorithm", "heft"), "expected no algorithm beside --transfer"),
         (("--transfer", "{file}", "--start", "{file}"), "expected no mapping to start from beside --transfer"),

@@ -65,7 +65,7 @@ def heard_at():
 def config(tmp_path, monkeypatch, heard_at):
     """A configuration; its server answers at once and ends."""
 
-    def answers(app, listening, ready, _limits):
+    def answers(app, listening, ready, _limits, **_more):
         heard_at.append(listening.getsockname()[0])
         listening.close()
         ready("http://here:1")
@@ -127,7 +127,7 @@ def test_a_mode_that_is_given_holds_from_the_very_beginning(config, monkeypatch)
         begun.set()
         return recover(session, mode, drained)
 
-    def serving(app, listening, ready, _limits):
+    def serving(app, listening, ready, _limits, **_more):
         listening.close()
         assert begun.wait(120)
 

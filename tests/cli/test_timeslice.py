@@ -237,6 +237,76 @@ def test_a_file_that_is_no_model_or_a_device_that_is_not_there(arguments, models
     assert done.err.count("\n") == 1
 
 
+def with_language(tmp_path, **changed):
+    """A server's file with one language model, changed."""
+    model = {"name": "m", "path": "tiny.npz", "language": {}} | changed.pop("model", {})
+    tenants = [{"name": "ann", "models": [model, *changed.pop("others", [])]}]
+    path = tmp_path / "llm.json"
+    path.write_text(json.dumps({"device": {"kind": "cpu"}, "tenants": tenants} | changed))
+    return path
+
+
+ONNX = {"name": "n", "path": "n.onnx"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model": {"path": "tiny.onnx"}}, "field 'tenants.0.models.0.path': got 'tiny.onnx', expected a decoder"),
+        ({"model": {"path": None}}, "'tenants.0.models.0.path': got 'None', expected a decoder (.npz)"),
+        ({"model": {"max_batch_size": 3}}, "'tenants.0.models.0.max_batch_size': got 'a value', expected none"),
+        (
+            {"model": {"language": {"kv_cache_tokens": 1}}},
+            "models.m.language.kv_cache_tokens': got '1', expected a number, 2 or more",
+        ),
+        ({"model": {"language": {"cache": 1}}}, "language.cache"),
+        ({"device": {"kind": "simulated"}}, "'tenants.0.models.0.language': got 'a language model', expected none on"),
+        (
+            {"policy": "vtc", "others": [ONNX]},
+            "'tenants.0.models.1.language': got 'none', expected language models only",
+        ),
+        ({}, "tiny.npz: got 'no such file', expected a decoder"),
+        ({"model": {"path": "nowhere"}}, "nowhere: got 'no folder', expected a folder of transformers"),
+        ({"model": {"path": "llm.json"}}, "llm.json: got 'no folder'"),
+    ],
+)
+def test_a_wrong_language_model_is_one_line(changed, said, tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("tritonclient")
+    done = run("timeslice", "serve", with_language(tmp_path, **changed), "--check")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.count("\n") == 1
+    assert said in done.err
+
+
+def test_a_file_that_is_no_decoder(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("tritonclient")
+    for content in (b"", b"PK\x03\x04 torn", b"x" * 1000):
+        (tmp_path / "tiny.npz").write_bytes(content)
+        done = run("timeslice", "serve", with_language(tmp_path), "--check")
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "tiny.npz" in done.err
+        assert "expected a decoder" in done.err
+
+
+def test_serve_shows_language_models_and_run_refuses_them(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("tritonclient")
+    from commonwatt.devices.language.decoder import write_decoder
+
+    write_decoder(tmp_path / "tiny.npz", layers=1)
+    path = with_language(tmp_path, model={"language": {"kv_cache_tokens": 500, "prefill_tokens": 8}}, policy="vtc")
+    (model,) = run("timeslice", "serve", path, "--check", "--json").document["models"]
+    assert model["language"] | {"kv_cache_mb": 0} == {
+        "most_tokens": 500, "kv_cache_tokens": 500, "kv_cache_mb": 0, "max_sequences": 16, "step_tokens": 8,
+    }  # fmt: skip
+    assert model["language"]["kv_cache_mb"] == pytest.approx(500 * 2 * 32 * 4 / 1e6)
+    done = run("timeslice", "run", path)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "tenants.0.models.0.language" in done.err
+
+
 def test_serve_checks_everything_without_serving(models):
     pytest.importorskip("starlette")
     done = run("timeslice", "serve", write(models / "s.yaml", served()), "--check", "--json")

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from commonwatt.cli.submit import asked_gpus, environment, gpus, gres, seconds
 from commonwatt.client import Client
+from commonwatt.control.capacity import PoolNow, PowerNow
+from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError, ServiceError
+from commonwatt.model.policies import FairnessSpec
 from commonwatt.service.context import ServiceContext
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import EventRow
 from tests.cli.console import run, write
-from tests.service.made import job
+from tests.client.conftest import Served
+from tests.service.made import StandIn, job
 
 
 @pytest.fixture
@@ -244,6 +249,30 @@ def test_nodes_and_tenants(served, as_operator):
     assert run("jobs", "--mine").code == 2
 
 
+def test_the_capacity_plan(as_operator, tmp_path, monkeypatch):
+    assert run("capacity").out == "no capacity plan: all nodes stay on\n"
+    service = StandIn(tmp_path)
+    plan = CapacitySpec.model_validate({"policy": "cuff", "target": {"jobs": 0.98}})
+    service.context = replace(service.context, config=service.config.model_copy(update={"capacity": plan}))
+    pools = (
+        PoolNow("V100", 8, 4, 3, 4, kept=True, sentence=""),
+        PoolNow("T4", 1, 0, 1, 1, kept=False, sentence="too few jobs so far"),
+    )
+    service.now = replace(service.now, pools=pools, power=PowerNow(3000.0, 2500.0, 1))
+    planned = Served(service)
+    monkeypatch.setenv("COMMONWATT_URL", planned.url)
+    monkeypatch.setenv("COMMONWATT_TOKEN", service.tokens["operator"])
+    told = run("capacity").out
+    assert "capacity plan cuff, promise jobs:0.98" in told
+    assert "T4: too few jobs so far" in told
+    assert "power budget 3.0 kW: nodes count for 2.5 kW; it keeps 1 node off, and 0 jobs waiting" in told
+    document = run("capacity", "--hours", "2", "--json").document
+    assert [pool["promised_gpus"] for pool in document["pools"]] == [4, 1]
+    assert run("capacity", "--hours", "0").code == 2
+    planned.close()
+    service.close()
+
+
 def test_text_of_others_does_not_steer_the_terminal(served, as_operator):
     run("tenants", "--set", "[red]x\x9b31m=1")
     told = run("tenants").out
@@ -264,8 +293,8 @@ def test_tokens(served, as_operator, monkeypatch):
     assert run("token", "revoke", entry["id"]).code == 0
     monkeypatch.setenv("COMMONWATT_TOKEN", token)
     gone = run("jobs")
-    told = "error: got an unknown or revoked token, expected Authorization: Bearer TOKEN (set COMMONWATT_TOKEN)\n"
-    assert (gone.code, gone.err) == (2, told)
+    told = "error: got an unknown or revoked token, expected Authorization: Bearer TOKEN"
+    assert (gone.code, gone.err) == (2, f"{told} (set COMMONWATT_TOKEN, or use commonwatt login)\n")
     assert token not in gone.err
 
 
@@ -446,3 +475,21 @@ def test_all_events_page_by_page_from_either_end(served):
         forwards = [event.sentence for event in client.events(job=number, page=4)]
         backwards = [event.sentence for event in client.events(job=number, page=4, newest_first=True)]
     assert forwards == backwards[::-1] == [f"{k}" for k in range(9)]
+
+
+def test_phi_of_tenants(as_operator, tmp_path, monkeypatch):
+    assert run("tenants", "--json").document["phi"] is None
+    done = run("tenants", "--phi", "0.5")
+    assert (done.code, "it guarantees tenants nothing" in done.err) == (2, True)
+    service = StandIn(tmp_path)
+    policy = service.config.policies[0].model_copy(update={"fairness": FairnessSpec(phi=0.7)})
+    service.context = replace(service.context, config=service.config.model_copy(update={"policies": (policy,)}))
+    fair = Served(service)
+    monkeypatch.setenv("COMMONWATT_URL", fair.url)
+    monkeypatch.setenv("COMMONWATT_TOKEN", service.tokens["operator"])
+    assert "guaranteed 70% of their fair shares" in run("tenants").out
+    assert "guaranteed 50% from the next tick on" in run("tenants", "--phi", "0.5").out
+    assert [(request.kind, request.value) for request in service.ticks.requests()] == [("fairness", 0.5)]
+    assert run("tenants", "--phi", "1.5").code == 2
+    fair.close()
+    service.close()

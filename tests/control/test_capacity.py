@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -31,9 +32,10 @@ from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, PowerState
-from commonwatt.model.scenario import PolicySpec
+from commonwatt.model.scenario import PeerName, PolicySpec, PriceWait
 from commonwatt.planning.capacity import demand_of_run
 from commonwatt.simulation.compose import TableSource
+from tests.control.test_guarantees import QUICK
 from tests.control.worlds import cluster_of, job, random_jobs, trace
 from tests.forecasting.made import walk
 
@@ -47,13 +49,14 @@ def capacity_of(cluster: Cluster, outlook: Outlook, spec: CapacitySpec | None = 
 
 def controlled(
     table: JobArrays, outlook: Outlook, spec: CapacitySpec | None = None, *, nodes: int = 3,
-    solver: str = "easy", cluster: Cluster | None = None,
+    solver: str = "easy", cluster: Cluster | None = None, electricity: Electricity | None = None,
+    rules: Rules | None = None, **policy,
 ) -> Controller:  # fmt: skip
     cluster = cluster or cluster_of(nodes, states=(SLEEP, OFF))
     engine = SimulatedEngine(cluster, table, World(unused_state=None))
     controller = Controller(
-        cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver=solver)), rules=Rules(),
-        tariff=Electricity().tariff(), rng=np.random.default_rng(0),
+        cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver=solver, **policy)), rules=rules or Rules(),
+        tariff=(electricity or Electricity()).tariff(), rng=np.random.default_rng(0),
         capacity=capacity_of(cluster, outlook, spec),
     )  # fmt: skip
     run(controller, VirtualClock(engine), TableSource(table))
@@ -236,3 +239,52 @@ def test_after_many_steps_without_a_plan_nothing_is_promised() -> None:
     threshold._predictor.fit(series, np.random.default_rng(0))
     threshold.missed(10**9)
     assert threshold.ahead(60.0, 0.0).promised_gpus[0] == 63
+
+
+# -- jobs that placement defers
+
+
+NIGHTS = Electricity(daily={"00:00": 0.05, "07:00": 0.50, "22:00": 0.05}, pue=1.0)
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize("solver", ["easy", "fifo", "lookahead"])
+def test_a_job_deferred_to_a_lower_price_wakes_nothing_before_and_finds_its_node_awake(solver) -> None:
+    """It comes at 9:00, when all nodes are off, and is deferred to 22:00; the plan has a node awake by then."""
+    table = JobArrays.of([job("a", 9 * HOUR, HOUR, due_s=33 * HOUR)])
+    eager = controlled(table, LastValueOutlook(6), solver=solver, electricity=NIGHTS)
+    controller = controlled(table, LastValueOutlook(6), solver=solver, electricity=NIGHTS, wait_for_price=PriceWait())
+    assert controller.registry.job("began_s").tolist() == [22 * HOUR]
+    assert controller.registry.job("ended_s").tolist() == [23 * HOUR]
+    assert controller.capacity is not None
+    assert controller.capacity.counters.delays_s == {}
+    off = [s.on_gpus for s in controller.samples if 9.5 * HOUR < s.time_s < 21.9 * HOUR]
+    assert off
+    assert set(off) == {0}
+    assert controller.ledger.meter.cost_n < eager.ledger.meter.cost_n
+
+
+def test_a_deferred_job_is_expected_until_it_is_cancelled() -> None:
+    table, cluster = JobArrays.of([job("a", 9 * HOUR, HOUR, due_s=33 * HOUR)]), cluster_of(2, states=(SLEEP, OFF))
+    capacity = capacity_of(cluster, LastValueOutlook(6))
+    controller = Controller(
+        cluster=cluster, engine=SimulatedEngine(cluster, table, World(unused_state=None)), rules=Rules(),
+        policy=Policy.of(PolicySpec(solver="easy", wait_for_price=PriceWait())), tariff=NIGHTS.tariff(),
+        rng=np.random.default_rng(0), now_s=9 * HOUR, capacity=capacity,
+    )  # fmt: skip
+    controller.submit(table, np.array([0]))
+    controller.tick(9 * HOUR)
+    assert capacity.planned_s == {0: 22 * HOUR}
+    controller.cancel({0: None}, 9 * HOUR)
+    controller.tick(9 * HOUR + 60)
+    assert capacity.planned_s == {}
+
+
+@pytest.mark.parametrize("solver", [*QUICK, *get_args(PeerName)])
+def test_every_solver_starts_a_job_that_comes_while_all_nodes_are_asleep(solver) -> None:
+    table = JobArrays.of([job("a", 0.0, 100.0), job("b", 2_000.0, 500.0), job("c", 2_100.0, 500.0, gpus=2)])
+    rules = Rules(round_s=60.0 if solver in get_args(PeerName) else None)
+    controller = controlled(table, LastValueOutlook(6), CapacitySpec(step_s=300.0), solver=solver, rules=rules)
+    on = {sample.time_s: sample.on_gpus for sample in controller.samples}
+    assert max(gpus for time_s, gpus in on.items() if 1_000.0 < time_s < 2_000.0) == 0
+    assert controller.registry.job("ended_s").max() < 4_000.0

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from commonwatt.control.job_registry import Rules
 from commonwatt.control.policy import Policy
+from commonwatt.control.usage import DecayedUsage
 from commonwatt.engines.simulated.engine import Outage, World
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.jobs import Job, JobArrays
@@ -172,9 +175,38 @@ def test_the_engine_is_never_asked_for_more_than_it_can_do():
     assert controller.rules.preempt is False
 
 
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0, 1e6), st.floats(0, 8)), min_size=1, max_size=6))
+def test_shares_and_debts_of_tenants_add_up(drawn):
+    weights, used, held = (np.array(column) for column in zip(*drawn, strict=True))
+    names = [f"t{k}" for k in range(len(drawn))]
+    usage = DecayedUsage(1000.0, 0.0)
+    usage.gpu_s = used
+    given_weights = dict(zip(names, weights.tolist(), strict=True))
+    assert usage.shares(names, given_weights, held, 1.0) == ()  # nothing is decided
+    usage.entitled = held
+    shares = usage.shares(names, given_weights, held, 1.0)
+    assert [share.name for share in shares] == names
+    assert sum(share.entitled_share for share in shares) == pytest.approx(1.0)
+    assert sum(share.debt_gpu_s for share in shares) == pytest.approx(0.0, abs=1e-6 * max(1.0, used.sum()))
+    for share in shares:
+        if used.sum() == 0:
+            assert share.used_share is None
+        else:
+            owed = (share.entitled_share - share.used_share) * used.sum()
+            assert share.debt_gpu_s == pytest.approx(owed, abs=1e-6 * used.sum())
+    assert all(share.debt_gpu_s == 0 for share in usage.shares(names, given_weights, held, 0.0))
+
+
+def test_a_tenant_that_came_after_the_decision_has_no_share_yet():
+    usage = DecayedUsage(1000.0, 0.0)
+    usage.gpu_s, usage.entitled = np.array([30.0]), np.array([1.0, 2.0])
+    shares = usage.shares(["a", "b", "c"], {"b": 2.0}, np.array([1.0, 0.0, 4.0]), 1.0)
+    assert [(s.name, s.used_gpu_s, s.debt_gpu_s) for s in shares] == [("a", 30.0, -20.0), ("b", 0.0, 20.0)]
+
+
 def test_usage_for_fair_share_halves_with_its_half_life():
     table = JobArrays.of([job("a", 0, 100, tenant="x"), job("b", 1100, 100, tenant="y")])
     done = simulate(cluster_of(nodes=1, gpus=1), table, "fair-share", rules=Rules(half_life_s=1000, interval_s=1e9))
-    x, y = done.usage().values()
+    x, y = done.usage()[1].values()
     assert y == pytest.approx(100)
     assert x == pytest.approx(100 * 0.5 ** (1100 / 1000))

@@ -214,8 +214,11 @@ def test_a_node_that_moves_in_the_configuration_keeps_its_jobs(tmp_path):
     path = config_in(tmp_path, nodes=nodes[:2], live=live)
     store = store_of(path)
     store.add_tenant("a", 1.0, 0.0)
+    held = [tmp_path / f"j{k}.held" for k in range(2)]
+    for file in held:
+        file.touch()
     with keeping(path):
-        jobs = [store.submit("a", witness(f"j{k}", tmp_path, 4.0, gpus=2), time.time())[0].id for k in range(2)]
+        jobs = [store.submit("a", witness(f"j{k}", tmp_path, 0.1, gpus=2), time.time())[0].id for k in range(2)]
         _until(lambda: all((tmp_path / f"j{k}.log").exists() for k in range(2)))
         _until(lambda: all(store.job(job).status == "running" for job in jobs))
     where = [store.job(job).nodes for job in jobs]
@@ -224,6 +227,8 @@ def test_a_node_that_moves_in_the_configuration_keeps_its_jobs(tmp_path):
     with keeping(path) as again:
         _until(lambda: again.supervisor.snapshot().ticks > 0)
         assert [again.supervisor.snapshot().jobs[job].nodes for job in jobs] == where
+        for file in held:
+            file.unlink()
         until_all_end(store, jobs)
     assert problems(store, tmp_path, jobs) == []
     assert all("resumed" not in [e.kind for e in store.events(job=job)] for job in jobs)

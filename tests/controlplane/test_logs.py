@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commonwatt.controlplane import logs
 from commonwatt.controlplane.logs import configure, redact
 
 TOKEN = f"cw_{secrets.token_urlsafe(32)}"
@@ -115,6 +116,20 @@ def test_no_token_survives(around, rest):
     """Whatever stands around it; what would be part of it if it stood beside it is left out."""
     around = re.sub(r"[\w-]", "", around)
     assert rest not in redact(f"{around}cw_{rest}{around}").replace("cw_***", "")
+
+
+_PARTS = st.sampled_from(
+    ["cw_", "eyJ", ".", "a1B2c3D4e5", "http://me", ":", "pw@host", "Authorization: ", "BEARER ", "basic ", "Passwd",
+     "pwd", "password", "=", " ", "'", "paſſword=", "x"]
+)  # fmt: skip
+
+
+@given(st.lists(_PARTS, max_size=8).map("".join))
+def test_what_every_secret_comes_with_is_looked_for_first(text):
+    found = text
+    for pattern, instead in logs._SECRETS:
+        found = pattern.sub(instead, found)
+    assert redact(text) == found
 
 
 @given(st.text())

@@ -16,6 +16,7 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.store.records import RequestKind
 from tests.controlplane.chaos import (
+    ENDED,
     ROUNDS,
     config_in,
     controller,
@@ -170,3 +171,38 @@ def test_an_interruption_counts_once_and_is_charged_once_whoever_comes_back(site
         assert [event.kind for event in store.events(job=job)].count("interrupted") == 1
     finally:
         kill(child)
+
+
+def test_a_job_wakes_a_node_of_its_pool_and_no_other(site, tmp_path):  # noqa: F811
+    """Each type of GPU is a pool; Slurm itself switches the nodes."""
+    off = {"states": [{"name": "off", "power_w": 5, "enter_s": 1, "wake_s": 3}]}
+    watts = {"idle_w": 100, "gpu_w": 200}
+    nodes = [
+        {"name": "n", "count": 2, "gpu_type": "V100", "gpus": 2, **watts, **off},
+        {"name": "spare", "gpu_type": "T4", "gpus": 1, **watts, **off},
+    ]
+    path = config_in(
+        tmp_path, engine="slurm", nodes=nodes,
+        capacity={"policy": "last-value", "step_s": 2, "horizon": 10, "pools": "gpu_type"},
+        live={
+            "slurm": {"conf": str(site.conf), "grace_s": 2, "poll_s": 0.2, "start_s": 30, "power": True},
+            "default_time_limit_s": 60,
+        },
+    )  # fmt: skip
+    store, names = store_of(path, tenants="a"), ("n-1", "n-2", "spare")
+
+    def asleep() -> set[str]:
+        states = site.states()
+        return {name for name in names if "powered_down" in states[name] and "power_up" not in states[name]}
+
+    with running(path):
+        until(lambda: asleep() == set(names), 120.0)
+        file = witness("j", tmp_path, 3.0, gpus=2, gpu_types=["V100"])
+        job = store.submit("a", file, time.time())[0].id
+        seen = set()
+        until(lambda: seen.add(frozenset(asleep())) or store.job(job).status in ENDED, 240.0)
+        assert all("spare" in states for states in seen)
+        assert frozenset({"spare", "n-2"}) in seen or frozenset({"spare", "n-1"}) in seen
+        assert {"V100": 2, "T4": 0} in [sample.wanted_by_pool for sample in store.samples(0.0)]
+        until(lambda: asleep() == set(names), 120.0)
+    assert problems(store, tmp_path, [job]) == []

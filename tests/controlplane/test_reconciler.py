@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -12,14 +14,14 @@ import yaml
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.controlplane.snapshot import why_of
-from commonwatt.controlplane.supervisor import Pace
+from commonwatt.controlplane.supervisor import Pace, _many_made
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.check import check
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import JobStatus, RequestKind
 from tests.controlplane.bench import Bench, ended_kinds, node
-from tests.controlplane.chaos import store_of
+from tests.controlplane.chaos import config_in, store_of
 
 
 @pytest.fixture
@@ -510,11 +512,26 @@ def test_usage_lasts_over_a_restart_also_of_a_tenant_without_jobs(bench):
     b.look()
     b.advance(101.0)
     b.settle()
-    used = b.reconciler.controller.usage()["b"]
+    used = b.reconciler.controller.usage()[1]["b"]
     assert used == pytest.approx(101.0, rel=1e-3)
     b.begin()
     b.settle()
-    assert b.reconciler.controller.usage()["b"] == pytest.approx(used)
+    assert b.reconciler.controller.usage()[1]["b"] == pytest.approx(used)
+
+
+def test_use_since_the_last_decision_survives_a_restart(bench):
+    b = bench()
+    b.submit(2000.0)
+    b.look()
+    before = b.reconciler.controller.usage()
+    b.advance(40.0)
+    b.look()
+    assert b.reconciler.controller.usage() == before  # no decision was due
+    b.begin()
+    b.advance(60.0)
+    b.settle()
+    at_s, used = b.reconciler.controller.usage()
+    assert used["a"] == pytest.approx(at_s - before[0], rel=1e-3)
 
 
 def test_a_job_of_which_nobody_knows_how_it_ended_is_started_again(bench):
@@ -641,3 +658,102 @@ def test_a_job_that_cannot_be_stopped_does_not_keep_a_controller_from_beginning(
     b.settle()
     assert b.status(other) is JobStatus.COMPLETED
     assert over in b.engine._running
+
+
+def test_phi_of_tenants_is_set_while_it_runs_and_kept_until_the_configuration_has_another(tmp_path):
+    def phi(b: Bench) -> float:
+        return b.reconciler.controller.policy.fairness.phi
+
+    policy = {"solver": "lookahead", "fairness": {"phi": 1.0}}
+    b = Bench(tmp_path, policies=[policy])
+    b.settle()
+    assert phi(b) == 1.0
+    b.ask(RequestKind.FAIRNESS, value=0.3)
+    b.settle()
+    assert phi(b) == 0.3
+    assert b.live.store.setting("fairness") == {"phi": 0.3, "instead_of": 1.0}
+    b.close()
+    b.open()
+    b.settle()
+    assert phi(b) == 0.3
+    b.close()
+    config_in(tmp_path, engine="simulated", policies=[{**policy, "fairness": {"phi": 0.8}}], interval_s=50)
+    b.open()
+    b.settle()
+    assert phi(b) == 0.8
+    b.close()
+    config_in(tmp_path, engine="simulated", policies=[{"solver": "lookahead"}], interval_s=50)
+    b.open()
+    b.ask(RequestKind.FAIRNESS, value=0.3)  # of a client that knew the configuration before
+    b.settle()
+    assert b.reconciler.controller.policy.fairness is None
+    b.close()
+
+
+def test_full_collections_leave_out_what_a_controller_begins_with():
+    class Node:
+        def __init__(self):
+            self.own = self
+
+    before, kept = gc.get_threshold(), []
+
+    def begin():
+        with _many_made():
+            assert gc.get_threshold()[:2] == before[:2]
+            assert gc.get_threshold()[2] > 10**6
+            kept.append(Node())
+            raise RuntimeError
+
+    gc.unfreeze()
+    try:
+        with pytest.raises(RuntimeError):
+            begin()
+        assert gc.get_threshold() == before
+        assert gc.get_freeze_count()
+        gone = weakref.ref(kept.pop())
+        gc.collect()
+        assert gone() is not None  # not looked at, until the next controller begins
+        with _many_made():
+            assert gone() is None
+    finally:
+        gc.unfreeze()
+
+
+FAIR = {"solver": "lookahead", "half_life_s": 1000, "fairness": {"phi": 1.0}}
+
+
+def test_shares_of_tenants_are_what_the_last_decision_entitled_them_to(bench):
+    b = bench(nodes=[node("n", gpus=4)], policies=[FAIR])
+    assert b.supervisor.snapshot().shares == ()
+    for _ in range(4):
+        b.submit(1000.0, tenant="a")
+    b.settle()
+    assert b.supervisor.snapshot().shares == ()  # one tenant shares with nobody
+    b.advance(500.0)
+    b.submit(2000.0, tenant="b", gpus=4)
+    b.settle()
+    a, c = b.supervisor.snapshot().shares
+    assert (a.name, c.name) == ("a", "b")
+    assert a.entitled_gpus + c.entitled_gpus == pytest.approx(4)  # both together ask for more
+    assert c.entitled_gpus > a.entitled_gpus  # which has used the cluster alone
+    assert a.used_gpu_s == pytest.approx(2000, rel=0.01)
+    assert (a.used_share, c.used_share) == (1.0, 0.0)
+    assert (a.entitled_share, c.entitled_share) == (pytest.approx(1 / 3), pytest.approx(2 / 3))  # their weights
+    assert a.debt_gpu_s == pytest.approx(-a.used_gpu_s * 2 / 3)
+    assert c.debt_gpu_s == pytest.approx(a.used_gpu_s * 2 / 3)
+    assert (a.held_gpus, c.held_gpus) == (0, 4)
+    b.advance(5000.0)
+    b.settle()
+    b.advance(5000.0)
+    b.settle()
+    assert b.supervisor.snapshot().shares == ()  # nobody asks for anything
+
+
+@pytest.mark.parametrize("policy", [{"solver": "lookahead"}, {"solver": "fair-share"}, {"solver": "las"}])
+def test_where_nothing_is_guaranteed_nobody_has_a_share(bench, policy):
+    b = bench(nodes=[node("n", gpus=4)], policies=[policy])
+    for tenant in ("a", "b"):
+        b.submit(1000.0, tenant=tenant)
+    b.settle()
+    assert b.supervisor.snapshot().running == 2
+    assert b.supervisor.snapshot().shares == ()

@@ -48,8 +48,10 @@ def test_the_first_policy_overrides_preemption(tmp_path):
 def test_jobs_are_accepted_while_solvers_are_still_compiled(tmp_path, monkeypatch):
     """Which takes a while at the first start, and happens in the controller's thread."""
     compiled, begun = threading.Event(), threading.Event()
+    ways = []
 
-    def warm_up(spec):
+    def warm_up(spec, *, certain=True):
+        ways.append(certain)
         begun.set()
         assert compiled.wait(120)
 
@@ -67,6 +69,7 @@ def test_jobs_are_accepted_while_solvers_are_still_compiled(tmp_path, monkeypatc
         while live.store.job(row.id).status != "completed" and time.monotonic() < end_s:
             time.sleep(0.02)
         assert live.store.job(row.id).status == "completed"
+        assert ways == [True, False]  # run times are predicted live: both are compiled before the first decision
     finally:
         compiled.set()
         live.close()

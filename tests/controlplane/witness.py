@@ -1,4 +1,7 @@
-"""A job that notices if it runs twice: ``witness.py LOG SECONDS EPOCHS EXIT_CODE``."""
+"""A job that notices if it runs twice: ``witness.py LOG SECONDS EPOCHS EXIT_CODE``.
+
+It does not end while there is a ``LOG.held``.
+"""
 
 import fcntl
 import json
@@ -27,6 +30,8 @@ for epoch in range(began, epochs):
     part = done.with_name("part")
     part.write_text(json.dumps({"done_epochs": epoch + 1, "kept_epochs": epoch + 1}))
     part.replace(done)
+while log.with_suffix(".held").exists():
+    time.sleep(0.02)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what has come to its end is not cut short any more
 lines.write(f"end {os.getpid()}\n")
 sys.exit(code)

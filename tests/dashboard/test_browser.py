@@ -9,6 +9,9 @@ import pytest
 
 pytest.importorskip("playwright")
 
+from commonwatt.control.capacity import PoolNow, PowerNow
+from commonwatt.control.usage import TenantShare
+from commonwatt.model.capacity import CapacitySpec
 from commonwatt.store import tables
 from tests.dashboard.made import MadeService, requests_of
 from tests.report.pages import HOSTILE
@@ -107,6 +110,90 @@ def test_a_revoked_token(served, service, visit, monkeypatch):
     service.store.revoke(service.store.owner(service.tokens["bob"]).token, 2.0)
     seen.page.wait_for_selector("#login-error:has-text('invalid or revoked')")
     assert seen.page.locator(".tile-node").count() == 0
+
+
+@pytest.mark.long
+def test_operators_see_the_capacity_plan(serve, served, service, visit):
+    page = visit(served.url, service.tokens["operator"]).page
+    page.wait_for_selector("#tenant-table tbody tr:nth-child(4)")
+    assert page.locator("#capacity").is_hidden()  # there is none
+    planned = service.config.model_copy(update={"capacity": CapacitySpec(policy="cuff")})
+    service.context = replace(service.context, config=planned)
+    served = serve(service)
+    pools = (
+        PoolNow("V100", 40, 16, 12, 16, kept=True, sentence=""),
+        PoolNow("T4", 32, 0, 4, 8, kept=False, sentence="too few jobs so far"),
+    )
+    service.tick(pools=pools, power=PowerNow(12_000.0, 9_500.0, 2))
+    page = visit(served.url, service.tokens["operator"], charts=True).page
+    page.wait_for_selector("#capacity-table tbody tr:nth-child(2)")
+    rows = [row.split("\t") for row in page.inner_text("#capacity-table tbody").splitlines()]
+    assert rows == [["V100", "40", "16", "12", "16", "kept"], ["T4", "32", "0", "4", "8", "too few jobs so far"]]
+    note = page.inner_text("#capacity-note").replace("\u00a0", " ")
+    assert note.startswith("Plan cuff, promise 0.98.")
+    assert note.endswith("Power budget: 12 kW; nodes count for 9.5 kW. It keeps 2 nodes off, and 0 jobs waiting.")
+    page.wait_for_selector("#capacity-figure .scatterlayer path.js-line[d]", state="attached")  # it may be flat
+    assert no_sideways_scroll(page)
+    page = visit(served.url, service.tokens["ada"]).page
+    page.wait_for_selector("#tenant-table tbody tr")
+    assert page.locator("#capacity").is_hidden()
+
+
+def shares_of(weights):
+    """A moment at which the first of so many tenants has used everything."""
+    total, used = sum(weights.values()), 7200.0
+    return tuple(
+        TenantShare(
+            name,
+            4.0 - k,
+            1.5 + k,
+            used * (k == 0),
+            float(k == 0),
+            weight / total,
+            weight / total * used - used * (k == 0),
+        )
+        for k, (name, weight) in enumerate(weights.items())
+    )
+
+
+@pytest.mark.long
+def test_shares_are_shown_where_something_is_guaranteed(serve, served, service, visit):
+    page = visit(served.url, service.tokens["operator"]).page
+    page.wait_for_selector("#tenant-table tbody tr:nth-child(4)")
+    assert page.locator("#shares").is_hidden()  # weights order jobs here, and guarantee nothing
+    service.tick(shares=shares_of(service.store.tenants()))
+    served = serve(service)
+    page = visit(served.url, service.tokens["operator"], charts=True).page
+    page.wait_for_selector("#share-table tbody tr:nth-child(4)")
+    cells = [text.replace("\u00a0", " ") for text in page.locator("#share-table tbody tr > *").all_text_contents()]
+    assert [cells[k : k + 7] for k in range(0, len(cells), 7)] == [
+        ["ada", "4", "1.5", "100%", "10%", "2 GPU h", "-1.8 GPU h"],
+        ["bob", "3", "2.5", "0.0%", "20%", "0 GPU h", "0.4 GPU h"],
+        ["carol", "2", "3.5", "0.0%", "30%", "0 GPU h", "0.6 GPU h"],
+        ["dan", "1", "4.5", "0.0%", "40%", "0 GPU h", "0.8 GPU h"],
+    ]
+    for figure, lines in (("#share-figure", 8), ("#debt-figure", 4)):
+        page.wait_for_selector(f"{figure} .scatterlayer .trace:nth-child({lines})", state="attached")
+        assert page.locator(f"{figure} .scatterlayer .trace").count() == lines
+    assert no_sideways_scroll(page)
+    page.wait_for_selector("#debt-figure .scatterlayer path.js-line[d]", state="attached")  # a second look: a line
+    service.tick(shares=())  # nobody asks for anything any more
+    page.wait_for_selector("#shares", state="hidden")
+
+
+@pytest.mark.long
+def test_a_tenant_sees_its_own_share_alone(served, service, visit):
+    service.tick(shares=shares_of(service.store.tenants()))
+    page = visit(served.url, service.tokens["bob"], charts=True).page
+    page.wait_for_selector("#share-table tbody tr")
+    assert page.locator("#share-table tbody th").all_inner_texts() == ["bob"]
+    page.wait_for_selector("#debt-figure .scatterlayer .trace", state="attached")
+    names = page.evaluate(
+        "['share-figure', 'debt-figure'].flatMap(id => document.getElementById(id).data.map(t => t.name))"
+    )
+    assert names == ["bob, used", "bob, entitled", "bob"]
+    own = page.inner_text("#shares")
+    assert not [other for other in ("ada", "carol", "dan") if other in own]
 
 
 def test_a_tenant_sees_its_own(served, service, visit):

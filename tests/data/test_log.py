@@ -45,6 +45,7 @@ def test_some_jobs_of_a_log_have_all_its_columns(take):
     log = log_of(
         [(0, 5), (10, 6), (2 * DAY, 7)], **given, time_limit_s=[7, 8, 9], energy_j=[1, 2, 3], censored=[1, 0, 0],
         known_s=[0, 5, DAY], treated={"how": np.array([True, False, True])},
+        after=[{}, {"j0": "afterany"}, {"j0": "after"}],
     )  # fmt: skip
     columns = [
         f.name for f in fields(JobLog) if f.name not in ("source", "origin", "dropped", "path", "complete_from_s")

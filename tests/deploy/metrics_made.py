@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from commonwatt.control.usage import TenantShare
 from commonwatt.controlplane.counters import Counters
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
 from commonwatt.model.errors import EngineDownError, StoreError
@@ -36,6 +37,11 @@ FULL = replace(
     power_w=1020.5,
     saved={"energy_kwh": 2.5, "cost": 0.6, "baseline": "fifo", "period_s": 43200.0},
 )
+
+SHARES = (
+    TenantShare("vision", 2.0, 1.5, 7200.0, 0.75, 0.5, -2400.0),
+    TenantShare("speech", 1.0, 2.5, 2400.0, 0.25, 0.5, 2400.0),
+)  # fmt: skip
 
 
 @dataclass

@@ -18,6 +18,8 @@ pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from commonwatt.client.link import DEFAULT_SOCKET
+from commonwatt.model.live import LiveSpec
 from tests.deploy.metrics_made import filled
 from tests.deploy.scraping import prometheus, served
 from tests.deploy.tools import DEPLOY, needs_promtool, promtool
@@ -189,3 +191,15 @@ def test_a_password_in_single_quotes_reaches_the_commands_of_the_page_as_it_is(t
     path = f"{tmp_path}:{os.environ['PATH']}"
     done = subprocess.run(["sh", "-c", script], env={"PATH": path}, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (f"{password}\n", "")
+
+
+def test_the_example_of_identity_is_what_the_configuration_takes():
+    example = yaml.safe_load((DEPLOY / "identity.yaml").read_text(encoding="utf-8"))
+    found = LiveSpec.model_validate(example["live"]).server
+    assert None not in (found.tls, found.socket, found.oidc)
+    page = (DEPLOY.parent / "docs" / "how-to" / "identity.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL):
+        LiveSpec.model_validate(yaml.safe_load(block)["live"])
+    unit = (DEPLOY / "commonwatt.service").read_text(encoding="utf-8")
+    assert found.socket.path == str(DEFAULT_SOCKET)  # where commands look
+    assert "\nRuntimeDirectory=commonwatt\n" in unit

@@ -12,9 +12,11 @@ import yaml
 from commonwatt.controlplane.wiring import read_config
 from commonwatt.engines.kubernetes.connect import RIGHTS, USER_RIGHTS
 from commonwatt.engines.kubernetes.settings import GANGS
+from commonwatt.store.database import address
 from tests.deploy.tools import DEPLOY
 
 FOLDER = DEPLOY / "kubernetes"
+STANDBY = DEPLOY / "kubernetes-standby"
 EXAMPLE = DEPLOY.parent / "examples" / "kubernetes"
 
 
@@ -59,8 +61,23 @@ def test_what_is_named_is_there():
     (kustomization,) = documents(FOLDER / "kustomization.yaml")
     listed = {*kustomization["resources"], *kustomization["configMapGenerator"][0]["files"], "kustomization.yaml"}
     # for a control plane elsewhere; for each namespace of users; where there is the Prometheus operator
-    by_itself = {"read-only.yaml", "users-jobs.yaml", "monitoring.yaml"}
+    by_itself = {"read-only.yaml", "users-jobs.yaml", "monitoring.yaml", "power.yaml"}
     assert listed | by_itself == {path.name for path in FOLDER.iterdir()}
+
+
+def test_two_replicas_share_a_store_that_has_leases_and_name_its_secret(monkeypatch):
+    (kustomization,) = documents(STANDBY / "kustomization.yaml")
+    named = {*kustomization["resources"], *kustomization["configMapGenerator"][0]["files"]}
+    named |= {patch["path"] for patch in kustomization["patches"] if "path" in patch}
+    assert named - {"../kubernetes"} | {"kustomization.yaml"} == {path.name for path in STANDBY.iterdir()}
+    (patch,) = documents(STANDBY / "replicas.yaml")
+    (env,) = patch["spec"]["template"]["spec"]["containers"][0]["env"]
+    monkeypatch.setenv(env["name"], "s3cret")
+    config = read_config(STANDBY / "live.yaml")
+    assert address(config.live.store, STANDBY).password == "s3cret"
+    alone = read_config(FOLDER / "live.yaml")
+    assert config.model_copy(update={"live": alone.live}) == alone
+    assert config.live.model_copy(update={"store": alone.live.store}) == alone.live
 
 
 def test_what_is_scraped_is_the_service_and_no_other():
@@ -76,7 +93,7 @@ def test_what_is_scraped_is_the_service_and_no_other():
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
-@pytest.mark.parametrize("folder", [FOLDER, EXAMPLE], ids=["deploy", "examples"])
+@pytest.mark.parametrize("folder", [FOLDER, STANDBY, EXAMPLE], ids=["deploy", "standby", "examples"])
 def test_kustomize_builds_them(folder):
     done = subprocess.run(
         ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False, timeout=60
@@ -87,3 +104,9 @@ def test_kustomize_builds_them(folder):
     (volume,) = (v for v in deployment["spec"]["template"]["spec"]["volumes"] if v["name"] == "configuration")
     assert volume["configMap"]["name"].startswith("commonwatt-")  # a change of the file replaces the pod
     assert {d["metadata"].get("namespace", "commonwatt") for d in made} == {"commonwatt"}
+    claims = {d["metadata"]["name"] for d in made if d["kind"] == "PersistentVolumeClaim"}
+    assert claims == {
+        v["persistentVolumeClaim"]["claimName"]
+        for v in deployment["spec"]["template"]["spec"]["volumes"]
+        if "persistentVolumeClaim" in v
+    }

@@ -18,7 +18,7 @@ from commonwatt.service.middleware import HttpTimes
 from commonwatt.store import tables
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import EventRow
-from tests.deploy.metrics_made import FULL, NOW_S, account, bare, filled
+from tests.deploy.metrics_made import FULL, NOW_S, SHARES, account, bare, filled
 from tests.deploy.tools import needs_promtool, promtool
 
 
@@ -114,6 +114,33 @@ def test_what_is_unknown_is_absent(new):
     assert ("commonwatt_node_power_watts", "b") not in told
 
 
+def of_tenants(text: str) -> dict[tuple[str, ...], float]:
+    return {key: value for key, value in samples(text).items() if key[0].startswith("commonwatt_tenant_")}
+
+
+def test_shares_of_tenants_are_told_where_something_is_guaranteed(plane):
+    assert of_tenants(plane.text()) == {}
+    plane.snapshot = replace(FULL, shares=SHARES)
+    assert of_tenants(plane.text()) == {
+        ("commonwatt_tenant_held_gpus", "vision"): 2, ("commonwatt_tenant_held_gpus", "speech"): 1,
+        ("commonwatt_tenant_entitled_gpus", "vision"): 1.5, ("commonwatt_tenant_entitled_gpus", "speech"): 2.5,
+        ("commonwatt_tenant_used_share_ratio", "vision"): 0.75, ("commonwatt_tenant_used_share_ratio", "speech"): 0.25,
+        ("commonwatt_tenant_entitled_share_ratio", "vision"): 0.5,
+        ("commonwatt_tenant_entitled_share_ratio", "speech"): 0.5,
+        ("commonwatt_tenant_decayed_gpu_seconds", "vision"): 7200,
+        ("commonwatt_tenant_decayed_gpu_seconds", "speech"): 2400,
+        ("commonwatt_tenant_debt_gpu_seconds", "vision"): -2400, ("commonwatt_tenant_debt_gpu_seconds", "speech"): 2400,
+    }  # fmt: skip
+
+
+def test_a_used_share_of_nothing_is_absent(plane):
+    new = tuple(replace(share, used_gpu_s=0.0, used_share=None, debt_gpu_s=0.0) for share in SHARES)
+    plane.snapshot = replace(FULL, shares=new)
+    told = of_tenants(plane.text())
+    assert not [key for key in told if key[0] == "commonwatt_tenant_used_share_ratio"]
+    assert told["commonwatt_tenant_entitled_gpus", "speech"] == 2.5
+
+
 def test_of_a_store_that_does_not_answer_nothing_is_told_but_that(plane):
     tables.metadata.drop_all(plane.store.database.engine)
     told = samples(plane.text())
@@ -150,7 +177,11 @@ def test_an_event_that_is_not_written_is_not_counted(new):
 
 @needs_promtool
 def test_promtool_finds_nothing_to_complain_of(plane, new):
-    for text in (plane.text(), new.text()):
+    texts = [plane.text(), new.text()]
+    plane.snapshot = replace(plane.snapshot, shares=SHARES)
+    texts.append(plane.text())
+    assert "commonwatt_tenant_debt_gpu_seconds" in texts[-1]
+    for text in texts:
         done = promtool("check", "metrics", given=text)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -31,6 +31,7 @@ WORKER = Path(__file__).with_name("worker.py")
 JOBS = {
     "j1": {"epochs": 10, "times": {"1": 10, "2": 6}},
     "j2": {"epochs": 10, "times": {"1": 20, "2": 12}},
+    "outlives": {"epochs": 10, "times": {"1": 120, "2": 12}},
     "j3": {"epochs": 10, "times": {"1": 30, "2": 18}},
     "gang": {"epochs": 4, "times": {"4": 8}},
     "deaf": {"epochs": 10, "times": {"1": 1000}, "deaf": True},
@@ -229,7 +230,7 @@ sys.path.insert(0, {tests!r})
 from tests.engines.test_local import engine_on
 from commonwatt.control.engine import Start
 engine = engine_on(Path({folder!r}))
-engine.apply([Start(0, "j2", (0,), 1), Start(1, "j1", (1,), 2)])
+engine.apply([Start(0, "outlives", (0,), 1), Start(1, "j1", (1,), 2)])
 sys.stdout.write("ready\\n")
 sys.stdout.flush()
 time.sleep(600)
@@ -277,10 +278,11 @@ def test_jobs_outlive_the_controller_and_another_one_takes_them_up(folder):
     assert second.recorded_runs() == [RecordedRun(0, 1, (0,), 1), RecordedRun(1, 1, (), 0)]
     assert [type(change) for change in second.poll()] == [JobEnded]
     with pytest.raises(EngineError, match="running already"):
-        second.apply([Start(0, "j2", (1,), 1)])
+        second.apply([Start(0, "outlives", (1,), 1)])
+    until(lambda: second.progress(np.array([0])).kept_epochs[0] >= 1)
     second.apply([Stop(0)])
     kept = second.progress(np.array([0])).kept_epochs[0]
-    second.apply([Start(0, "j2", (1,), 2)])
+    second.apply([Start(0, "outlives", (1,), 2)])
     (seen,) = until(second.poll)
     assert (seen.handle, seen.outcome) == (0, Outcome.COMPLETED)
     starts = started(folder, 0)

@@ -6,8 +6,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile, features, features_at
-from commonwatt.forecasting._network_inputs import LAGS, WINDOWS, contexts, sequences
+from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile
+from commonwatt.forecasting._network_inputs import LAGS, WINDOWS, contexts, features, features_at, sequences
 from commonwatt.forecasting._peers import AutoEts, ChronosPredictor
 from commonwatt.forecasting._predictors import PREDICTORS, make_predictor
 from commonwatt.forecasting._rolling import roll

@@ -1,5 +1,8 @@
 """The end of a running job is said as surely as it is known."""
 
+import json
+from dataclasses import asdict
+
 import pytest
 
 from commonwatt.model.explanation import PlacementExplanation, Reason
@@ -22,6 +25,21 @@ def test_an_end_is_said_as_surely_as_it_is_known(spare_s, by_limit, said):
     why = PlacementExplanation(Reason.KEPT, "a", ("n",), 1, spare_s=spare_s, by_limit=by_limit)
     assert why.sentence.endswith(f"; {said}")
     assert PlacementExplanation.of({"reason": "kept", "job": "a", "by_limit": by_limit}).by_limit is by_limit
+
+
+def test_facts_are_what_differs_from_the_defaults_and_make_the_same_explanation():
+    plain = PlacementExplanation(Reason.NO_ROOM, "a", gpus=2)
+    assert plain.facts() == {"reason": Reason.NO_ROOM, "job": "a", "gpus": 2}
+    told = PlacementExplanation(
+        Reason.DISPLACED, "a", ("n",), cost=0.0, alternative_fits=False, takers=("b",), by_limit=False,
+        due_at_submission=True,
+    )  # fmt: skip
+    assert told.facts().keys() == {
+        "reason", "job", "nodes", "cost", "alternative_fits", "takers", "by_limit", "due_at_submission",
+    }  # fmt: skip
+    for why in (plain, told):
+        stored = json.loads(json.dumps(why.facts()))
+        assert PlacementExplanation.of(stored) == PlacementExplanation.of(json.loads(json.dumps(asdict(why)))) == why
 
 
 def test_only_a_known_lateness_is_certain():

@@ -54,6 +54,19 @@ def test_a_program_without_a_feasible_point_says_so():
         assert (found.status, found.x, found.bound) == ("infeasible", None, np.inf)
 
 
+@pytest.mark.parametrize(("low", "status"), [(None, "optimal"), (0.0, "optimal"), (1.0, "infeasible")])
+def test_a_program_without_columns(low, status):
+    program = Program()
+    program.columns(np.zeros(0), whole=True)
+    if low is not None:
+        program.row(np.zeros(0), np.zeros(0), low, 2.0)
+    found = program.minimise()
+    assert found.status == status
+    assert (found.bound, None if found.x is None else found.x.tolist()) == (
+        (0.0, []) if status == "optimal" else (np.inf, None)
+    )
+
+
 def test_an_unbounded_program_is_an_error():
     program = Program()
     program.row(program.columns([-1.0, 0.0]), [1.0, -1.0], -np.inf, 1.0)

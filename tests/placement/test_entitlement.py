@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.data.files import validate
+from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.scenario import Scenario
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule, TenantFairness, make_solver
 from commonwatt.placement._entitlement import entitlements, fair_schedule, protected, water_fill
+from commonwatt.placement._explain import Explainer
 from commonwatt.placement._objective import objective
 from commonwatt.placement.guarantees import decided
 from commonwatt.simulation.compose import run_policy
@@ -226,3 +229,34 @@ def test_what_was_received_is_set_against_what_was_due():
     assert first.worst_share == pytest.approx(1 / 3)
     assert fair.worst_share == pytest.approx(1.0)
     assert "fairness" not in result.policies[0].model_copy(update={"fairness": None}).model_dump()
+
+
+class TestWords:
+    def test_a_job_beyond_the_share_of_its_tenant_says_so(self):
+        """Of 4 GPUs each of two tenants with 4 jobs is entitled to 2."""
+        p = problem(two(4, 4))
+        explainer = Explainer(p, fair(p, "lookahead"))
+        waiting = [j for j, row in enumerate(explainer.schedule.choice) if row == POSTPONED]
+        assert len(waiting) == 4
+        for why in map(explainer.explain, waiting):
+            assert why.reason is Reason.OVER_SHARE
+            assert (why.received_gpus, why.entitled_gpus, why.used_share) == (2, pytest.approx(2.0), 1.0)
+            assert why.sentence == (
+                f"{why.job} waits: too few GPUs are free, it needs at least 1 GPU, and it is beyond its tenant's "
+                f"share: {why.tenant} has 2 GPUs, and is entitled to 2"
+            )
+            assert PlacementExplanation.of(asdict(why)) == why
+
+    def test_past_use_is_told_where_it_is_above_the_share(self):
+        used = [{"name": "a", "usage_gpu_s": 3 * 14400.0}, {"name": "b", "usage_gpu_s": 14400.0}]
+        p = problem(two(4, 4), tenants=used)
+        explainer = Explainer(p, fair(p, "lookahead"))
+        said = {explainer.explain(j).sentence for j in range(len(p)) if explainer.schedule.choice[j] == POSTPONED}
+        assert any("as it has used 1.5 times its share (half-life 60 min)" in sentence for sentence in said)
+
+    def test_a_job_within_its_share_waits_for_room_alone(self):
+        p = problem([job("a0", "a", 4), job("b0", "b", 4)])
+        explainer = Explainer(p, fair(p, "lookahead"))
+        reasons = {explainer.explain(j).reason for j in range(2) if explainer.schedule.choice[j] == POSTPONED}
+        assert reasons == {Reason.NO_ROOM}
+        assert Explainer(p, replace(explainer.schedule, shares=None)).explain(0).entitled_gpus is None

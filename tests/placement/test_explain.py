@@ -180,3 +180,15 @@ def test_place_lets_backfill_see_every_job():
     jobs.append({"name": "last", "submit_s": 50, "times_s": {"V100": {1: 10}}, "requested_gpus": 1})
     found, _ = backfilled(jobs)
     assert {a.job for a in found.assignments} == {"j0", "last"}
+
+
+@given(problems())
+@settings(max_examples=100, deadline=None)
+def test_room_is_that_of_each_configuration(p):
+    schedule = RandomGreedy(iterations=1).solve(p, np.random.default_rng(0)).best
+    explainer, free = Explainer(p, schedule), schedule.free_gpus(p)
+    for job in range(len(p)):
+        for row in range(p.start[job], p.start[job + 1]):
+            if row != p.stay[job]:
+                assert explainer.fits(row, job) == (len(p.room(row, free)) > 0)
+            assert explainer._has_room(row, empty=True) == (len(p.room(row, p.node_gpus)) > 0)

@@ -98,6 +98,8 @@ def test_the_pools_of_a_log_add_up_to_it(log):
         (["--pools", "vc", "--plot", "p.png"], "--plot"),
         (["--pools", "vc", "--target", "jobs:0.98"], "a job log"),
         (["--share", "left,right"], "--pools"),
+        (["--no-joint", "--model", "lightgbm", "--where", "vc=left"], "--pools"),
+        (["--pools", "vc", "--joint"], "--model lightgbm"),
         (["--price-per-kwh", "0.2", "--where", "vc=left"], "--gpu-w"),
     ],
 )  # fmt: skip
@@ -131,3 +133,26 @@ def test_a_budget_is_not_given_to_every_pool_as_a_whole(series):
     for price in (Price(300.0, limit_w=9_000.0), Price(300.0, 0.2, delay_per_gpu_h=1.0)):
         with pytest.raises(InputError, match="with pools"):
             planned(load_pools(series, "vc"), price=price)
+
+
+@pytest.mark.slow
+def test_lightgbm_is_fitted_to_all_pools_unless_told_otherwise(series):
+    pytest.importorskip("lightgbm")
+    pools = load_pools(series, "vc")
+
+    def boosted(some, **more):
+        def made():
+            return make_predictor(
+                "lightgbm", horizon=1, levels=(0.5, 0.95), trees=5, parameters={"min_data_in_leaf": 20}
+            )
+
+        return plan_pools(some, made, by="vc", target=0.95, **more)
+
+    joint, alone = boosted(pools), boosted(pools, joint=False)
+    assert (joint.joint, alone.joint, planned(pools).joint) == (True, False, False)
+    assert joint.pools != alone.pools
+    assert joint.ways[1] == alone.ways[1]  # one pool of all nodes
+    backwards = boosted(dict(reversed(pools.items())))
+    assert {pool.name: pool for pool in backwards.pools} == {pool.name: pool for pool in joint.pools}
+    one = {"left": pools["left"]}
+    assert boosted(one) == boosted(one, joint=False)

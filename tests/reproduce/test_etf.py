@@ -14,12 +14,17 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+def result(tmp_path_factory):
     """Every figure once, at the smallest extent; with the picture."""
     result, answer = reproduce(find("etf"), TopicRequest(extent="quick"))
     path = tmp_path_factory.mktemp("etf") / "all.png"
     answer.draw(path)
     assert path.stat().st_size > 50_000
+    return result
+
+
+@pytest.fixture(scope="module")
+def rows(result):
     return {row.quantity: row for row in result.rows}
 
 
@@ -54,8 +59,7 @@ def test_what_does_not_come_out_says_why(rows):
     assert (rows[ratio].ours, "closed form" in rows[ratio].note) == (pytest.approx(0.4), True)
 
 
-def test_system_fairness_rises_with_the_clock_and_etf_is_never_below():
-    result, _ = reproduce(find("etf-figure-6"), TopicRequest(extent="quick"))
+def test_system_fairness_rises_with_the_clock_and_etf_is_never_below(result):
     lines = {name: [p.mean for p in result.points if p.series == name] for name in ("TF", "EF", "ETF")}
     assert len(lines["ETF"]) == 13
     for name, line in lines.items():

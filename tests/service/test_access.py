@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from commonwatt.control.usage import TenantShare
 from commonwatt.model.errors import StoreError
 from commonwatt.service.app import make_app
 from commonwatt.service.auth import AuditedRoute
@@ -28,6 +29,7 @@ ACCESS = {
     "GET /metrics": (200, 403, 403, 200, 401),  # nobody: from this machine only
     "GET /api/v1/openapi.json": EVERYBODY,
     "GET /api/v1/whoami": MEMBERS,
+    "GET /api/v1/login": (404, 404, 404, 404, 404),  # there is no identity provider here
     "GET /api/v1/jobs": MEMBERS,
     "POST /api/v1/jobs": (401, 201, 201, 422, 401),
     "GET /api/v1/jobs/ended": MEMBERS,
@@ -43,8 +45,10 @@ ACCESS = {
     "PUT /api/v1/tenants/{tenant}": OPERATORS,
     "GET /api/v1/cluster": MEMBERS,
     "GET /api/v1/nodes": MEMBERS,
+    "GET /api/v1/capacity": OPERATORS,
     "GET /api/v1/services": MEMBERS,
     "POST /api/v1/phi": (401, 403, 403, 409, 401),  # there are no services here
+    "POST /api/v1/fairness": (401, 403, 403, 409, 401),  # the policy has none
     "POST /api/v1/nodes/{node}/drain": (401, 403, 403, 202, 401),
     "POST /api/v1/nodes/{node}/undrain": (401, 403, 403, 202, 401),
     "POST /api/v1/mode": (401, 403, 403, 202, 401),
@@ -60,6 +64,7 @@ ACCESS = {
 BODIES = {
     "POST /api/v1/jobs": job(), "PUT /api/v1/tenants/{tenant}": {"weight": 2.0}, "POST /api/v1/mode": {"mode": "live"},
     "POST /api/v1/phi": {"phi": 0.5},
+    "POST /api/v1/fairness": {"phi": 0.5},
     "POST /api/v1/tokens": {"tenant": "bob"},
 }  # fmt: skip
 ENDLESS = {"GET /api/v1/stream"}
@@ -113,6 +118,29 @@ def test_access(shared, name):
         assert done.status_code == status, who
 
 
+def test_answers_have_the_form_that_is_promised(as_, app, service):
+    """Most are made without the models of their routes, which describe them to clients."""
+    numbers = [as_("ada").post("/jobs", json=job(name=f"job{k}", due="2027-01-01")).json()["id"] for k in range(4)]
+    service.obey()
+    service.run(numbers[1], "v-1", energy_uj=7, cost_n=2**70)
+    as_("ada").post(f"/jobs/{numbers[2]}/cancel")
+    as_("ada").post(f"/jobs/{numbers[3]}/hold")
+    service.obey()
+    checked = set()
+    for name, route in routes_of(app).items():
+        model = getattr(route, "response_model", None)
+        if model is None or not name.startswith("GET "):
+            continue
+        for number in numbers if "{job}" in name else numbers[:1]:
+            for who in ("ada", "operator"):
+                answer = as_(who).get("http://127.0.0.1" + route.path.format(job=number, tenant="ada"))
+                if answer.status_code == 200:
+                    assert model.model_validate_json(answer.content).model_dump(mode="json") == answer.json(), name
+                    checked.add(name)
+    assert {f"GET /api/v1/{path}" for path in ("jobs", "jobs/{job}", "ledger", "samples", "nodes")} <= checked
+    assert len(checked) >= 15
+
+
 def test_every_changing_route_is_audited(app):
     changing = {name: route for name, route in routes_of(app).items() if not name.startswith("GET ")}
     kinds = {name: type(getattr(route, "original_route", route)) for name, route in changing.items()}
@@ -140,6 +168,25 @@ def test_a_tenant_sees_only_its_own(as_, service):
     assert ada.get(f"/jobs/{mine}").json()["energy_j"] == 5.0
 
 
+def test_a_tenant_sees_only_its_own_share(as_, app, service):
+    assert [tenant["fairness"] for tenant in as_("operator").get("/tenants").json()["tenants"]] == [None, None]
+    shares = (
+        TenantShare("ada", 4.0, 1.5, 7200.0, 1.0, 0.5, -3600.0), TenantShare("bob", 0.0, 2.5, 0.0, 0.0, 0.5, 3600.0)
+    )  # fmt: skip
+    service.now = replace(service.now, shares=shares)
+    own = {
+        "held_gpus": 0, "entitled_gpus": 2.5, "used_gpu_s": 0, "used_share": 0, "entitled_share": 0.5,
+        "debt_gpu_s": 3600,
+    }  # fmt: skip
+    bob, operator = as_("bob"), as_("operator")
+    assert bob.get("/tenants/bob").json()["fairness"] == own
+    assert bob.get("/tenants/ada").status_code == 404
+    app.state.cache.forget()
+    assert [tenant["fairness"] for tenant in bob.get("/tenants").json()["tenants"]] == [own]
+    debts = [tenant["fairness"]["debt_gpu_s"] for tenant in operator.get("/tenants").json()["tenants"]]
+    assert debts == [-3600, 3600]
+
+
 def test_of_the_cluster_a_tenant_sees_the_nodes_and_counts_its_own_jobs(as_, service):
     ada, operator = as_("ada"), as_("operator")
     numbers = [as_(who).post("/jobs", json=job()).json()["id"] for who in ("ada", "ada", "bob")]
@@ -161,7 +208,8 @@ def test_tokens_are_shown_once_and_can_be_revoked(as_, service):
     operator = as_("operator")
     made = operator.post("/tokens", json={"tenant": "ada", "label": "laptop"}).json()
     assert as_(made["token"]).get("/whoami").json() == {
-        "token": made["id"], "label": "laptop", "tenant": "ada", "operator": False, "role": None
+        "token": made["id"], "label": "laptop", "tenant": "ada", "operator": False, "role": None,
+        "via": "token",
     }  # fmt: skip
     assert made["token"] not in operator.get("/tokens").text
     assert operator("DELETE", f"/tokens/{made['id']}").status_code == 204

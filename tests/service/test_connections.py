@@ -17,15 +17,8 @@ import uvicorn
 
 from commonwatt.model.live import ServerSpec
 from commonwatt.service import server as serving
-from commonwatt.service.server import (
-    ACCEPTED_AT_ONCE,
-    AcceptErrors,
-    Connections,
-    _Connection,
-    bound,
-    limits_of,
-    run_server,
-)
+from commonwatt.service.connections import ACCEPTED_AT_ONCE, AcceptErrors, Connections, _Connection, limits_of
+from commonwatt.service.server import bound, run_server
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n"
 POST = b"POST /api/v1/jobs HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"

@@ -29,7 +29,7 @@ def test_the_description_is_complete(served):
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             assert operation["description"], (method, path)
-            if path.startswith("/api/"):
+            if path.startswith("/api/") and path != "/api/v1/login":  # which nobody can have a token for yet
                 assert operation["security"], (method, path)
                 assert {"401", "422", "429", "500", "503"} <= set(operation["responses"]), (method, path)
     text = str(document)

@@ -7,6 +7,7 @@ import contextlib
 import threading
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,6 @@ from commonwatt.serving.backend import (
     NotReadyError,
     TooManyRequestsError,
     UnavailableError,
-    UnknownModelError,
 )
 from commonwatt.serving.keys import Keys
 from commonwatt.serving.metrics import Measurements, TenantMeasurements
@@ -50,11 +50,15 @@ def models_of_ann():
         model("two", [("a", "FP32", (2,)), ("b", "INT64", ())], [("sum", "FP32", (2,)), ("b", "INT64", ())]),
         *(model(name, [x], [y]) for name in ("slow", "full", "gone", "broken", "wrong", "nan")),
         replace(model("asleep", [x], [y]), ready=False, reason="unloaded"),
+        *(
+            replace(model("many", [x], [y]), version=n, ready=n < 10, reason="" if n < 10 else "new")
+            for n in (1, 2, 10)
+        ),
         replace(model("bad-file", [x], [y]), ready=False),
         *(model(f"echo-{kind}", [("x", kind, (-1, -1))]) for kind in KINDS),
         *(model(f"scalar-{kind}", [("x", kind, ())]) for kind in KINDS),
     ]
-    return {row.name: row for row in rows}
+    return {row.key: row for row in rows}
 
 
 class FakeBackend:
@@ -75,10 +79,8 @@ class FakeBackend:
     def models(self, tenant):
         return tuple(self.of[tenant].values())
 
-    def model(self, tenant, name):
-        if name not in self.of[tenant]:
-            raise UnknownModelError("this text is not for clients")
-        return self.of[tenant][name]
+    def versions(self, tenant, name):
+        return tuple(one for one in self.of[tenant].values() if one.name == name)
 
     def model_settings(self, tenant, name):
         return ModelSettings(8, 4, 100) if name == "double" else ModelSettings()
@@ -100,6 +102,8 @@ class FakeBackend:
         self.seen.append((tenant, name))
         if name == "slow":
             await self._wait()
+        if name in {"many", "many/2", "many/10"}:
+            return {"y": inputs["x"] * int(name.partition("/")[2] or 1)}
         if name in {"double", "slow", "big"}:
             return {"y": inputs["x"] * 2}
         if name == "two":
@@ -155,9 +159,9 @@ def skip_without_the_extra():
 class Served:
     """A server in a thread: where it is, and what stands behind it."""
 
-    def __init__(self, keys=KEYS, backend=None, **spec):
+    def __init__(self, keys=KEYS, backend=None, folder=Path(), **spec):
         self.backend = backend or FakeBackend()
-        self.keys = keys
+        self.keys, self.folder = keys, folder
         self.spec = ModelServerSpec(**{"rest_port": 0, "grpc_port": 0, "largest_request_mb": 4.0, **spec})
         self.error = self.at = self.loop = None
         self._up = threading.Event()
@@ -166,7 +170,7 @@ class Served:
     async def _main(self):
         self.loop, self.stop = asyncio.get_running_loop(), asyncio.Event()
         try:
-            await serve(self.backend, self.keys, self.spec, on_ready=self._ready, stop=self.stop)
+            await serve(self.backend, self.keys, self.spec, on_ready=self._ready, stop=self.stop, folder=self.folder)
         except Exception as error:
             self.error = error
         finally:

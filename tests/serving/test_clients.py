@@ -211,6 +211,39 @@ def test_versions(client, transport):
         client.infer("double", floats(transport), model_version="2", headers=key())
 
 
+def test_several_versions(client, transport):
+    as_json = {} if transport == "http" else {"as_json": True}
+
+    def asked(version=""):
+        result = client.infer("many", floats(transport), model_version=version, headers=key())
+        told = result.get_response() if transport == "http" else result.get_response(as_json=True)
+        return result.as_numpy("y").flat[0], told["model_version"]
+
+    assert [asked("1"), asked("2"), asked()] == [(1, "1"), (2, "2"), (2, "2")]  # 10 is not loaded
+    with pytest.raises(InferenceServerException, match="'many/10' is not ready: new"):
+        asked("10")
+    for other in ("3", "02", "latest", "-1"):
+        with pytest.raises(InferenceServerException, match=r"'many' has no version .*, only 1, 2, 10") as error:
+            asked(other)
+        assert error.value.status() in {None, "404", "StatusCode.NOT_FOUND"}
+    for version in ("", "2"):
+        told = client.get_model_metadata("many", version, headers=key(), **as_json)
+        assert told["versions"] == ["1", "2", "10"]
+    ready = {n: client.is_model_ready("many", n, headers=key()) for n in ("1", "2", "10", "")}
+    assert ready == {"1": True, "2": True, "10": False, "": True}
+    config = client.get_model_config("many", "1", headers=key(), **as_json)
+    config = config if transport == "http" else config["config"]
+    assert [int(n) for n in config["version_policy"]["specific"]["versions"]] == [1, 2, 10]
+    stats = client.get_inference_statistics("many", headers=key(), **as_json)["model_stats"]
+    assert [(row["name"], row["version"]) for row in stats] == [("many", "1"), ("many", "2"), ("many", "10")]
+    (one,) = client.get_inference_statistics("many", "2", headers=key(), **as_json)["model_stats"]
+    assert one["version"] == "2"
+    index = client.get_model_repository_index(headers=key(), **as_json)
+    rows = index if transport == "http" else index["models"]
+    assert [(row["version"], row["state"]) for row in rows if row["name"] == "many"] \
+        == [("1", "READY"), ("2", "READY"), ("10", "UNAVAILABLE")]  # fmt: skip
+
+
 @pytest.mark.parametrize("headers", [None, {"authorization": "Bearer nobodys"}, {"x-api-key": "nobodys-key"},
                                      {"authorization": ANN}, {"authorization": f"Basic {ANN}"}])  # fmt: skip
 def test_without_a_key_that_fits(client, transport, headers):

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, sleep
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -92,8 +93,8 @@ class Running:
 
 
 @contextmanager
-def running(config, folder):
-    backend = SharingBackend(open_session(config, folder))
+def running(config, folder, checks=MappingProxyType({})):
+    backend = SharingBackend(open_session(config, folder, checks))
     backend.start()
     ready, found = threading.Event(), {}
 
@@ -182,6 +183,65 @@ def test_models_are_loaded_and_unloaded_while_others_are_served(server):
     assert not client.is_model_ready("late", headers=headers)
     with pytest.raises(grpcclient.InferenceServerException, match=r"'broken' cannot be loaded.*ONNX"):
         client.load_model("broken", headers=headers)
+
+
+def test_a_client_that_does_not_wait_for_a_load_leaves_a_model_that_can_be_used(server, monkeypatch):
+    client, headers = server.client(), {"authorization": "Bearer vision-secret"}
+    load = server.backend._load
+
+    def slowly(*args):
+        sleep(0.5)
+        return load(*args)
+
+    monkeypatch.setattr(server.backend, "_load", slowly)
+    with pytest.raises(grpcclient.InferenceServerException, match="Deadline"):
+        client.load_model("late", client_timeout=0.1, headers=headers)
+    end_s = perf_counter() + 30.0
+    while not client.is_model_ready("late", headers=headers):
+        assert perf_counter() < end_s
+        sleep(0.05)
+    client.unload_model("late", headers=headers)
+    assert not client.is_model_ready("late", headers=headers)
+
+
+def test_versions_of_a_model_are_served_together_and_charged_to_one_tenant(models):
+    import onnxruntime
+
+    versions = {"models": [
+        {"name": "net", "version": 3, "path": "large.onnx"}, {"name": "net", "path": "resnet.onnx"},
+        {"name": "net", "version": 4, "path": "broken.onnx", "load_at_start": False},
+    ]}  # fmt: skip
+    x = np.random.default_rng(2).standard_normal((1, 3, 32, 32)).astype(np.float32)
+    with running(config(vision=versions), models) as server:
+        client, headers = server.client(), {"authorization": "Bearer vision-secret"}
+        tensor = grpcclient.InferInput("image", list(x.shape), "FP32")
+        tensor.set_data_from_numpy(x)
+        times = []
+        for asked, file in (("1", "resnet"), ("3", "large"), ("", "large")):
+            alone = onnxruntime.InferenceSession(models / f"{file}.onnx").run(None, {"image": x})[0]
+            answer = client.infer("net", [tensor], model_version=asked, headers=headers)
+            assert answer.as_numpy("logits") == pytest.approx(alone, rel=1e-4, abs=1e-5)
+            assert answer.get_response().model_version == (asked or "3")
+            times.append(server.status()["tenants"]["vision"]["time_s"])
+        assert 0 < times[0] < times[1] < times[2]
+        assert server.status()["tenants"]["text"]["time_s"] == 0
+        with pytest.raises(grpcclient.InferenceServerException, match="cannot be loaded"):
+            client.load_model("net", headers=headers)  # one of its versions
+        client.unload_model("net", headers=headers)
+        assert not any(client.is_model_ready("net", version, headers=headers) for version in ("", "1", "3", "4"))
+        with pytest.raises(grpcclient.InferenceServerException, match="cannot be loaded"):
+            client.load_model("net", headers=headers)
+        assert client.is_model_ready("net", "1", headers=headers)  # those that can be are
+        assert client.is_model_ready("net", headers=headers)
+    twice = [{"name": "net", "path": "a.onnx"}, {"name": "net", "version": 1, "path": "b.onnx"}]
+    with pytest.raises(ValueError, match="each name once for a version"):
+        config(vision={"models": twice})
+    both = [{"name": "t", "version": 2, "path": "a.onnx"}, {"name": "t", "path": "t.npz", "language": {}}]
+    with pytest.raises(ValueError, match="expected one version of a language model"):
+        config(vision={"models": both})
+    text = {"name": "t", "version": 2, "path": "t.npz", "language": {}}
+    with pytest.raises(ValueError, match="expected none for a language model"):
+        config(vision={"models": [text]})
 
 
 def test_a_tenant_that_begins_without_a_model_is_known_by_its_first(models):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,50 @@ class TestLost:
         assert done.controller.ledger.total() == done.controller.ledger.meter
 
 
+FOREVER = {"half_life_s": 1e15}
+
+
+class TestUsageOfTenants:
+    """Services and fractional jobs count for the decayed use of their tenants."""
+
+    def test_a_service_a_fractional_job_and_a_job_count_with_the_gpus_they_have(self):
+        document = scenario(
+            services=[service()], fractional={"source": "jobs", "jobs": [fraction("f", 0, 1000, 500)]},
+            sharing=plain(modes=[], headroom=1.0), policies=[{"solver": "fair-share", **FOREVER}],
+        )  # fmt: skip
+        done, record = run(document)
+        assert isinstance(done.controller, FleetController)
+        usage = done.controller.usage()[1]
+        (web,) = record.result.fleet.services
+        assert usage == pytest.approx({"shop": 3600 * web.gpu_hours, "lab": 1000, "default": 1200})  # whole GPUs each
+        assert usage["shop"] == pytest.approx(1800)
+
+    def test_use_of_services_halves_with_the_half_life(self):
+        document = scenario(
+            services=[service()], sharing=plain(modes=[]), policies=[{"solver": "fair-share", "half_life_s": 600}]
+        )
+        done, _ = run(document)
+        assert isinstance(done.controller, FleetController)
+        # one GPU for 1800 s: at least the integral, at most what six steps of 300 s add up to
+        most = sum(300 * 0.5 ** (300 * k / 600) for k in range(6))
+        assert 600 / math.log(2) * (1 - 0.5**3) <= done.controller.usage()[1]["shop"] <= most * (1 + 1e-9)
+
+    @pytest.mark.parametrize("policy", [{"solver": "fair-share"}, {"solver": "lookahead", "fairness": {"phi": 1.0}}])
+    def test_the_tenant_whose_service_has_had_gpus_comes_last(self, policy):
+        jobs = [
+            {**JOB, "name": "long", "tenant": "other", "submit_s": 0, "times_s": {"A100-80GB": [1000]}},
+            {**JOB, "name": "of-the-shop", "tenant": "shop", "submit_s": 600, "times_s": {"A100-80GB": [500]}},
+            {**JOB, "name": "of-the-lab", "tenant": "lab", "submit_s": 700, "times_s": {"A100-80GB": [500]}},
+        ]  # fmt: skip
+        document = scenario(
+            nodes=[{"name": "n", **NODE}], services=[service()], sharing=plain(modes=[]),
+            workload={"source": "jobs", "jobs": jobs}, preemption={"allowed": False}, policies=[policy],
+        )  # fmt: skip
+        _, record = run(document)
+        began_s = dict(zip(record.jobs.name, record.jobs.began_s.tolist(), strict=True))
+        assert began_s["of-the-lab"] < began_s["of-the-shop"]  # which was submitted earlier
+
+
 @st.composite
 def fleets(draw: st.DrawFn) -> dict:
     count = draw(st.integers(0, 3))
@@ -237,7 +282,7 @@ def fleets(draw: st.DrawFn) -> dict:
         },
         policies=[{
             "solver": draw(st.sampled_from(["fifo", "random-greedy", "easy"])), "iterations": 20,
-            "capacity": draw(st.sampled_from([None, {"policy": "last-value", "step_s": 300}])),
+            "capacity": draw(st.sampled_from([None, {"policy": "last-value", "step_s": 300}])), **FOREVER,
         }],
     )  # fmt: skip
     if jobs:
@@ -282,6 +327,12 @@ def test_what_holds_of_every_fleet(document):
     accounts = [*controller.manager.gpus.service_accounts.values(), *controller.manager.gpus.job_accounts.values()]
     shared = sum(controller.ledger.overhead[row].energy_uj or 0 for row in ("services", "fractional jobs"))
     assert sum(account.energy_uj or 0 for account in accounts) == shared
+    usage = controller.usage()[1]  # of "default" by training jobs, of the others by what shares GPUs
+    used_s = usage.get("shop", 0.0) + usage.get("lab", 0.0)
+    charged_s = sum(account.gpu_us for account in accounts) * 1e-6
+    starts = sum(kind in (EventKind.REPLICA_STARTED, EventKind.FRACTION_STARTED) for kind in record.events.kind)
+    waking_s = starts * (10 + 31)  # at most a GPU each, reserved while its node goes to sleep and wakes
+    assert charged_s - 1e-3 <= used_s <= charged_s + waking_s + 1e-3
     # nothing is lost: jobs end, requests are counted
     assert fleet.fractional is None or fleet.fractional.ended == fleet.fractional.jobs
     for own, spec in zip(fleet.services, controller.manager.fleet.services, strict=True):

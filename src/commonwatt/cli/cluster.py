@@ -12,7 +12,7 @@ from commonwatt.cli.remote import JOB, asked_of_nodes, connected, plain, server_
 if TYPE_CHECKING:
     from commonwatt.model.live_results import EventEntry, NodeState
 
-__all__ = ["drain", "events", "mode", "nodes", "services", "tenants", "undrain"]
+__all__ = ["capacity", "drain", "events", "mode", "nodes", "services", "tenants", "undrain"]
 
 
 @click.command()
@@ -56,6 +56,57 @@ def _state(node: NodeState) -> str:
         return f"{node.state}, drained"
     few = node.state == "on" and node.usable_gpus < node.gpus
     return f"{node.state}, {node.usable_gpus} usable" if few else node.state
+
+
+@click.command()
+@click.option(
+    "--hours", type=click.FloatRange(0, 24 * 31, min_open=True), default=24.0, show_default=True,
+    help="How far to look back.",
+)  # fmt: skip
+@server_option
+@json_option
+def capacity(*, hours: float, url: str | None, as_json: bool) -> None:
+    """Show the capacity plan: GPUs kept on by pool, the promise, the power budget (operators).
+
+    \b
+    Examples:
+      commonwatt capacity
+      commonwatt capacity --hours 168 --json
+    """
+    from commonwatt.model.units import plural
+
+    with connected(url) as client:
+        state = client.capacity(hours=hours)
+    if as_json:
+        print_json(state)
+        return
+    if state.policy is None:
+        click.echo("no capacity plan: all nodes stay on")
+        return
+    title = f"capacity plan {state.policy}" + ("" if state.target is None else f", promise {state.target}")
+    rows = [
+        (
+            pool.name or "all nodes", str(pool.gpus), str(pool.on_gpus), str(pool.wanted_gpus),
+            str(pool.promised_gpus), "kept" if pool.kept else "not kept",
+        )
+        for pool in state.pools
+    ]  # fmt: skip
+    headings = ("pool", "GPUs", "on", "wanted", "promised", "promise")
+    show(title, headings, rows, right=headings[1:-1])
+    for pool in state.pools:
+        if not pool.kept:
+            click.echo(plain(f"{pool.name or 'promise'}: {pool.sentence}"))
+    if (budget := state.budget) is not None:
+        limit = "none now" if budget.limit_w is None else f"{budget.limit_w / 1e3:,.1f} kW"
+        click.echo(
+            f"power budget {limit}: nodes count for {budget.counted_w / 1e3:,.1f} kW; it keeps "
+            f"{plural(budget.nodes_off, 'node')} off, and {plural(budget.waiting_jobs, 'job')} waiting"
+        )
+    if state.mean_on_gpus is not None and state.served_share is not None:
+        click.echo(
+            f"last {state.period_s / 3600:.3g} h: {state.mean_on_gpus:,.1f} of {plural(state.total_gpus, 'GPU')} on, "
+            f"{state.mean_wanted_gpus:,.1f} wanted, enough on for {state.served_share:.1%} of the time"
+        )
 
 
 @click.command()
@@ -152,15 +203,19 @@ def mode(mode: str | None, *, url: str | None, as_json: bool) -> None:
 
 @click.command()
 @click.option("--set", "order", metavar="NAME=WEIGHT", help="First add a tenant, or change its weight (operators).")
+@click.option(
+    "--phi", type=click.FloatRange(0, 1), help="First set the guaranteed part of their fair shares (operators)."
+)
 @server_option
 @json_option
-def tenants(*, order: str | None, url: str | None, as_json: bool) -> None:
+def tenants(*, order: str | None, phi: float | None, url: str | None, as_json: bool) -> None:
     """Show tenants: entitlement, GPU time, energy and cost. A tenant sees only itself.
 
     \b
     Examples:
       commonwatt tenants
       commonwatt tenants --set vision=2.5
+      commonwatt tenants --phi 0.7
     """
     from commonwatt.report import format as fmt
 
@@ -168,6 +223,8 @@ def tenants(*, order: str | None, url: str | None, as_json: bool) -> None:
     with connected(url) as client:
         if change is not None:
             client.set_tenant(*change)
+        if phi is not None:
+            client.set_fairness(phi)
         page = client.tenants()
     if as_json:
         print_json(page)
@@ -185,7 +242,10 @@ def tenants(*, order: str | None, url: str | None, as_json: bool) -> None:
         "tenant", "weight", "entitled to", "of GPU time", "of energy", "GPU hours", "energy", "cost", "running",
         "waiting",
     )  # fmt: skip
-    show(f"{fmt.plural(len(rows), 'tenant')}", headings, rows, right=headings[1:])
+    guaranteed = "" if page.phi is None else f", guaranteed {page.phi:.0%} of their fair shares"
+    show(f"{fmt.plural(len(rows), 'tenant')}{guaranteed}", headings, rows, right=headings[1:])
+    if phi is not None:
+        click.echo(f"guaranteed {phi:.0%} from the next tick on")
 
 
 def _promised(value: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from commonwatt.client import Client
     from commonwatt.model.live_results import JobState, NodeState
 
-__all__ = ["JOB", "asked_of_jobs", "asked_of_nodes", "connected", "plain", "server_option", "show", "when"]
+__all__ = ["JOB", "asked_of_jobs", "asked_of_nodes", "connected", "given_ca", "plain", "server_option", "show", "when"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 JOB = click.IntRange(1, 2**53 - 1)
@@ -30,12 +31,31 @@ class _Refused(click.ClickException):
 
 
 def server_option(command: F) -> F:
-    """Add ``--url``."""
+    """Add ``--url`` and ``--ca``."""
+    authorities = click.option(
+        "--ca", type=click.Path(path_type=Path), metavar="FILE", expose_value=False, callback=_note_ca,
+        help="PEM file of the authority behind its certificate.  [default: COMMONWATT_CA_FILE, else the usual ones]",
+    )  # fmt: skip
     return click.option(
         "--url", metavar="URL",
-        help="Address of the control plane.  [default: COMMONWATT_URL, else ~/.config/commonwatt/client.yaml, "
-        "else http://127.0.0.1:8470; the token is taken from COMMONWATT_TOKEN or that file]",
-    )(command)  # fmt: skip
+        help="Address of the control plane, also unix:PATH.  [default: COMMONWATT_URL, else "
+        "~/.config/commonwatt/client.yaml, else its socket in /run/commonwatt, else http://127.0.0.1:8470; the token "
+        "is taken from COMMONWATT_TOKEN, a login or that file]",
+    )(authorities(command))  # fmt: skip
+
+
+_CA = "commonwatt.ca_file"
+
+
+def _note_ca(context: click.Context, _: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        context.meta[_CA] = value
+
+
+def given_ca() -> Path | None:
+    """Return the value of ``--ca``."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_CA)
 
 
 @contextmanager
@@ -44,12 +64,12 @@ def connected(url: str | None) -> Iterator[Client]:
     from commonwatt.client import Client
     from commonwatt.model.errors import ServiceError
 
-    with Client(url) as client:
+    with Client(url, ca_file=given_ca()) as client:
         try:
             yield client
         except ServiceError as error:
             if error.status == 401:
-                raise _Refused(f"{error} (set COMMONWATT_TOKEN)") from None
+                raise _Refused(f"{error} (set COMMONWATT_TOKEN, or use commonwatt login)") from None
             if 400 <= error.status < 500 and error.status not in {408, 429}:
                 raise _Refused(str(error)) from None
             raise

@@ -26,11 +26,15 @@ _QUOTED = re.compile("'([^']*)'")  # what a message of click says was given come
 
 VERBS = {
     "cancel": "Cancel jobs of the control plane.",
+    "capacity": "Show which GPUs the control plane keeps on, and for whom.",
     "drain": "Start no further jobs on nodes of the control plane.",
     "events": "Show the events of the control plane; in a dry run, the actions not taken.",
     "explain": "Explain why a job of the control plane runs where it does, or waits.",
     "hold": "Hold jobs of the control plane in the queue.",
     "jobs": "Show the jobs of the control plane.",
+    "login": "Sign in to the control plane with the site's identity provider.",
+    "logout": "Forget a login to the control plane.",
+    "whoami": "Show who you are to the control plane.",
     "log": "Show the output of a job of the control plane.",
     "mode": "Show or switch the mode of the control plane: dry-run or live.",
     "nodes": "Show the nodes of the control plane.",
@@ -63,7 +67,8 @@ VERBS = {
 # Verbs whose module holds several; every other verb is the ``command`` of the module of its name.
 HOMES = {
     **dict.fromkeys(("cancel", "explain", "hold", "jobs", "log", "release"), "jobs"),
-    **dict.fromkeys(("drain", "events", "mode", "nodes", "services", "tenants", "undrain"), "cluster"),
+    **dict.fromkeys(("capacity", "drain", "events", "mode", "nodes", "services", "tenants", "undrain"), "cluster"),
+    **dict.fromkeys(("login", "logout", "whoami"), "login"),
     **dict.fromkeys(("check", "serve"), "serve"),
     **dict.fromkeys(("completion", "schema"), "schema"),
 }

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from commonwatt.controlplane.logs import LogFormat
     from commonwatt.controlplane.wiring import Live
     from commonwatt.model.admin_results import CheckLine
+    from commonwatt.service.server import LocalSocket
 
 __all__ = ["check", "serve"]
 
@@ -22,6 +23,10 @@ __all__ = ["check", "serve"]
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--host", metavar="ADDRESS", help="Address to listen on, instead of CONFIG's.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, instead of CONFIG's; 0: any free one.")
+@click.option(
+    "--socket", "socket_", metavar="PATH", type=click.Path(path_type=Path),
+    help="Unix socket to listen on, instead of CONFIG's (live.server.socket.path).",
+)  # fmt: skip
 @click.option(
     "--standby/--no-standby", default=True, show_default=True,
     help="If another controller uses the store (MariaDB, PostgreSQL): wait to take over, or exit.",
@@ -42,8 +47,8 @@ __all__ = ["check", "serve"]
 @seed_option
 @json_option
 def serve(
-    config: Path, *, host: str | None, port: int | None, standby: bool, mode: str | None, stop_services: bool,
-    log_format: str, log_level: str, seed: int, as_json: bool,
+    config: Path, *, host: str | None, port: int | None, socket_: Path | None, standby: bool, mode: str | None,
+    stop_services: bool, log_format: str, log_level: str, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the control plane of CONFIG: accept jobs, place, preempt and migrate them; serve the API and the dashboard.
 
@@ -64,18 +69,23 @@ def serve(
 
     with needing("live"):
         from commonwatt.controlplane.wiring import open_live
+        from commonwatt.data.certificates import Certificates
         from commonwatt.service.app import make_app
+        from commonwatt.service.connections import limits_of
         from commonwatt.service.context import ServiceContext
-        from commonwatt.service.server import bound, limits_of, run_server
+        from commonwatt.service.server import bound, run_server
         from commonwatt.store.claim import holder_of
 
     form: LogFormat = "json" if log_format == "json" else "text"
     configure(form, getattr(logging, log_level.upper()))
     with blamed_on(config):
         live = open_live(config, seed=seed, settled=_leave_alone, mode=mode, standby=standby)
+    local = None
     try:
         with blamed_on(config):
             server = live.config.live.server
+            local = _local_socket(live, socket_)
+            certificates = None if server.tls is None else Certificates(server.tls, live.folder, "live.server.tls")
             listening = bound(host or server.host, server.port if port is None else port)
         live.start()
         supervisor = live.supervisor
@@ -85,14 +95,18 @@ def serve(
             live.config, live.folder, live.store, live.maker, supervisor.snapshot, supervisor.wake,
             supervisor.counters.counts
         )  # fmt: skip
+        app = make_app(context)
 
         def ready(address: str) -> None:
             engine, nodes = live.config.engine, len(live.cluster)
             public = live.config.live.server.public_url
             for_people = f", for people {public}" if public else ""
             role = "serving" if supervisor.active else f"standing by for {holder_of(live.database)} serving"
-            text = f"{role} {address}{for_people} (engine {engine}, {plural(nodes, 'node')}); stop it with Ctrl-C"
+            on_socket = "" if local is None else f" and unix:{local.path}"
+            where = f"{address}{on_socket}{for_people}"
+            text = f"{role} {where} (engine {engine}, {plural(nodes, 'node')}); stop it with Ctrl-C"
             known = {"public_url": public} if public else {}
+            known |= {} if local is None else {"socket": str(local.path)}
             say(
                 announcement(
                     form,
@@ -113,11 +127,27 @@ def serve(
                     )
                 )  # fmt: skip
 
-        run_server(make_app(context), listening, ready, limits_of(server))
+        run_server(app, listening, ready, limits_of(server), certificates=certificates, local=local)
     finally:
+        if local is not None:
+            local.close()
         live.close()
         if stop_services:
             _stop_services(live)
+
+
+def _local_socket(live: Live, path: Path | None) -> LocalSocket | None:
+    """Listen on the Unix socket of the configuration, or on *path* instead."""
+    from commonwatt.controlplane.identity import socket_path
+    from commonwatt.model.errors import InputError
+    from commonwatt.service.server import LocalSocket
+
+    found = socket_path(live.config, live.folder)
+    if found is None:
+        if path is not None:
+            raise InputError("live.server.socket in the configuration, which says who may use it", field="--socket")
+        return None
+    return LocalSocket(found if path is None else path.absolute())
 
 
 def _stop_services(live: Live) -> None:

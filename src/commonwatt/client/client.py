@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
@@ -18,14 +19,17 @@ from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import (
     AuditEntry,
     AuditPage,
+    CapacityState,
     ClusterState,
     EventEntry,
     EventPage,
+    FairnessState,
     JobDetail,
     JobExplanation,
     JobPage,
     JobState,
     LedgerPage,
+    LoginOffer,
     ModeState,
     NewToken,
     NodePage,
@@ -60,7 +64,8 @@ class Client:
     ----------
     url, token
         URL and token of the server; by default from ``COMMONWATT_URL`` and ``COMMONWATT_TOKEN``, then from
-        ``~/.config/commonwatt/client.yaml``.
+        a login (``commonwatt login``) or ``~/.config/commonwatt/client.yaml``; without any, over the Unix socket of
+        this machine, if there is one. ``unix:PATH`` is a URL, too.
     timeout_s
         Longest time without data from the server.
     retries
@@ -87,8 +92,11 @@ class Client:
     def __init__(
         self, url: str | None = None, token: str | None = None, *, timeout_s: float = 30.0, retries: int = 5,
         transport: Any = None,  # noqa: ANN401
+        ca_file: Path | None = None,
     ) -> None:  # fmt: skip
-        self._link = Link(find_settings(url, token), timeout_s=timeout_s, retries=retries, transport=transport)
+        self._link = Link(
+            find_settings(url, token, ca_file=ca_file), timeout_s=timeout_s, retries=retries, transport=transport
+        )
 
     def __enter__(self) -> Client:
         return self
@@ -108,8 +116,12 @@ class Client:
         self._link.close()
 
     def whoami(self) -> WhoAmI:
-        """Return the owner of the token."""
+        """Return who makes requests: the owner of the token, the person or the Unix user."""
         return self._link.ask(WhoAmI, "GET", "/whoami")
+
+    def login_offer(self) -> LoginOffer:
+        """Return where people sign in. Raises ``ServiceError`` (404) where that is nowhere."""
+        return self._link.ask(LoginOffer, "GET", "/login")
 
     # -- jobs
 
@@ -260,6 +272,10 @@ class Client:
         """Return all nodes."""
         return self._link.ask(NodePage, "GET", "/nodes")
 
+    def capacity(self, *, hours: float = 24.0) -> CapacityState:
+        """Return which GPUs the capacity plan keeps on, and what it did in the last *hours* (operators)."""
+        return self._link.ask(CapacityState, "GET", "/capacity", params={"hours": hours})
+
     def services(self) -> ServicePage:
         """Return the inference services: replicas, requests, latency, energy."""
         return self._link.ask(ServicePage, "GET", "/services")
@@ -267,6 +283,10 @@ class Client:
     def set_phi(self, phi: float) -> PhiState:
         """Set phi of all shared GPUs (operators)."""
         return self._link.ask(PhiState, "POST", "/phi", body={"phi": phi})
+
+    def set_fairness(self, phi: float) -> FairnessState:
+        """Set phi of what the policy guarantees tenants (operators)."""
+        return self._link.ask(FairnessState, "POST", "/fairness", body={"phi": phi})
 
     def drain(self, node: str) -> NodeState:
         """Start no further jobs on a node (operators)."""

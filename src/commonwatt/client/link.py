@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import re
 import ssl
 import stat
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -17,6 +19,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ValidationError
 
 from commonwatt import __version__
+from commonwatt.client.login import LoginFile
 from commonwatt.data.files import load_yaml
 from commonwatt.model.errors import InputError, MissingExtraError, ServiceError
 from commonwatt.model.fields import FileModel, quantity
@@ -26,9 +29,13 @@ from commonwatt.model.names import is_loopback
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["ClientFile", "ClientSettings", "Link", "find_settings"]
+__all__ = [
+    "ClientFile", "ClientSettings", "Link", "find_settings", "is_exposed", "logins_of", "socket_of",
+]  # fmt: skip
 
 M = TypeVar("M", bound=BaseModel)
+
+_log = logging.getLogger("commonwatt.client")
 
 _PREFIX = "/api/v1"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
@@ -57,13 +64,17 @@ class Link:
             raise MissingExtraError("httpx", "live") from error
         self._httpx, self._retries, self._sleep = httpx, retries, sleep
         self._urls, self._at = (settings.url, *settings.others), 0
+        self._settings = settings
+        if settings.exposed:
+            _log.warning("a token crosses the network unencrypted: %s (use https)", ", ".join(settings.exposed))
         headers = {"User-Agent": f"commonwatt/{__version__}", "Accept": "application/json"}
-        if settings.token is not None:
-            headers["Authorization"] = f"Bearer {settings.token}"
+        if settings.tenant is not None:
+            headers["Commonwatt-Tenant"] = settings.tenant
+        sockets = {_base(url): httpx.HTTPTransport(uds=path) for url in self._urls if (path := socket_of(url))}
         self._http = httpx.Client(
             headers=headers, timeout=timeout_s, transport=transport, follow_redirects=False,
-            trust_env=not all(is_loopback(urlsplit(url).hostname) for url in self._urls),
-            verify=True if settings.ca_file is None else _trusting(settings.ca_file),
+            trust_env=not all(is_loopback(urlsplit(url).hostname) or socket_of(url) for url in self._urls),
+            verify=_trusting(settings.ca_file, settings.cert_file), mounts=sockets,
         )  # fmt: skip
 
     @property
@@ -97,13 +108,15 @@ class Link:
     ) -> httpx.Response:  # fmt: skip
         """Send a request and return the response. Raises ``InputError`` or ``ServiceError`` if it is refused."""
         given = {name: value for name, value in (params or {}).items() if value is not None}
+        token = None if path == "/login" else self._settings.bearer()  # one that has ended is no obstacle to another
         content = None if body is None else json.dumps(body)
         sent = dict(headers or {}) | ({} if body is None else {"Content-Type": "application/json"})
+        sent |= {} if token is None else {"Authorization": f"Bearer {token}"}
         for attempt in range(self._retries + 1):
             last = attempt == self._retries
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**attempt)
             try:
-                response = self._http.request(method, self.url + _PREFIX + path, params=given, content=content,
+                response = self._http.request(method, _base(self.url) + _PREFIX + path, params=given, content=content,
                                               headers=sent)  # fmt: skip
             except self._httpx.TransportError as error:
                 before = isinstance(error, self._httpx.ConnectError | self._httpx.ConnectTimeout)
@@ -124,7 +137,8 @@ class Link:
     def _unreachable(self, error: Exception, *, arrived: bool) -> ServiceError:
         cause = " ".join(str(error).split()) or type(error).__name__
         doubt = "; the request may have been carried out" if arrived else ""
-        return ServiceError(f"cannot reach {self.url}: {cause}{doubt}")
+        whose = "; --ca FILE names the authority of its certificate" if "CERTIFICATE_VERIFY_FAILED" in cause else ""
+        return ServiceError(f"cannot reach {self.url}: {cause}{whose}{doubt}")
 
     def _checked(self, response: httpx.Response) -> httpx.Response:
         if response.is_success:
@@ -139,14 +153,37 @@ class Link:
         raise ServiceError(problem.detail, problem.status)
 
 
-def _trusting(path: Path) -> ssl.SSLContext:
-    """Return a context that trusts the authorities in the PEM file *path* alone."""
+def _trusting(ca_file: Path | None, cert_file: Path | None) -> ssl.SSLContext | bool:
+    """Return a context that trusts the authorities in the PEM file *ca_file* alone, and shows the client's certificate.
+
+    Without either file, ``True``: the usual authorities.
+    """
+    if ca_file is None and cert_file is None:
+        return True
     try:
-        return ssl.create_default_context(cafile=str(path))
+        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError) as error:
         raise InputError(
-            f"a PEM file of certificates ({error.strerror or error})", field="ca_file", value=path
+            f"a PEM file of certificates ({error.strerror or error})", field="ca_file", value=ca_file
         ) from None
+    if cert_file is not None:
+        try:
+            context.load_cert_chain(cert_file, password=lambda: "")
+        except (OSError, ssl.SSLError) as error:
+            expected = f"a PEM file of a certificate and its key, without a passphrase ({error.strerror or error})"
+            raise InputError(expected, field="cert_file", value=cert_file) from None
+    return context
+
+
+def socket_of(url: str) -> str | None:
+    """Return the path of the Unix socket that *url* names; ``None`` for one of another kind."""
+    return (url.removeprefix("unix:").removeprefix("//") or None) if url.startswith("unix:") else None
+
+
+def _base(url: str) -> str:
+    """Return what requests to *url* begin with: over a Unix socket, a name that stands for it."""
+    path = socket_of(url)
+    return url if path is None else f"http://{hashlib.sha256(path.encode()).hexdigest()[:16]}.localhost"
 
 
 def _retry_after_s(response: httpx.Response) -> float:
@@ -155,7 +192,8 @@ def _retry_after_s(response: httpx.Response) -> float:
 
 
 DEFAULT_URL = "http://127.0.0.1:8470"
-_TOKEN = re.compile(r"[!-~]{1,200}")
+DEFAULT_SOCKET = Path("/run/commonwatt/commonwatt.sock")
+_TOKEN = re.compile(r"[!-~]{1,16384}")
 
 
 class ClientFile(FileModel):
@@ -166,30 +204,64 @@ class ClientFile(FileModel):
     ca_file: str | None = quantity(
         "PEM file of the authority that signed the server's certificate; absent: the usual authorities", "-", None
     )
+    cert_file: str | None = quantity(
+        "PEM file of a certificate and its key, for a server that asks for one; absent: none", "-", None
+    )
+    tenant: str | None = quantity("tenant to act as, for people with several; absent: the only one", "-", None)
 
 
 @dataclass(frozen=True)
 class ClientSettings:
     """URL and token of the server, and the URLs of others that may answer in its place, such as standbys.
 
-    ``ca_file`` names the authorities to trust in place of the usual ones.
+    ``ca_file`` names the authorities to trust in place of the usual ones, ``cert_file`` a certificate of the client,
+    ``tenant`` the one to act as. ``logins`` holds what ``commonwatt login`` got, which is used without a ``token``.
     """
 
     url: str
     token: str | None
     others: tuple[str, ...] = ()
     ca_file: Path | None = None
+    cert_file: Path | None = None
+    tenant: str | None = None
+    logins: LoginFile | None = None
 
     def __repr__(self) -> str:
         return f"ClientSettings(url={self.url!r}, token={'***' if self.token else None})"
 
+    @property
+    def name(self) -> str:
+        """All URLs: the name of the control plane among the logins."""
+        return ",".join((self.url, *self.others))
+
+    @property
+    def exposed(self) -> tuple[str, ...]:
+        """URLs to which a token would be sent in plain text over a network."""
+        if self.token is None and self.logins is None:
+            return ()
+        return tuple(url for url in (self.url, *self.others) if is_exposed(url))
+
+    def bearer(self) -> str | None:
+        """Return the token of a request. Raises ``ServiceError`` (401) on a login that has ended."""
+        return self.token if self.logins is None else self.logins.fresh_token(self.name, time.time())
+
+
+def is_exposed(url: str) -> bool:
+    """Return whether requests to *url* cross a network in plain text."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not is_loopback(parts.hostname)
+
 
 def find_settings(
-    url: str | None = None, token: str | None = None, environment: Mapping[str, str] | None = None
-) -> ClientSettings:
+    url: str | None = None, token: str | None = None, environment: Mapping[str, str] | None = None, *,
+    ca_file: Path | None = None,
+) -> ClientSettings:  # fmt: skip
     """Return URL and token: the arguments, else ``COMMONWATT_URL`` and ``COMMONWATT_TOKEN``, else those in the file.
 
-    ``COMMONWATT_CA_FILE``, else the file, names the authorities to trust.
+    *ca_file*, else ``COMMONWATT_CA_FILE``, else the file, names the authorities to trust; likewise
+    ``COMMONWATT_CERT_FILE`` a certificate of the client and ``COMMONWATT_TENANT`` the tenant to act as. A login
+    (``commonwatt login``) for the URL goes before the token in the file. Without any URL, login and token, the control
+    plane of this machine is asked over its Unix socket, if it has one in ``/run/commonwatt``.
 
     Several URLs, with commas between, are of one control plane and its standbys. Raises ``InputError`` on an invalid
     URL or token, and on a file that others can read.
@@ -197,13 +269,36 @@ def find_settings(
     env = os.environ if environment is None else environment
     url = url or env.get("COMMONWATT_URL") or None
     token = token or env.get("COMMONWATT_TOKEN") or None
-    ca_file = env.get("COMMONWATT_CA_FILE") or None
+    more = {name: env.get(f"COMMONWATT_{name.upper()}") or None for name in ("ca_file", "cert_file", "tenant")}
+    more["ca_file"] = more["ca_file"] if ca_file is None else str(ca_file)
+    folder = _folder(env)
+    listed: str | None = None
     if url is None or token is None:
-        file = _read(Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME") or "~").expanduser() / ".config"))
+        file = _read(folder)
         if url is None or url == file.url:  # a token is sent only to the server it is listed with
-            url, token, ca_file = url or file.url, token or file.token, ca_file or file.ca_file
+            url, listed = url or file.url, file.token
+            more = {name: value or getattr(file, name) for name, value in more.items()}
+    if url is None and token is None and listed is None and DEFAULT_SOCKET.is_socket():
+        url = f"unix:{DEFAULT_SOCKET}"
     first, *others = (_checked(part.strip()) for part in (url or DEFAULT_URL).split(","))
-    return ClientSettings(first, _checked_token(token), tuple(others), None if ca_file is None else Path(ca_file))
+    ca, cert = (None if more[name] is None else Path(str(more[name])) for name in ("ca_file", "cert_file"))
+    found = ClientSettings(first, _checked_token(token), tuple(others), ca, cert, _checked_tenant(more["tenant"]))
+    if token is None:
+        logins = LoginFile(folder / "commonwatt" / "logins.json", ca)
+        found = replace(found, logins=logins) if logins.find(found.name) else replace(
+            found, token=_checked_token(listed)
+        )  # fmt: skip
+    return found
+
+
+def logins_of(settings: ClientSettings, environment: Mapping[str, str] | None = None) -> LoginFile:
+    """Return the file that logins are kept in."""
+    env = os.environ if environment is None else environment
+    return LoginFile(_folder(env) / "commonwatt" / "logins.json", settings.ca_file)
+
+
+def _folder(env: Mapping[str, str]) -> Path:
+    return Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME") or "~").expanduser() / ".config")
 
 
 def _read(folder: Path) -> ClientFile:
@@ -220,7 +315,10 @@ def _read(folder: Path) -> ClientFile:
 
 
 def _checked(url: str) -> str:
-    expected = "a URL such as http://127.0.0.1:8470"
+    expected = "a URL such as http://127.0.0.1:8470 or unix:/run/commonwatt/commonwatt.sock"
+    path = socket_of(url)
+    if path is not None and path.startswith("/") and path.isprintable():
+        return f"unix:{path}"
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and parts.hostname and (parts.port is None or parts.port > 0)
@@ -237,3 +335,9 @@ def _checked_token(token: str | None) -> str | None:
     if token is not None and not _TOKEN.fullmatch(token):
         raise InputError("a token as it was shown when it was created", field="token")
     return token
+
+
+def _checked_tenant(tenant: str | None) -> str | None:
+    if tenant is not None and not (tenant.isprintable() and tenant.isascii() and 0 < len(tenant) <= 128):
+        raise InputError("the name of a tenant, in ASCII", field="tenant", value=tenant)
+    return tenant

@@ -7,7 +7,7 @@ state, and count only as far as their GPUs are allocated.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -24,7 +24,10 @@ from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 
-__all__ = ["Capacity", "CapacityCounters", "KnownJobs", "PoolCounters", "PoolNow", "PowerNow", "only_held", "only_on"]
+__all__ = [
+    "Capacity", "CapacityCounters", "KnownJobs", "PoolCounters", "PoolNow", "PowerNow", "coming_jobs", "only_held",
+    "only_on",
+]  # fmt: skip
 
 
 class KnownJobs(Protocol):
@@ -33,6 +36,16 @@ class KnownJobs(Protocol):
     def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints, Ints]:
         """Return when jobs come that are known at *now_s* and come after it, up to *until_s*; GPUs; and pools. [K]."""
         ...
+
+
+def coming_jobs(
+    jobs: Iterable[tuple[float, int, int]], now_s: float, until_s: float, pool_of: Callable[[int], int]
+) -> tuple[Floats, Ints, Ints]:
+    """Return those of *jobs* (time, handle, new GPUs) that come after *now_s*, up to *until_s*, as ``KnownJobs``."""
+    own = sorted(job for job in jobs if now_s < job[0] <= until_s and job[2] > 0)
+    times_s, handles, gpus = zip(*own, strict=True) if own else ((), (), ())
+    pools = [pool_of(handle) for handle in handles]
+    return np.array(times_s, dtype=float), np.array(gpus, dtype=np.int64), np.array(pools, dtype=np.int64)
 
 
 @dataclass
@@ -141,6 +154,8 @@ class Capacity:
     ----------
     known
         Tells which jobs are known to come; ``None``: none are.
+    planned_s
+        When jobs are to start that placement defers, by handle: they come then.
     targets
         What is promised to each pool; ``None`` or empty: nothing is.
     pool_gpus
@@ -157,6 +172,7 @@ class Capacity:
         self.counters = CapacityCounters(pools=[PoolCounters() for _ in planner.pools.names])
         self.renew_s = math.inf  # when its maker should build it again, with the demand observed by then
         self.known: KnownJobs | None = None
+        self.planned_s: Mapping[int, float] = {}
         self.pools_now: tuple[PoolNow, ...] = ()
         self.power_now: PowerNow | None = None
         self._waits_since: dict[int, float] = {}
@@ -232,7 +248,8 @@ class Capacity:
         wanted_gpus
             All of them, and those wanted by others than jobs.
         """
-        profiling, not_yet = (scheduling.jobs(one) for one in (JobCondition.PROFILING, JobCondition.NOT_YET))
+        profiling = scheduling.jobs(JobCondition.PROFILING)
+        not_yet = scheduling.jobs(JobCondition.NOT_YET) | scheduling.jobs(JobCondition.DEFERRED)
         held = {handle: count for handle, count in gpus.items() if handle not in profiling}
         asked, active = registry.job("asked_gpus"), registry.active
         if len(self.pools) == 1:
@@ -274,7 +291,7 @@ class Capacity:
         nodes = NodePowers(view.usable_gpus, view.power_state, view.wait_s, busy)
         if not self._short.keys() & active:
             self._claimed.clear()
-        due = self._due(now_s)
+        due = self._due(now_s, asked_gpus)
         demands = [
             PoolDemand(int(held[p]), int(wanted[p]), self._arrivals(p), None if due is None else due[p])
             for p in range(len(self.pools))
@@ -330,14 +347,19 @@ class Capacity:
             behind[pool] -= gpus
             self._came.append((pool, gpus, int(wanted[pool] - behind[pool])))
 
-    def _due(self, now_s: float) -> Floats | None:
+    def _due(self, now_s: float, asked_gpus: Ints | None) -> Floats | None:
         """GPUs of jobs known to come by the end of each step ahead, [P, m]; ``None`` if none is known."""
-        if self.known is None or (self.next_s is not None and now_s < self.next_s - 1e-6):
+        if self.next_s is not None and now_s < self.next_s - 1e-6:
             return None
         ends_s = now_s + self._planner.steps_s
-        times_s, gpus, pools = self.known.coming(now_s, float(ends_s[-1]))
-        if not len(times_s):
+        coming = [] if self.known is None else [self.known.coming(now_s, float(ends_s[-1]))]
+        if asked_gpus is not None and self.planned_s:
+            soon = [handle for handle, at_s in self.planned_s.items() if now_s < at_s <= ends_s[-1]]
+            pools = np.array([self.pool_of(handle) for handle in soon], dtype=np.int64)
+            coming.append((np.array([self.planned_s[handle] for handle in soon]), asked_gpus[soon], pools))
+        if not any(len(times_s) for times_s, _, _ in coming):
             return None
+        times_s, gpus, pools = (np.concatenate(columns) for columns in zip(*coming, strict=True))
         by_then = (times_s[None, :] <= ends_s[:, None] + 1e-6).astype(float)
         return np.array([by_then @ np.where(pools == p, gpus, 0) for p in range(len(self.pools))])
 

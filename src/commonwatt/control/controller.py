@@ -32,7 +32,7 @@ from commonwatt.control.limits import LimitKeeper, QuotaKeeper
 from commonwatt.control.pacing import Pacing, RoundClock, Scope
 from commonwatt.control.policy import Policy
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
-from commonwatt.control.usage import AllocatedGpus, DecayedUsage, OnGpus, ServiceTimes
+from commonwatt.control.usage import AllocatedGpus, DecayedUsage, OnGpus, ServiceTimes, TenantShare
 from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import EngineError
@@ -59,6 +59,8 @@ class Controller:
         What is believed of run times; ``None``: those of the jobs' tables.
     remaining
         Says what is left of jobs; ``None``, or where it returns that: what their epochs say.
+    on_absorbed
+        Called in each tick before it decides, when what the engine reports has been processed.
     dry
         Whether decisions are only reported, not carried out.
     """
@@ -83,6 +85,7 @@ class Controller:
         self.capacity = capacity
         self.registry = JobRegistry(cluster)
         self.beliefs = beliefs
+        self.on_absorbed: Callable[[float], object] = lambda _: None
         self.remaining: Callable[[Ints, float, JobProgress], Remaining | None] | None = None
         if beliefs is not None:
             self.remaining = beliefs.remaining
@@ -96,10 +99,8 @@ class Controller:
         self._gpus = AllocatedGpus()  # of running jobs
         self.quotas = QuotaKeeper(self.registry)
         self.limits = None if policy.limits is None else LimitKeeper(policy.limits, self.registry)
-        self._prices = None
-        if policy.wait_for_price is not None:
-            kept = self.registry, self.scheduling, self.log, self.rules
-            self._prices = PriceKeeper(policy.wait_for_price, policy.limits, seen_tariff, *kept)
+        kept, price = (self.registry, self.scheduling, self.log, self.rules), policy.wait_for_price
+        self._prices = None if price is None else PriceKeeper(price, policy.limits, seen_tariff, *kept)
         self._usage = DecayedUsage(self.rules.half_life_s, now_s)
         self.service = ServiceTimes(self.registry, now_s, wanted=policy.by_service)
         self._rounds = RoundClock(rules.round_s)
@@ -207,9 +208,14 @@ class Controller:
         """Leave out this much time, by which the clock was set ahead."""
         self._usage.skip_time(seconds)
 
-    def usage(self) -> dict[str, float]:
-        """Decayed GPU seconds of each tenant, which count for fair share."""
-        return self._usage.by_name(self.registry.tenants)
+    def usage(self) -> tuple[float, dict[str, float]]:
+        """Decayed GPU seconds of each tenant, which count for fair share, and up to when."""
+        return self._usage.at_s, self._usage.by_name(self.registry.tenants)
+
+    def shares(self) -> tuple[TenantShare, ...]:
+        """Return what tenants have and are entitled to; empty where nothing is guaranteed, or nothing is decided."""
+        names, of, fairness = self.registry.tenants, self._gpus.of_tenants, self.policy.fairness
+        return () if fairness is None else self._usage.shares(names, self._weights, of(len(names)), fairness.memory)
 
     def resume_usage(self, usage: Mapping[str, float], at_s: float) -> None:
         """Continue from the *usage* of tenants at *at_s*."""
@@ -244,7 +250,7 @@ class Controller:
         self.charge()
         self._account_for_stop(stopped, now_s)
         nodes, gpus = self.registry.nodes[handle], self._gpus.take(handle)
-        self.log.append(replace(event, nodes=nodes, gpus=gpus, lost_s=_lost_s(stopped)))
+        self.log.append(replace(event, nodes=nodes, gpus=gpus, lost_s=stopped.known_lost_s))
         self.registry.release(handle)
 
     def decide_anew(self) -> None:
@@ -261,12 +267,13 @@ class Controller:
         """
         self._usage.age(now_s, self._gpus.of_tenants(len(self.registry.tenants)))
         self.absorb()
+        self.on_absorbed(now_s)
+        self._hold_for_price(now_s)
         if self.capacity is not None:
             self._plan_capacity(self.capacity, now_s)
-        if self._prices is not None:
-            self._hold_for_price(self._prices, now_s)
         kept_waiting, kept_running = self.scheduling.left_alone(self.registry.waiting, self.registry.nodes.keys())
         candidates = len(self.registry.active) - len(kept_waiting) - len(kept_running)
+        self._usage.entitled = self._usage.entitled if candidates else None
         if not self._rounds.within(now_s, any_job=bool(self.registry.active)):
             if candidates and not self._nothing_new(now_s):
                 self._decide_in_scope(candidates, self.registry.waiting - kept_waiting, now_s)
@@ -277,17 +284,16 @@ class Controller:
         self.charge()
         waiting = len(self.registry.active) - len(self._gpus)
         by_pool = None if self.capacity is None else self.capacity.wanted(self.registry, self._gpus, self._wanting)
-        on_gpus, wanted_gpus = self._on.of(self.engine.nodes()), self._wanted_gpus()
         own = now_s, self._gpus.total, self.engine.power_w(), len(self._gpus), waiting
-        self.samples.append(Sample(*own, on_gpus, wanted_gpus, by_pool))
+        self.samples.append(Sample(*own, self._on.of(self.engine.nodes()), self._wanted_gpus(), by_pool))
 
-    def _hold_for_price(self, prices: PriceKeeper, now_s: float) -> None:
+    def _hold_for_price(self, now_s: float) -> None:
         """Hold jobs that can wait until the price is lower, and let go those whose time has come."""
-        if not prices.is_due(now_s, self.engine.nodes()):
+        if (prices := self._prices) is None or not prices.is_due(now_s, self.engine.nodes()):
             return
-        before = set(self.scheduling.jobs(JobCondition.DEFERRED))
-        handles, view = prices.candidates(), self.engine.nodes()
-        problem, rows = self._problem(handles, now_s, view, None)
+        before, view = set(self.deferred), self.engine.nodes()  # nodes that are asleep can be awake by then
+        handles = prices.candidates()
+        problem, rows = self._problem(handles, now_s, self._without_closed(view), None)
         power, running = power_of(self.registry, problem, rows, view, self.tariff), problem.stay >= 0
         fixed = running & np.isin(handles, handles if self.dry else list(self.scheduling.terminating))
         if self.limits is not None:
@@ -295,7 +301,7 @@ class Controller:
         for handle, why in prices.plan(problem, handles, power, self.policy.solver, fixed):
             self.preemptions += 1
             self._stop(handle, now_s, Event(now_s, EventKind.PREEMPTED, handle, reason=why.reason, why=why))
-        if released := before - self.scheduling.jobs(JobCondition.DEFERRED):
+        if released := before - self.deferred:
             self._settled = None
             self._dry_run.explained -= released
             if self._pacing is not None:
@@ -318,6 +324,7 @@ class Controller:
     def _plan_capacity(self, capacity: Capacity, now_s: float) -> None:
         view, due_s = self._without_closed(self.engine.nodes()), capacity.next_s
         busy, wanted = self._busy(view), (self._gpus, self._wanting(), self._wanted_gpus())
+        capacity.planned_s = {} if self._prices is None else self._prices.starts_s
         commands = capacity.plan_for(self.registry, self.scheduling, *wanted, now_s, view, busy)
         if self.dry and capacity.next_s != due_s:
             self._dry_run.power("capacity-plan", commands, view, now_s, busy)
@@ -365,8 +372,7 @@ class Controller:
         if self._settled is None or capped or aged or self.rules.round_s is not None:  # rounds share GPUs over time
             return False
         view, (usable, seen) = self.engine.nodes(), self._settled
-        same = np.array_equal(view.usable_gpus, usable)
-        return same and bool((self._placeable(view).usable_gpus <= seen).all())
+        return np.array_equal(view.usable_gpus, usable) and bool((self._placeable(view).usable_gpus <= seen).all())
 
     def _decide_in_scope(self, candidates: int, waiting: Set[int], now_s: float) -> None:
         """Decide about so many jobs, of which these are *waiting*, as far as it is worth while after what happened."""
@@ -383,8 +389,7 @@ class Controller:
             pacing.planned(now_s, *self._decide(self._candidates(), now_s))
 
     def _candidates(self) -> Ints:
-        candidates = self.scheduling.candidates(self.registry.active, self.registry.nodes.keys())
-        return np.array(candidates, dtype=np.int64)
+        return np.array(self.scheduling.candidates(self.registry.active, self.registry.nodes.keys()), dtype=np.int64)
 
     def _add(self, handles: Ints, pacing: Pacing, now_s: float) -> int:
         """Place waiting jobs beside the running ones; returns how many still wait."""
@@ -412,14 +417,14 @@ class Controller:
                 view = awake(self.engine.nodes(), woken if self.dry else ())
                 problem, rows, schedule = self._schedule(handles, now_s, view)
             schedule = self.capacity.explained(schedule, handles)
+        self._usage.entitled = None if schedule.shares is None else schedule.shares.entitled
         if drained := self.scheduling.nodes(NodeCondition.DRAINED):
             schedule = without_nodes(problem, schedule, drained)
         schedule = self._commit(problem, schedule, handles, rows, now_s)
-        if self.dry:
-            return problem, schedule
-        settled = np.array_equal(schedule.choice, problem.stay) and bool((problem.stay >= 0).all())
-        view = self.engine.nodes()
-        self._settled = (view.usable_gpus, self._placeable(view).usable_gpus) if settled else None
+        if not self.dry:
+            settled = np.array_equal(schedule.choice, problem.stay) and bool((problem.stay >= 0).all())
+            view = self.engine.nodes()
+            self._settled = (view.usable_gpus, self._placeable(view).usable_gpus) if settled else None
         return problem, schedule
 
     @property
@@ -452,7 +457,7 @@ class Controller:
         self, handles: Ints, now_s: float, view: NodeView, background: Background | None = None
     ) -> tuple[PlacementProblem, Ints, Schedule]:
         """Return the problem, the registry's row of each of its configurations, and the policy's schedule."""
-        problem, rows = self._problem(handles, now_s, view, background)
+        problem, rows = self._problem(handles, now_s, self._placeable(view), background)
         if self._prices is not None and (kept := self._prices.in_time(problem, handles)) is not None:
             problem, rows = problem.only(kept), rows[kept]
         if (kept := self.quotas.fitting(problem, handles.tolist(), self._gpus)) is not None:
@@ -469,7 +474,7 @@ class Controller:
         self, handles: Ints, now_s: float, view: NodeView, background: Background | None
     ) -> tuple[PlacementProblem, Ints]:
         weights = np.array([self._weights.get(name, 1.0) for name in self.registry.tenants])
-        progress, view, usage = self.engine.progress(handles), self._placeable(view), self._usage.gpu_s
+        progress, usage = self.engine.progress(handles), self._usage.gpu_s
         left = None if self.remaining is None else self.remaining(handles, now_s, progress)
         return self.registry.problem(
             handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage, left, background,
@@ -531,7 +536,7 @@ class Controller:
                 self._stopped(explainer, int(j), receipt, now_s)
         if len(starting):
             starts, view = [], self.engine.nodes()
-            lost_s = {receipt.handle: _lost_s(receipt) for receipt in stopped}
+            lost_s = {receipt.handle: receipt.known_lost_s for receipt in stopped}
             for j in starting:
                 nodes = tuple(int(n) for n in schedule.nodes_of(problem, j))
                 row = int(schedule.choice[j])
@@ -554,7 +559,7 @@ class Controller:
             self.migrations += 1
             return
         self.preemptions += 1
-        why, lost_s = explainer.explain(j), _lost_s(stopped)
+        why, lost_s = explainer.explain(j), stopped.known_lost_s
         nodes, gpus = self.registry.nodes[handle], self._gpus.take(handle)
         self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, why.reason, lost_s=lost_s, why=why))
         self.registry.release(handle)
@@ -593,8 +598,3 @@ class Controller:
 
     def _give(self, handle: int, gpus: int) -> None:
         self._gpus.give(handle, gpus, int(self.registry.job("tenant")[handle]))
-
-
-def _lost_s(stopped: Stopped) -> float | None:
-    """Return the work a stopped job lost; ``None`` while it is terminating, when that is not known yet."""
-    return None if stopped.later else stopped.lost_s

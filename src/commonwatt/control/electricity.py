@@ -36,6 +36,8 @@ class PriceKeeper:
     ----------
     next_s
         When the first of them is to start, or one that runs is to pause; ``None``: none is.
+    starts_s
+        When each of them is to start, by handle.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class PriceKeeper:
         )  # fmt: skip
         self.reason = Reason.LESS_CARBON if spec.minimise == "carbon" else Reason.LOWER_PRICE
         self.next_s: float | None = None
+        self.starts_s: dict[int, float] = {}
         self._registry, self._scheduling, self._log = registry, scheduling, log
         self._seen: tuple[object, ...] | None = None
         self._planned_s = -np.inf
@@ -85,7 +88,8 @@ class PriceKeeper:
         before = np.array([int(handle) in self._said for handle in handles], dtype=bool)
         plan = plan_starts(problem, power, self.rules, solver, before, fixed)
         self._planned_s, self.next_s = problem.now_s, plan.next_s
-        deferred = {int(handle) for handle in handles[plan.held]}
+        self.starts_s = {int(handles[j]): float(plan.start_s[j]) for j in np.flatnonzero(plan.held)}
+        deferred = set(self.starts_s)
         self._scheduling.mark_only(deferred, JobCondition.DEFERRED)
         pauses = []
         for j in np.flatnonzero(plan.held).tolist():

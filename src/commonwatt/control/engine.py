@@ -6,12 +6,13 @@ the number the controller gave them; nodes by their index in the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.jobs import JobArrays
 
 __all__ = [
@@ -117,6 +118,11 @@ class Stopped:
     handle: int
     lost_s: float
     later: bool = False
+
+    @property
+    def known_lost_s(self) -> float | None:
+        """Seconds of work that are lost; ``None`` while the job is terminating, when that is not known yet."""
+        return None if self.later else self.lost_s
 
 
 class Outcome(StrEnum):
@@ -310,6 +316,25 @@ class LiveEngine(Engine, Protocol):
     def attempts(self, handle: int) -> int:
         """How often a job was ordered to run, also in vain, if that left a record."""
         ...
+
+    def start_all(self, starts: Sequence[Start], guard: Callable[[], None]) -> Sequence[EngineError | None]:
+        """Start jobs, *guard* called before each or before a few; returns what refused each, ``None``: nothing did.
+
+        After an ``EngineDownError`` no more need be tried: the answer is then shorter than *starts*. Raises what
+        *guard* raises.
+        """
+        found: list[EngineError | None] = []
+        for start in starts:
+            guard()
+            try:
+                self.apply([start])
+            except EngineDownError as error:
+                return [*found, error]
+            except EngineError as error:
+                found.append(error)
+            else:
+                found.append(None)
+        return found
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as there is something to report, or when the descriptor *waker* is readable."""

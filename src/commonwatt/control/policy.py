@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -48,6 +48,13 @@ class Policy:
         return cls(
             spec.label, solver, spec.idle_power == "sunk", spec.kept_limits, spec.wait_for_price, by_service, fairness
         )
+
+    def with_phi(self, phi: float) -> Policy:
+        """Return the policy with another phi of its guarantee; raises ``ValueError`` if it guarantees nothing."""
+        if self.fairness is None:
+            msg = f"policy {self.name} guarantees tenants nothing"
+            raise ValueError(msg)
+        return replace(self, fairness=replace(self.fairness, phi=phi))
 
     def decide(self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always) -> Schedule:
         """Return the schedule to carry out."""

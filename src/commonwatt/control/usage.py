@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from commonwatt.control.job_registry import JobRegistry
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.jobs import Received
 
-__all__ = ["AllocatedGpus", "DecayedUsage", "OnGpus", "ServiceTimes"]
+__all__ = ["AllocatedGpus", "DecayedUsage", "OnGpus", "ServiceTimes", "TenantShare"]
 
 
 class AllocatedGpus(Mapping[int, int]):
@@ -67,12 +68,46 @@ class OnGpus:
         return self._seen[1]
 
 
+@dataclass(frozen=True, slots=True)
+class TenantShare:
+    """What a tenant has and has used, and what fairness entitles it to.
+
+    Attributes
+    ----------
+    held_gpus
+        GPUs of its running jobs now.
+    entitled_gpus
+        GPUs it was entitled to at the last decision about all jobs; need not be whole.
+    used_gpu_s
+        Its decayed GPU time.
+    used_share
+        Its part of the decayed GPU time of all tenants; ``None``: there is none yet.
+    entitled_share
+        Its part of all weights.
+    debt_gpu_s
+        Decayed GPU time it has had less than its entitled share; below 0, more. The sum over all tenants is 0.
+    """
+
+    name: str
+    held_gpus: float
+    entitled_gpus: float
+    used_gpu_s: float
+    used_share: float | None
+    entitled_share: float
+    debt_gpu_s: float
+
+
 class DecayedUsage:
-    """GPU seconds of each tenant, halved every *half_life_s* seconds; new tenants are added at the end."""
+    """GPU seconds of each tenant, halved every *half_life_s* seconds; new tenants are added at the end.
+
+    ``entitled`` are the GPUs each was entitled to at the last decision about all jobs; ``None``: nobody to any.
+    ``at_s`` is the time up to which use counts.
+    """
 
     def __init__(self, half_life_s: float, now_s: float) -> None:
         self.gpu_s: Floats = np.zeros(0)
-        self._half_life_s, self._at_s = half_life_s, now_s
+        self.entitled: Floats | None = None
+        self._half_life_s, self.at_s = half_life_s, now_s
 
     def by_name(self, tenants: Sequence[str]) -> dict[str, float]:
         """Return the usage of *tenants*, in their order."""
@@ -81,21 +116,41 @@ class DecayedUsage:
     def resume(self, tenants: Sequence[str], usage: Mapping[str, float], at_s: float) -> None:
         """Continue from the *usage* of *tenants* at *at_s*."""
         self.gpu_s = np.array([usage.get(name, 0.0) for name in tenants])
-        self._at_s = at_s
+        self.at_s = at_s
 
     def skip_time(self, seconds: float) -> None:
         """Leave out this much time."""
-        self._at_s += seconds
+        self.at_s += seconds
 
     def age(self, now_s: float, gpus: Floats) -> None:
         """Decay until *now_s*, and add the *gpus* each tenant had since the last call."""
         if len(self.gpu_s) < len(gpus):
             self.gpu_s = np.append(self.gpu_s, np.zeros(len(gpus) - len(self.gpu_s)))
-        elapsed_s = now_s - self._at_s
+        elapsed_s = now_s - self.at_s
         if elapsed_s > 0:
             self.gpu_s = self.gpu_s * 0.5 ** (elapsed_s / self._half_life_s)
             self.gpu_s += gpus * elapsed_s
-        self._at_s = now_s
+        self.at_s = now_s
+
+    def shares(
+        self, tenants: Sequence[str], weights: Mapping[str, float], held: Floats, memory: float
+    ) -> tuple[TenantShare, ...]:
+        """Return the shares of *tenants*, who hold the GPUs *held*; past use counts *memory* times in their debts."""
+        if self.entitled is None:
+            return ()
+        count = len(self.entitled)  # of those there were at that decision
+        used = np.zeros(count)
+        used[: len(self.gpu_s)] = self.gpu_s[:count]
+        weight = np.array([weights.get(name, 1.0) for name in tenants[:count]])
+        part, total = weight / weight.sum(), float(used.sum())
+        debt = memory * (part * total - used)
+        return tuple(
+            TenantShare(
+                tenants[k], float(held[k]), float(self.entitled[k]), float(used[k]),
+                float(used[k]) / total if total > 0 else None, float(part[k]), float(debt[k]),
+            )
+            for k in range(count)
+        )  # fmt: skip
 
 
 # -- attained service

@@ -174,8 +174,7 @@ class WriteAheadEngine:
         self.intend(intents)
         self.guard()
         receipts = self._stop(stops, intents[: len(stops)])
-        for command, intent in zip(starts, intents[len(stops) :], strict=True):
-            self._start(command, intent)
+        self._start(starts, intents[len(stops) :])
         self.power_commands.give([c for c in commands if isinstance(c, SetPower)])
         return receipts
 
@@ -249,7 +248,7 @@ class WriteAheadEngine:
         for stopped in self._terminating.stop_overdue():
             self._off_nodes(self.jobs[self._handles[stopped.handle]], self.now_s(), stopped.lost_s)
         while start := self._terminating.take_ready():
-            self._give(start)
+            self._give([start])
             self.touched.add(start.handle)
         return bool(self._changes) or (self._serves and cast(ServingEngine, self.inner).has_shared_news())
 
@@ -447,33 +446,41 @@ class WriteAheadEngine:
 
     # -- starts
 
-    def _start(self, command: Start, intent: IntentRow) -> None:
-        job = self.jobs[command.handle]
-        by_id = Start(job.id, f"{job.id}-{job.name}", command.nodes, command.gpus_per_node)
-        start = DeferredStart(command.handle, by_id, intent)
-        if any(isinstance(change, JobEnded) and change.handle == command.handle for change in self._changes):
-            self.intents.append(replace(intent, outcome="void", cause="the job had already ended"))
-            return
-        if not self._terminating.defer(start):
-            self._give(start)
+    def _start(self, commands: Sequence[Start], intents: Sequence[IntentRow]) -> None:
+        ended = {change.handle for change in self._changes if isinstance(change, JobEnded)}
+        due = []
+        for command, intent in zip(commands, intents, strict=True):
+            job = self.jobs[command.handle]
+            by_id = Start(job.id, f"{job.id}-{job.name}", command.nodes, command.gpus_per_node)
+            start = DeferredStart(command.handle, by_id, intent)
+            if command.handle in ended:
+                self.intents.append(replace(intent, outcome="void", cause="the job had already ended"))
+            elif not self._terminating:
+                due.append(start)
+            elif not self._terminating.defer(start):  # it is in the room that the next one is checked for
+                self._give([start])
+        self._give(due)
 
-    def _give(self, start: DeferredStart) -> None:
-        job = self.jobs[start.handle]
-        self.guard()
-        try:
-            self.inner.apply([start.command])
-        except EngineDownError:
-            raise
-        except EngineError as error:
-            self.intents.append(replace(start.intent, outcome="failed", cause=str(error)))
-            job.attempts = job.settled = max(job.attempts, self.inner.attempts(job.id))
-            self.touched.add(start.handle)
-            change = JobInterrupted(start.handle, self.now_s(), 0.0, str(error), begun=False)
-            self._changes.append(self._interrupted(job, change))
-            return
-        job.attempts += 1
-        job.nodes, job.gpus_per_node = start.command.nodes, start.command.gpus_per_node
-        self.intents.append(replace(start.intent, outcome="done"))
+    def _give(self, starts: Sequence[DeferredStart]) -> None:
+        """Have *starts* executed; raises ``EngineDownError`` when all that have an answer are accounted for."""
+        down: EngineDownError | None = None
+        found = self.inner.start_all([start.command for start in starts], self.guard)
+        for start, error in zip(starts, found, strict=False):
+            job = self.jobs[start.handle]
+            if isinstance(error, EngineDownError):
+                down = down or error
+            elif error is not None:
+                self.intents.append(replace(start.intent, outcome="failed", cause=str(error)))
+                job.attempts = job.settled = max(job.attempts, self.inner.attempts(job.id))
+                self.touched.add(start.handle)
+                change = JobInterrupted(start.handle, self.now_s(), 0.0, str(error), begun=False)
+                self._changes.append(self._interrupted(job, change))
+            else:
+                job.attempts += 1
+                job.nodes, job.gpus_per_node = start.command.nodes, start.command.gpus_per_node
+                self.intents.append(replace(start.intent, outcome="done"))
+        if down is not None:
+            raise down
 
     def _place(self, handle: int) -> tuple[tuple[int, ...], int]:
         """Nodes a job is on, and GPUs it has on each."""

@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from commonwatt import __version__
+from commonwatt.controlplane.identity import identity_checks, peers_of
 from commonwatt.controlplane.preflight_engines import (
     broken_promises,
     engine_checks,
@@ -25,6 +26,7 @@ from commonwatt.controlplane.preflight_engines import (
     warning,
     writable,
 )
+from commonwatt.data.certificates import tls_files
 from commonwatt.model.admin_results import CheckLine
 from commonwatt.model.errors import CommonwattError, StoreError
 from commonwatt.model.nodes import Cluster
@@ -52,6 +54,7 @@ def all_checks(config: Scenario, path: Path) -> Iterator[CheckLine]:
     running = yield from _store(config, path)
     yield from engine_checks(config, cluster, folder)
     yield from _server(config, running=running)
+    yield from _identity(config, folder)
     yield from _clock()
 
 
@@ -160,13 +163,16 @@ def _people(store: ApiStore, config: Scenario) -> Iterator[CheckLine]:
 
 
 def _server(config: Scenario, *, running: bool) -> Iterator[CheckLine]:
-    yield from _port(config.live.server.host, config.live.server.port, "port", "live.server.port", running=running)
+    server = config.live.server
+    yield from _port(server.host, server.port, "port", "live.server.port", running=running, tls=server.tls is not None)
     if config.services:
         front = config.live.services
         yield from _port(front.host, front.port, "port of services", "live.services.port", running=running)
 
 
-def _port(host: str, port: int, what: str, field: str, *, running: bool) -> Iterator[CheckLine]:
+def _port(
+    host: str, port: int, what: str, field: str, *, running: bool, tls: bool = False
+) -> Iterator[CheckLine]:  # fmt: skip
     where = f"{host}:{port}"
     try:
         family, kind, _, _, address_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -183,9 +189,25 @@ def _port(host: str, port: int, what: str, field: str, *, running: bool) -> Iter
             yield failed(what, f"{where}: {error.strerror or error}", f"choose another {field}, or free it")
         return
     yield fine(what, f"{where} is free")
-    if not ipaddress.ip_address(str(address_[0]).partition("%")[0]).is_loopback:
-        advice = "listen on 127.0.0.1 behind a reverse proxy with TLS: tokens would cross the network unencrypted"
+    if not tls and not ipaddress.ip_address(str(address_[0]).partition("%")[0]).is_loopback:
+        advice = "set live.server.tls, or listen on 127.0.0.1 behind a proxy with TLS: tokens would cross the network"
         yield warning("network", f"{host} can be reached from other machines", advice)
+
+
+def _identity(config: Scenario, folder: Path) -> Iterator[CheckLine]:
+    """Check certificates and roles; ``read_config`` has refused files and users that cannot work."""
+    server = config.live.server
+    if server.tls is not None:
+        certificate, key = tls_files(server.tls, folder)[:2]
+        yield fine("tls", f"{certificate} with its key; TLS 1.2 and 1.3")
+        if key.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH | stat.S_IWGRP | stat.S_IWOTH):
+            yield warning("tls", f"other users may read or change {key}", f"chmod 600 {key}")
+    if server.socket is not None:
+        named = ", ".join(sorted(peers_of(config).names.values())) or "nobody"
+        yield fine("socket", f"{folder / server.socket.path}, without a token for {named}")
+    if server.oidc is not None:
+        yield fine("oidc", f"{server.oidc.issuer}, {plural(len(server.oidc.groups), 'role')} by group")
+    yield from identity_checks(config, {tenant.name for tenant in config.tenants})
 
 
 def _clock() -> Iterator[CheckLine]:

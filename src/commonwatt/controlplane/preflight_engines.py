@@ -14,6 +14,8 @@ from commonwatt.controlplane.engines import slots_of
 from commonwatt.controlplane.state import misplaced
 from commonwatt.engines.kubernetes.api import KubernetesApi
 from commonwatt.engines.kubernetes.connect import (
+    ALONE,
+    POWER_RIGHTS,
     RIGHTS,
     USER_RIGHTS,
     api_of,
@@ -23,13 +25,15 @@ from commonwatt.engines.kubernetes.connect import (
     nodes_in,
     settings_of,
 )
+from commonwatt.engines.kubernetes.objects import Node
+from commonwatt.engines.kubernetes.power import autoscaler
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.connect import differences, discover, slurm_of
 from commonwatt.engines.slurm.parsing import SlurmNode, host_names
 from commonwatt.engines.state_folder import used_by_another
 from commonwatt.model.admin_results import CheckLine
 from commonwatt.model.errors import EngineDownError, EngineError
-from commonwatt.model.live import KubernetesSpec
+from commonwatt.model.live import KubernetesSpec, NodePowerSpec
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import DAY_S, plural
@@ -314,6 +318,8 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
         yield fine("rights", "the token may do all that is needed")
     yield from _users_jobs(spec, api)
     nodes = nodes_in(api)
+    if spec.power is not None and not spec.read_only:
+        yield _node_power(spec.power, api, settings.namespace, nodes)
     away = sorted(node.name for node in nodes if node.ready != "True" and node.name in cluster.names)
     yield fine("engine", f"Kubernetes {version} answers: {plural(len(nodes), 'node')}; pods of others are left alone")
     wrong, spare = mismatches(cluster, nodes, spec.resources)
@@ -337,6 +343,26 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
         )
     else:
         yield fine("pods", f"a pod as commonwatt makes them is accepted in namespace {settings.namespace} (dry run)")
+
+
+def _node_power(power: NodePowerSpec, api: KubernetesApi, namespace: str, nodes: Sequence[Node]) -> CheckLine:
+    """Check what it takes to put nodes to sleep."""
+    what = "node power"
+    if denied := denied_rights(api, namespace, POWER_RIGHTS):
+        advice = "bind the ClusterRole commonwatt-drain of deploy/kubernetes/rbac.yaml to its user"
+        return failed(what, f"the token may not {denied[0]}", advice)
+    if shutil.which(power.hook[0]) is None:
+        return failed(what, f"no program {power.hook[0]} here", "install it, or change live.kubernetes.power.hook")
+    try:
+        found = autoscaler(api, nodes)
+    except EngineDownError:
+        raise
+    except EngineError as error:
+        advice = "apply deploy/kubernetes/power.yaml, or make sure that none is there"
+        return warning(what, f"cannot look for an autoscaler: {error}", advice)
+    if found:
+        return failed(what, f"expected {ALONE}; {found}", "take live.kubernetes.power out, or the autoscaler away")
+    return fine(what, f"{power.hook[0]} turns nodes off and on; no autoscaler was found")
 
 
 def _shortened(sentences: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from commonwatt.controlplane.quotas import Quotas
 from commonwatt.controlplane.recorder import Recorder, tracked
 from commonwatt.controlplane.recovery import Recovery
 from commonwatt.controlplane.run_times import LearnedRunTimes
-from commonwatt.controlplane.services import LiveServices
+from commonwatt.controlplane.services import LiveServices, phi_in_force
 from commonwatt.controlplane.starts import StartConditions
 from commonwatt.controlplane.unschedulable import Unschedulable, fail
 from commonwatt.controlplane.user_jobs import UserJobIntake
@@ -102,6 +102,8 @@ class Reconciler:
         self._backoff_s: dict[int, float] = {}  # by handle: when a job that was refused may be started again
         self._left_limits: dict[str, object] = {}  # what is written down of the policy's limits
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
+        fairness = self.controller.policy.fairness
+        self._phi = None if fairness is None else fairness.phi  # of the configuration
         self.services = LiveServices(self.controller) if isinstance(self.controller, FleetController) else None
 
     # -- beginning
@@ -113,6 +115,9 @@ class Reconciler:
             self._learned.refresh()
         self._set_mode(mode, tick)
         self._set_drained(drained, tick)
+        if (fairness := self.controller.policy.fairness) is not None:
+            phi = phi_in_force(fairness.phi, self.store.settings().get("fairness"))
+            self.controller.policy = self.controller.policy.with_phi(phi)
         if self.services is not None:
             self.services.resume(self.store.settings().get("fleet") or {}, self.engine.shared_gpus())
             self.services.resume_phi(self.store.settings().get("phi"))
@@ -179,7 +184,7 @@ class Reconciler:
             if self.services is not None:  # with the ledger, as it has accounts
                 tick.settings["fleet"] = self.services.state()
         self.profiler.track(tick, self.recorder.seen, now_s)
-        tick.settings["usage"] = [now_s, self.controller.usage()]
+        tick.settings["usage"] = list(self.controller.usage())
         if self.controller.policy.by_service:
             tick.settings["service"] = self.controller.service.by_name()
         if self.controller.limits is not None and (limits := self.controller.limits.by_name()) != self._left_limits:
@@ -261,6 +266,10 @@ class Reconciler:
                 self._set_mode(request.value, tick)
             case RequestKind.PHI if self.services is not None:
                 tick.settings["phi"] = self.services.set_phi(float(request.value))
+            case RequestKind.FAIRNESS if self._phi is not None:
+                self.controller.policy = self.controller.policy.with_phi(min(1.0, max(0.0, float(request.value))))
+                self.controller.decide_anew()
+                tick.settings["fairness"] = {"phi": float(request.value), "instead_of": self._phi}
 
     def _set_mode(self, mode: str, tick: Tick) -> None:
         self.mode = tick.settings["mode"] = mode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -207,7 +207,8 @@ def _why(event: Event) -> dict[str, Any]:
     """Return the columns that say why: facts, of which a sentence is made on demand, or the sentence."""
     if event.why is None:
         return {"sentence": event.sentence}
-    return {"sentence": None, "facts": asdict(event.why) | {"lost_s": event.lost_s}}
+    lost = {} if event.lost_s is None else {"lost_s": event.lost_s}
+    return {"sentence": None, "facts": event.why.facts() | lost}
 
 
 def tracked(row: JobRow) -> TrackedJob:

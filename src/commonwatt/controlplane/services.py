@@ -245,6 +245,11 @@ def _sentence(service: ServiceModel, demand: ReplicaDemand | None, replicas: int
     return f"{has}: {last} need {plural(demand.replicas, 'replica')} {within}"
 
 
+def phi_in_force(configured: float, written: Mapping[str, float] | None) -> float:
+    """Return the phi that was set by a request, unless the configuration has another now than it had then."""
+    return written["phi"] if written and written["instead_of"] == configured else configured
+
+
 class LiveServices:
     """What is counted of the services of one controller, kept from one controller to the next."""
 
@@ -275,8 +280,7 @@ class LiveServices:
 
     def resume_phi(self, written: Mapping[str, float] | None) -> None:
         """Continue with the phi that was set, unless the configuration has another now than it had then."""
-        if written and written["instead_of"] == self._fleet.sharing.phi:
-            self._controller.manager.set_phi(written["phi"])
+        self._controller.manager.set_phi(phi_in_force(self._fleet.sharing.phi, written))
 
     def differs(self, seen: ServingState) -> bool:
         """Whether something else is served now, or elsewhere, than at the last look."""
@@ -330,19 +334,17 @@ class LiveServices:
         gpus = sorted({r.gpu for r in own})
         total, account = self._totals[service.name], manager.gpus.service_accounts.get(i, Account())
         phis = [phi for g in gpus if (phi := manager.gpus.gpus[g].phi) is not None]
-        rps = service.load.at(0.0)
         ready = sum(service.name in names for names in seen.ready.values())
-        wanted = manager.demand_of(i)
         reserved = sum(r.milli for r in own) / WHOLE_MILLI
         names = tuple(self._controller.cluster.names[manager.gpus.gpus[g].node] for g in gpus)
+        url = None if seen.front is None else f"http://{seen.front}/v2/models/{service.name}"
         return SnapshotService(
             name=service.name, tenant=service.tenant, replicas=len(own), ready=ready, gpus=reserved, nodes=names,
-            phi=max(phis, default=None), requests_per_s=rps, requests=total.counts["requests"],
+            phi=max(phis, default=None), requests_per_s=service.load.at(0.0), requests=total.counts["requests"],
             late=total.counts["late"], unanswered=total.counts["unanswered"], latency_target_s=service.latency_s,
             quantile=service.quantile, p50_s=total.quantile_s(0.5), p99_s=total.quantile_s(0.99),
             energy_j=None if account.energy_uj is None else account.energy_uj / 1e6,
             cost=None if account.cost_n is None else account.cost_n / 1e9,
-            url=None if seen.front is None else f"http://{seen.front}/v2/models/{service.name}",
-            trouble=seen.trouble.get(service.name),
-            sentence=_sentence(service, wanted, len(own), reserved, manager.fleet.sharing.headroom),
+            sentence=_sentence(service, manager.demand_of(i), len(own), reserved, manager.fleet.sharing.headroom),
+            trouble=seen.trouble.get(service.name), url=url,
         )  # fmt: skip

@@ -13,6 +13,7 @@ from commonwatt.control.capacity import PoolNow, PowerNow
 from commonwatt.control.engine import NodeView
 from commonwatt.control.events import EventKind, lost_work
 from commonwatt.control.scheduling import JobCondition
+from commonwatt.control.usage import TenantShare
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.services import SnapshotService
 from commonwatt.controlplane.starts import LONGEST, Waiting, expected_times
@@ -61,6 +62,15 @@ class SnapshotJob:
     started_s: float | None = None  # of its present or last run
     due_s: float | None = None
     facts: Mapping[str, Any] | None = None
+    _why: tuple[str | None, str | None] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def why(self) -> tuple[str | None, str | None]:
+        """Its reason and sentence, made when they are asked for first: most are not, and some often."""
+        if (why := self._why) is None:
+            why = why_of(self)
+            object.__setattr__(self, "_why", why)
+        return why
 
     @classmethod
     def of(cls, row: JobRow) -> SnapshotJob:
@@ -122,6 +132,7 @@ class Snapshot:
     power: PowerNow | None = None  # the power budget of the capacity plan; None: there is none
     role: str = "active"  # standby: another controller is
     services: tuple[SnapshotService, ...] = ()
+    shares: tuple[TenantShare, ...] = ()  # of tenants; empty: nothing is guaranteed, or no job asks for anything
 
 
 _COLUMNS = (
@@ -186,12 +197,7 @@ class SnapshotBuilder:
         nodes = self._nodes()
         running = sum(job.status == "running" for job in jobs.values())
         return replace(
-            last,
-            time_s=now_s,
-            mode=reconciler.mode,
-            nodes=nodes,
-            jobs=jobs,
-            rows=dict(self._rows),
+            last, time_s=now_s, mode=reconciler.mode, nodes=nodes, jobs=jobs, rows=dict(self._rows),
             power_w=reconciler.controller.engine.power_w(),
             busy_gpus=sum(node.held_gpus for node in nodes),
             total_gpus=reconciler.controller.cluster.total_gpus,
@@ -201,9 +207,10 @@ class SnapshotBuilder:
             ticks=last.ticks + (sample is not None),
             decided_s=last.decided_s if sample is None else now_s,
             services=() if reconciler.services is None else reconciler.services.snapshot(),
+            shares=reconciler.controller.shares(),
             pools=() if capacity is None else capacity.pools_now,
             power=None if capacity is None else capacity.power_now,
-        )
+        )  # fmt: skip
 
     def _update_progress(self) -> None:
         """Update the epochs of running jobs."""
@@ -218,14 +225,9 @@ class SnapshotBuilder:
         registry, view = reconciler.controller.registry, reconciler.engine.nodes()
         rows = registry.job("row")[np.fromiter(registry.nodes, dtype=np.int64)]
         figures = (
-            rows,
-            registry.row("gpu_w")[rows],
-            view.power_state,
-            view.usable_gpus,
-            view.wait_s,
-            _up(view),
+            rows, registry.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s, _up(view),
             *self._shared(),
-        )
+        )  # fmt: skip
         seen = (dict(registry.nodes), list(reconciler.drained), tuple(column.tobytes() for column in figures))
         if seen != self._cached[0]:
             self._cached = (seen, self._make_nodes(view))
@@ -339,4 +341,8 @@ def _changed(row: JobRow, columns: Mapping[str, Any]) -> JobRow:
     changed = {name: columns[name] for name in _ROW if name in columns}
     if "nodes" in changed:
         changed["nodes"] = tuple(changed["nodes"])
-    return replace(row, **changed)
+    if not changed:
+        return row
+    new = object.__new__(JobRow)  # ``replace`` takes several times as long, for each of many jobs
+    vars(new).update(vars(row), **changed)
+    return new

@@ -13,40 +13,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-import numpy as np
-
+from commonwatt.control.capacity import coming_jobs
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.controlplane.jobs import begin_of
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.dependencies import Dependency, WaitedFor, handovers, met
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus
 
-__all__ = ["LONGEST", "StartConditions", "Waiting", "expected_times", "satisfied"]
-
-# -- estimates
+__all__ = ["LONGEST", "StartConditions", "Waiting", "expected_times"]
 
 
-def satisfied(kind: str, other: JobRow | None) -> bool | None:
-    """Return whether a dependency of *kind* on a job is satisfied; ``None``: it never will be.
-
-    *other* is the job; one that the store does not have any more, or never had, has ended.
-    """
-    if other is None:
-        return None if kind in ("afterok", "afternotok") else True
-    if other.status in ACTIVE:
-        return kind == "after" and other.began_s is not None
-    if kind in ("after", "afterany"):
-        return True
-    return (other.status is JobStatus.COMPLETED) == (kind == "afterok") or None
-
-
-def _expected_end_s(kind: str, other: JobRow) -> float | None:
-    """Return when a running job is expected to satisfy a dependency of *kind*; ``None`` if that is not known."""
-    if kind not in ("afterok", "afterany") or other.status is not JobStatus.RUNNING:
-        return None
-    return other.expected_end_s
+def _waited_for(row: JobRow) -> WaitedFor:
+    """Return what is known of a job that others wait for, by the store."""
+    return WaitedFor(
+        began=row.began_s is not None,
+        ended=row.status not in ACTIVE,
+        completed=row.status is JobStatus.COMPLETED,
+        expected_end_s=row.expected_end_s if row.status is JobStatus.RUNNING else None,
+        gpus=row.gpus,
+    )
 
 
 @dataclass
@@ -59,7 +47,7 @@ class StartConditions:
     store: ControllerStore
     controller: Controller
     _begin_s: dict[int, float] = field(default_factory=dict)  # by handle
-    _after: dict[int, Mapping[int, str]] = field(default_factory=dict)  # by handle: kinds by job
+    _after: dict[int, Mapping[int, Dependency]] = field(default_factory=dict)  # by handle: kinds by job
     # by handle: when the jobs it waits for are expected to have ended, and their GPUs, which it takes over
     _ends: dict[int, tuple[float, int]] = field(default_factory=dict)
     _said: dict[int, str] = field(default_factory=dict)  # by handle: what the log says
@@ -93,16 +81,9 @@ class StartConditions:
                 continue
             end_s, freed = self._ends.get(handle, (now_s, 0))
             at_s = max(self._begin_s.get(handle, now_s), end_s)
-            gpus = int(registry.job("asked_gpus")[handle]) - freed
-            if now_s < at_s <= until_s and gpus > 0:
-                own.append((at_s, handle, gpus))
-        own.sort()
+            own.append((at_s, handle, int(registry.job("asked_gpus")[handle]) - freed))
         capacity = self.controller.capacity
-        pools = [0 if capacity is None else capacity.pool_of(handle) for _, handle, _ in own]
-        return (
-            np.array([at_s for at_s, _, _ in own]), np.array([gpus for *_, gpus in own], dtype=np.int64),
-            np.array(pools, dtype=np.int64),
-        )  # fmt: skip
+        return coming_jobs(own, now_s, until_s, (lambda _: 0) if capacity is None else capacity.pool_of)
 
     def moved(self) -> bool:
         """Whether jobs have started or ended since the last call, and others may wait for that.
@@ -121,27 +102,21 @@ class StartConditions:
         for handle in [h for h, begin_s in self._begin_s.items() if begin_s <= now_s or h not in active]:
             self._release(self._begin_s, handle)
         waited_for = sorted({job for handle, after in self._after.items() if handle in active for job in after})
-        others = {row.id: row for row in self.store.jobs_by_id(waited_for)} if waited_for else {}
-        self._ends, taken = {}, set()
+        rows = self.store.jobs_by_id(waited_for) if waited_for else ()
+        others = {row.id: _waited_for(row) for row in rows}
         for handle, after in list(self._after.items()):
-            verdicts = {job: satisfied(kind, others.get(job)) for job, kind in after.items()}
+            verdicts = {job: met(kind, others.get(job)) for job, kind in after.items()}
             if handle not in active or all(verdicts.values()):
                 self._release(self._after, handle)
-                continue
-            if handle not in self._begin_s:
+            elif handle not in self._begin_s:
                 self._say_after(handle, after, verdicts, now_s)
-            left = [others[job] for job, verdict in verdicts.items() if not verdict and job in others]
-            ends = [_expected_end_s(after[row.id], row) for row in left]
-            if len(left) == sum(not verdict for verdict in verdicts.values()) and None not in ends:
-                freed = sum(row.gpus for row in left if row.id not in taken)
-                taken |= {row.id for row in left}
-                self._ends[handle] = max(end_s for end_s in ends if end_s is not None), freed
+        self._ends = handovers(self._after, others)
         for handle, begin_s in self._begin_s.items():
             moment = datetime.fromtimestamp(begin_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
             self._say(handle, "begin", f"it does not start before {moment} (UTC)", now_s)
         self._mark()
 
-    def _release(self, waiting: dict[int, float] | dict[int, Mapping[int, str]], handle: int) -> None:
+    def _release(self, waiting: dict[int, float] | dict[int, Mapping[int, Dependency]], handle: int) -> None:
         del waiting[handle]
         if handle in self.controller.registry.active:
             self._said.pop(handle, None)
@@ -152,7 +127,7 @@ class StartConditions:
         self.controller.scheduling.mark_only(self._begin_s.keys() | self._after.keys(), JobCondition.NOT_YET)
 
     def _say_after(
-        self, handle: int, after: Mapping[int, str], verdicts: Mapping[int, bool | None], now_s: float
+        self, handle: int, after: Mapping[int, Dependency], verdicts: Mapping[int, bool | None], now_s: float
     ) -> None:
         never = [job for job, verdict in verdicts.items() if verdict is None]
         if never:
@@ -168,6 +143,9 @@ class StartConditions:
             name = self.controller.registry.names[handle]
             event = Event(now_s, EventKind.WAITS, handle, reason=reason, text=f"{name} waits: {sentence}")
             self.controller.log.append(event)
+
+
+# -- estimates
 
 
 LONGEST = 2_000

@@ -8,6 +8,7 @@ import pwd
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from commonwatt.control.policy import Policy
 from commonwatt.controlplane.announcer import Announcer, announcer_of
 from commonwatt.controlplane.capacity import check_plan, live_capacity, since_s
 from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
+from commonwatt.controlplane.identity import check_identity, identity_checks
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.notifications import Notifier
@@ -34,7 +36,9 @@ from commonwatt.controlplane.state import elsewhere, state_of, take_state
 from commonwatt.controlplane.supervisor import Pace, SteadyClock, Supervisor
 from commonwatt.controlplane.user_jobs import UserJobIntake
 from commonwatt.data.files import load_yaml
+from commonwatt.engines.kubernetes.connect import refuse_autoscaler
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
+from commonwatt.engines.kubernetes.power import check_hosts
 from commonwatt.engines.run_spec import Images
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.slurm.node_control import check_one_state
@@ -43,7 +47,7 @@ from commonwatt.model.errors import ArgumentError, EngineError, InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.names import check_in_address
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.scenario import Scenario
+from commonwatt.model.scenario import PolicySpec, Scenario
 from commonwatt.model.units import DAY_S
 from commonwatt.optimize import KeepGoing
 from commonwatt.planning.capacity import FitCache
@@ -93,7 +97,9 @@ class Live:
         self.notifier.start()
         if self.announcer is not None:
             self.announcer.start()
-        lines = [*broken_promises(self.config, self.store.tenants()), shared_user(self.config)]
+        tenants = self.store.tenants()
+        lines = [*broken_promises(self.config, tenants), shared_user(self.config)]
+        lines += identity_checks(self.config, tenants)
         for line in {line.found: line for line in lines if line is not None}.values():
             log.warning(line.found, extra={"advice": line.advice})
 
@@ -154,6 +160,7 @@ def read_config(path: Path) -> Scenario:
         raise InputError(_advises_only(config), file=path, field="live.mode", value="live")
     _check_users(config, path)
     _check_reachable(config, path)
+    check_identity(config, path)
     _check_plans(config, cluster, path)
     try:
         check_services(config, cluster, path.parent.absolute())
@@ -172,12 +179,16 @@ def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
     """Raise on capacity plans that cannot work: the one in force, and that of the baseline, which is simulated."""
     plan, compared = plans_of(config)
     where = "capacity" if config.policies[0].capacity is None else "policies.0.capacity"
-    if plan is not None and config.engine in ("local", "kubernetes"):
-        expected = "no capacity plan: this engine does not put nodes to sleep (slurm with live.slurm.power does)"
+    powerless = config.engine == "kubernetes" and config.live.kubernetes.power is None
+    if plan is not None and (config.engine == "local" or powerless):
+        needed = "live.kubernetes.power" if powerless else "slurm with live.slurm.power"
+        expected = f"no capacity plan: this engine does not put nodes to sleep ({needed} does)"
         raise InputError(expected, file=path, field=where, value="a plan")
     try:
         if config.engine == "slurm" and config.live.slurm.power:
             check_one_state(cluster)
+        if config.engine == "kubernetes" and config.live.kubernetes.power is not None:
+            check_hosts(cluster)
         if plan is not None:
             asked = plan
             check_plan(plan, cluster, path.parent.absolute())
@@ -253,6 +264,12 @@ def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
     }
 
 
+def _compile_solvers(spec: PolicySpec, *, predicts: bool) -> None:
+    warm_up(spec)
+    if predicts:  # other code of the solvers, which the first job with predicted run times would wait for
+        warm_up(spec, certain=False)
+
+
 def open_live(
     path: Path, *, seed: int = 0, pace: Pace | None = None, clock: SteadyClock | None = None,
     settled: Callable[[], None] = lambda: None, mode: str | None = None, standby: bool = True,
@@ -283,6 +300,11 @@ def open_live(
     if plan is not None and config.engine == "slurm" and not config.live.slurm.power:
         expected = "true: a capacity plan is configured, and without it no node is put to sleep"
         raise InputError(expected, file=path, field="live.slurm.power", value=config.live.slurm.power)
+    if config.engine == "kubernetes":
+        try:
+            refuse_autoscaler(config.live.kubernetes, folder)
+        except InputError as error:
+            raise error.within(path) from None
     cluster = Cluster.of(config.nodes)
     database = Database(address(config.live.store, folder), idle_s=_IDLE_S)
     prepare(database)
@@ -307,13 +329,16 @@ def open_live(
             stopwatch=stopwatch(config.live.decision_limit_s),
         )  # fmt: skip
 
+    predicts = live_knowledge(config) == "predicted"
+    warm = partial(_compile_solvers, spec, predicts=predicts)
+
     def reconciler(engine: LiveEngine) -> Reconciler:
-        warm_up(spec)  # once, in the controller's thread: the API answers meanwhile, and accepts jobs
+        warm()  # once, in the controller's thread: the API answers meanwhile, and accepts jobs
         retries = config.live.retries
         return Reconciler(
             ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
             config.live.profiling, _observer(config, cluster, folder, store, seed, engine),
-            predicts=live_knowledge(config) == "predicted", live=config.live,
+            predicts=predicts, live=config.live,
             guard=ticks.check_may_act, advises=config.live.advises_only(config.engine),
             intake=_intake(config, engine, store, ticks, maker),
         )  # fmt: skip
@@ -329,7 +354,7 @@ def open_live(
 
     view = None
     if standby and database.backend != "sqlite":
-        view = StandbyView(store, ticks, cluster, config.engine, lambda: warm_up(spec))
+        view = StandbyView(store, ticks, cluster, config.engine, warm)
     estimator = Estimator(config, store, maker, clock, seed=seed, folder=folder, active=lambda: supervisor.active)
     supervisor = Supervisor(
         ticks, lambda: engine_of(marks.stored(ticks)), reconciler,

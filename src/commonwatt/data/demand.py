@@ -2,7 +2,7 @@
 
 *Running* demand counts a job from its start to its end, *wanted* demand from its submission to its end. If a log has no
 start times, jobs count as started when they were submitted, and the two are equal: the load requested, not what a
-scheduler granted.
+scheduler granted. A job that waits for others is submitted, in this sense, when these have started or ended.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commonwatt.data.log import JobLog
+from commonwatt.data.log import JobLog, eligible_s
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.demand import Arrivals, DemandSeries
+from commonwatt.model.demand import Arrivals, DemandSeries, Notices
+from commonwatt.model.dependencies import notices
 from commonwatt.model.errors import InputError
 
 __all__ = ["GpuUse", "LogDemand", "demand_of", "usage"]
@@ -38,7 +39,7 @@ def usage(log: JobLog) -> GpuUse:
     """Return the GPUs in use over time: every job uses its GPUs for its run time from its start."""
     known = np.isfinite(log.start_s)
     from_starts = bool(known.mean() > 0.5)
-    begin_s = np.where(known & from_starts, log.start_s, log.submit_s)
+    _, begin_s = eligible_s(log, from_starts=from_starts)
     moments = np.concatenate((begin_s, begin_s + log.duration_s))
     time_s, index = np.unique(moments, return_inverse=True)
     change = np.zeros(len(time_s), dtype=np.int64)
@@ -96,24 +97,40 @@ def demand_of(log: JobLog, step_s: float = 60.0, begin_s: float | None = None, e
     at_s: Floats = step_s * np.arange(first, stop, dtype=np.float64) - origin_s
     counts = np.concatenate(([0], use.gpus))
     running = counts[np.searchsorted(use.time_s, at_s, side="right")].astype(float)
-    begins_s = np.where(np.isfinite(log.start_s) & use.from_starts, log.start_s, log.submit_s)
-    wanted = running + _waiting(log, begins_s, at_s)
+    come_s, begins_s = eligible_s(log, from_starts=use.from_starts)
+    wanted = running + _waiting(come_s, begins_s, log.gpus, at_s)
     start_s = step_s * first
     own, all_of_them = DemandSeries(start_s, step_s, running), DemandSeries(start_s, step_s, wanted)
     ends_s = begins_s + log.duration_s
+    said = _notices(log, begins_s, at_s) if log.after else None
     return LogDemand(
         running=own,
         wanted=all_of_them,
         from_starts=use.from_starts,
         dated=log.origin is not None,
-        started=_arrivals(own, at_s, begins_s, ends_s, log.gpus, np.zeros(0) if use.from_starts else log.known_s),
-        submitted=_arrivals(all_of_them, at_s, log.submit_s, ends_s, log.gpus, log.known_s),
+        started=_arrivals(
+            own, at_s, begins_s, ends_s, log.gpus, *((np.zeros(0), None) if use.from_starts else (log.known_s, said))
+        ),
+        submitted=_arrivals(all_of_them, at_s, come_s, ends_s, log.gpus, log.known_s, said),
     )
 
 
+def _notices(log: JobLog, begins_s: Floats, at_s: Floats) -> Notices | None:
+    """Return what was known at instants *at_s* of the jobs that wait for others."""
+    at = {name: i for i, name in enumerate(log.job)}
+    rows = [{at[name]: kind for name, kind in own.items()} for own in log.after]
+    found = notices(rows, log.submit_s, begins_s, begins_s + log.duration_s, log.time_limit_s, log.gpus)
+    if not found:
+        return None
+    from_s, until_s, comes_s, gpus = np.array(found).T
+    first, stop, index = (np.searchsorted(at_s, times_s).astype(np.int64) for times_s in (from_s, until_s, comes_s))
+    return Notices(first, stop, index, gpus)
+
+
 def _arrivals(
-    series: DemandSeries, at_s: Floats, come_s: Floats, ends_s: Floats, gpus: Ints, known_s: Floats
-) -> Arrivals:
+    series: DemandSeries, at_s: Floats, come_s: Floats, ends_s: Floats, gpus: Ints, known_s: Floats,
+    said: Notices | None,
+) -> Arrivals:  # fmt: skip
     """Return the jobs that come in the period and are there at an instant of it, by the time they come.
 
     *known_s* is when that time was known; empty: when they come.
@@ -122,17 +139,17 @@ def _arrivals(
     inside = (come_s > at_s[0] - series.step_s) & (first < len(at_s)) & (ends_s > _at(at_s, first))
     order = np.flatnonzero(inside)[np.argsort(come_s[inside], kind="stable")]
     known = np.searchsorted(at_s, known_s[order]).astype(np.int64) if len(known_s) else None
-    return Arrivals.of(series, first[order].astype(np.int64), gpus[order], known)
+    return Arrivals.of(series, first[order].astype(np.int64), gpus[order], known, said)
 
 
 def _at(at_s: Floats, index: np.ndarray) -> Floats:
     return at_s[np.minimum(index, len(at_s) - 1)]
 
 
-def _waiting(log: JobLog, begins_s: Floats, at_s: Floats) -> Floats:
-    """GPUs of jobs that are submitted but not started. Shape [T]."""
+def _waiting(come_s: Floats, begins_s: Floats, gpus: Ints, at_s: Floats) -> Floats:
+    """GPUs of jobs that have come but not started. Shape [T]."""
     change = np.zeros(len(at_s) + 1)
-    waits = begins_s > log.submit_s
-    np.add.at(change, np.searchsorted(at_s, log.submit_s[waits]), log.gpus[waits])
-    np.add.at(change, np.searchsorted(at_s, begins_s[waits]), -log.gpus[waits])
+    waits = begins_s > come_s
+    np.add.at(change, np.searchsorted(at_s, come_s[waits]), gpus[waits])
+    np.add.at(change, np.searchsorted(at_s, begins_s[waits]), -gpus[waits])
     return np.cumsum(change)[:-1]

@@ -11,6 +11,7 @@ from commonwatt.data.log import JobLog
 from commonwatt.data.malleable import partitions_of, types_ran_on
 from commonwatt.data.profiles import Profiles
 from commonwatt.model.arrays import Bools
+from commonwatt.model.dependencies import among
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import FractionalModel, Qos
 from commonwatt.model.nodes import Cluster
@@ -18,6 +19,7 @@ from commonwatt.model.scenario import LogWorkload, WeekWorkload
 from commonwatt.model.units import plural
 
 __all__ = [
+    "AFTER_UNFIT",
     "TOO_LARGE",
     "UNFIT",
     "UNKNOWN_PARTITION",
@@ -30,6 +32,7 @@ __all__ = [
 
 TOO_LARGE = "left out: they request more GPUs than the cluster has"
 UNFIT = "left out: no node they may use, nor several of one kind with equal parts, has the GPUs they request"
+AFTER_UNFIT = "wait for jobs that are left out: not for these"
 UNKNOWN_PARTITION = "in a partition that no node is in: on any node"
 
 
@@ -98,6 +101,9 @@ def only_rows(log: JobLog, rows: list[int]) -> JobLog:
         if len(getattr(log, name)):
             columns[name] = getattr(log, name)[rows]
     columns["treated"] = {how: mask[rows] for how, mask in log.treated.items()}
+    if log.after:
+        columns["after"], gone = among([log.after[i] for i in rows], {log.job[i] for i in rows})
+        columns["treated"][AFTER_UNFIT] = gone
     return replace(log, **columns)
 
 

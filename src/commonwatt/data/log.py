@@ -14,12 +14,14 @@ from numpy.typing import ArrayLike
 
 from commonwatt.data.table import moment_s
 from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.dependencies import Dependency, among, in_order
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S
 
-__all__ = ["EARLY", "JobLog", "plural", "time_of", "utc", "window"]
+__all__ = ["AFTER_LEFT_OUT", "EARLY", "JobLog", "eligible_s", "plural", "time_of", "utc", "window"]
 
 EARLY = "running before the log begins: from its beginning"
+AFTER_LEFT_OUT = "wait for jobs that are left out: from when those had ended in the log"
 _CARRIED = "carried in from before the period: with the run time they had left"
 _SPEAKABLE_S = 1e10  # beyond about three centuries a date is meaningless
 
@@ -57,6 +59,7 @@ class JobLog:
     cpus: Floats = field(default_factory=lambda: np.zeros(0))  # [J] of the whole job, NaN: not said; empty: no job does
     memory_gib: Floats = field(default_factory=lambda: np.zeros(0))  # [J] likewise
     known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known; empty: at submit_s
+    after: tuple[Mapping[str, Dependency], ...] = ()  # [J] jobs of this log that it waits for; empty: none waits
 
     @classmethod
     def of(
@@ -69,15 +72,21 @@ class JobLog:
         energy_j: ArrayLike | None = None, partition: Sequence[str] | None = None,
         user: Sequence[str] | None = None, qos: Sequence[str] | None = None,
         gpu_milli: ArrayLike | None = None, cpus: ArrayLike | None = None, memory_gib: ArrayLike | None = None,
-        known_s: ArrayLike | None = None,
+        known_s: ArrayLike | None = None, after: Sequence[Mapping[str, Dependency]] | None = None,
     ) -> JobLog:  # fmt: skip
         """Sort by submission, leave out the records marked in *reasons* (a mask each; the first that applies counts).
+
+        A job that waits for records left out counts as submitted when these had ended.
 
         Raises ``InputError`` if a name occurs twice or no job remains.
         """
         unknown = np.full(len(job), np.nan)
         out, counts = _leave_out(len(job), reasons or {}, dropped or {})
         submit = np.asarray(submit_s, dtype=float)
+        treated = dict(treated or {})
+        if after is not None and any(after):
+            submit, late = _after_left_out(after, job, out, submit, start_s, duration_s)
+            treated[AFTER_LEFT_OUT] = late
         remaining = np.flatnonzero(~out)
         kept = remaining[np.argsort(submit[remaining], kind="stable")]
         rows: list[int] = kept.tolist()
@@ -105,7 +114,7 @@ class JobLog:
             path=path,
             complete_from_s=complete_from_s,
             nodes=() if nodes is None else tuple(nodes[i] for i in rows),
-            treated={how: np.asarray(mask, dtype=bool)[kept] for how, mask in (treated or {}).items()},
+            treated={how: np.asarray(mask, dtype=bool)[kept] for how, mask in treated.items()},
             series=() if series is None else tuple(series[i] for i in rows),
             energy_j=column(energy_j),
             partition=() if partition is None else tuple(partition[i] for i in rows),
@@ -115,6 +124,7 @@ class JobLog:
             cpus=_said(cpus, kept),
             memory_gib=_said(memory_gib, kept),
             known_s=np.zeros(0) if known_s is None else np.asarray(known_s, dtype=float)[kept],
+            after=() if after is None else among([after[i] for i in rows], {job[i] for i in rows})[0],
         )
 
     def __len__(self) -> int:
@@ -169,6 +179,47 @@ def _leave_out(
     return out, counts
 
 
+def _after_left_out(
+    after: Sequence[Mapping[str, Dependency]], job: Sequence[str], out: Bools, submit_s: Floats,
+    start_s: ArrayLike | None, duration_s: ArrayLike,
+) -> tuple[Floats, Bools]:  # fmt: skip
+    """Return when jobs count as submitted that wait for records left out, and which these are. Shapes [J]."""
+    at = {name: i for i, name in enumerate(job)}
+    own_s = np.full(len(job), np.nan) if start_s is None else np.asarray(start_s, dtype=float)
+    begin_s = np.where(np.isnan(own_s), submit_s, own_s)
+    end_s = begin_s + np.asarray(duration_s, dtype=float)
+    moved_s, late = submit_s.copy(), np.zeros(len(job), dtype=bool)
+    for i, own in enumerate(after):
+        for name, kind in own.items():
+            if out[at[name]]:
+                late[i] = True
+                moved_s[i] = np.fmax(moved_s[i], (begin_s if kind == "after" else end_s)[at[name]])
+    return np.where(late, np.fmin(moved_s, own_s), submit_s), late
+
+
+def eligible_s(log: JobLog, *, from_starts: bool = True) -> tuple[Floats, Floats]:
+    """Return when each job of *log* might start, and when it started. Shapes [J].
+
+    A job might start when it was submitted, and those it waits for had started or ended. Where the log has no start,
+    or not *from_starts*, that is when it starts.
+    """
+    known = np.isfinite(log.start_s) & from_starts
+    begin_s = np.where(known, log.start_s, log.submit_s)
+    if not log.after:
+        return log.submit_s, begin_s
+    at, may_s = {name: i for i, name in enumerate(log.job)}, log.submit_s.copy()
+    for name in in_order(dict(zip(log.job, log.after, strict=True))):
+        i = at[name]
+        for other, kind in log.after[i].items():
+            o = at[other]
+            may_s[i] = max(may_s[i], begin_s[o] + (0.0 if kind == "after" else log.duration_s[o]))
+        if known[i]:
+            may_s[i] = min(may_s[i], max(log.submit_s[i], begin_s[i]))
+        else:
+            begin_s[i] = may_s[i]
+    return may_s, begin_s
+
+
 def _refuse_duplicates(names: Sequence[str], path: Path | None) -> None:
     if len(set(names)) == len(names):
         return
@@ -203,7 +254,7 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
             field="workload.days" if within else "workload.begin",
             value=f"{days:g} days from {log.moment(begin_s)}",
         )
-    started_s = np.fmax(log.start_s, log.submit_s)  # fmax ignores NaN
+    started_s = np.fmax(eligible_s(log)[1], log.submit_s)  # fmax ignores NaN
     ran_s = np.clip(begin_s - started_s, 0.0, None)
     carried = ~fresh & carry_in & (log.submit_s < begin_s) & (ran_s < log.duration_s)
     rows = np.flatnonzero(fresh | carried)
@@ -233,6 +284,7 @@ def window(log: JobLog, begin: str | None, days: float, *, carry_in: bool = True
         cpus=log.cpus[rows] if len(log.cpus) else log.cpus,
         memory_gib=log.memory_gib[rows] if len(log.memory_gib) else log.memory_gib,
         known_s=log.known_s[rows] - begin_s if len(log.known_s) else log.known_s,
+        after=among([log.after[i] for i in rows], {log.job[i] for i in rows})[0] if log.after else (),
     )
 
 
@@ -288,5 +340,5 @@ def part_of(log: JobLog, own: Bools, others: str) -> JobLog:
         log.source, job=log.job, tenant=log.tenant, submit_s=log.submit_s, duration_s=log.duration_s,
         gpus=log.gpus, start_s=log.start_s, censored=log.censored, origin=log.origin, dropped=log.dropped,
         reasons={others: ~own}, path=log.path, complete_from_s=log.complete_from_s,
-        known_s=log.known_s if len(log.known_s) else None,
+        known_s=log.known_s if len(log.known_s) else None, time_limit_s=log.time_limit_s, after=log.after or None,
     )  # fmt: skip

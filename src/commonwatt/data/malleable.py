@@ -161,6 +161,7 @@ def malleable(
         user=log.user if any(log.qos) else (),
         qos=log.qos,
         known_s=log.known_s,
+        after=log.after,
         partition=log.partition if _keeps_partitions(spec) else (),
         config_type=np.concatenate([t.type for t in templates])[rows],
         config_gpus=np.concatenate([t.gpus for t in templates])[rows],

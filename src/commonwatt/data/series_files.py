@@ -75,8 +75,10 @@ class SeriesFile:
     @property
     def digest(self) -> str:
         """SHA-256 of the series as read."""
-        head = f"{self.series.start_s!r} {self.series.step_s!r} ".encode()
-        return hashlib.sha256(head + self.series.gpus.tobytes()).hexdigest()
+        sha = hashlib.sha256(f"{self.series.start_s!r} {self.series.step_s!r} ".encode() + self.series.gpus.tobytes())
+        for name, values in sorted(self.series.features.items()):
+            sha.update(name.encode() + values.tobytes())
+        return sha.hexdigest()
 
 
 def iso_moment(time_s: float) -> str:
@@ -109,7 +111,7 @@ def read_moment(text: str, file: SeriesFile, field: str) -> int:
 
 def read_series(
     path: str | Path, column: str = "gpus", time: str | None = None, where: Mapping[str, str] | None = None,
-    longest_gap_s: float = LONGEST_GAP_S,
+    longest_gap_s: float = LONGEST_GAP_S, features: Sequence[str] = (),
 ) -> SeriesFile:  # fmt: skip
     """Read the demand in *column* of a CSV or Parquet file.
 
@@ -121,23 +123,26 @@ def read_series(
         Only rows with these texts in these columns: one tenant or virtual cluster of several.
     longest_gap_s
         Longest gap between two rows that is filled with unknown values, s.
+    features
+        Columns of counts read beside the demand.
 
     Raises
     ------
     InputError
         For the defects above, naming file, line and column.
     """
-    table = _table(Path(path), column, time, where or {})
-    return _series(_rows_where(table, where or {}), column, _time_column(table, time), where or {}, longest_gap_s)
+    where = where or {}
+    table = _table(Path(path), column, time, {*where, *features})
+    return _series(_rows_where(table, where), column, _time_column(table, time), where, longest_gap_s, features)
 
 
 def read_series_by(
     path: str | Path, by: str, column: str = "gpus", time: str | None = None, where: Mapping[str, str] | None = None,
-    longest_gap_s: float = LONGEST_GAP_S,
+    longest_gap_s: float = LONGEST_GAP_S, features: Sequence[str] = (),
 ) -> dict[str, SeriesFile]:  # fmt: skip
     """Read one series for each value of the column *by*, in the order of their names; otherwise as ``read_series``."""
     where = where or {}
-    table = _rows_where(_table(Path(path), column, time, {**where, by: ""}), where)
+    table = _rows_where(_table(Path(path), column, time, {*where, by, *features}), where)
     rows: dict[str, list[int]] = {}
     for row, value in enumerate(table.text(by)):
         if not value:
@@ -145,13 +150,13 @@ def read_series_by(
         rows.setdefault(value, []).append(row)
     name = _time_column(table, time)
     return {
-        value: _series(_rows(table, own), column, name, {**where, by: value}, longest_gap_s)
+        value: _series(_rows(table, own), column, name, {**where, by: value}, longest_gap_s, features)
         for value, own in sorted(rows.items())
     }
 
 
 def _series(
-    table: TextTable, column: str, name: str, where: Mapping[str, str], longest_gap_s: float
+    table: TextTable, column: str, name: str, where: Mapping[str, str], longest_gap_s: float, features: Sequence[str]
 ) -> SeriesFile:  # fmt: skip
     """Return the series in *column* of *table*, whose rows are those of *where*, by its time column *name*."""
     path = table.path
@@ -163,12 +168,14 @@ def _series(
     _refuse_backwards(table, name, times_s, where)
     step_s = step_of(times_s)
     index = _indices(table, name, times_s, step_s, longest_gap_s)
-    values = np.full(int(index[-1]) + 1, np.nan)
-    values[index] = gpus
-    if np.isnan(values).all():
+    expected = f"a count: a finite number, 0 or more, at most {MOST_DEMAND:,.0f}; blank if unknown"
+    cells = [gpus, *(table.parse(feature, _demand, expected) for feature in features)]
+    values = np.full((len(cells), int(index[-1]) + 1), np.nan)
+    values[:, index] = cells
+    if np.isnan(values[0]).all():
         raise InputError("at least one known demand", file=path, field=column, value="none")
-    series = DemandSeries(float(times_s[0]), step_s, values)
-    return SeriesFile(series, dated, len(values) - len(index))
+    series = DemandSeries(float(times_s[0]), step_s, values[0], dict(zip(features, values[1:], strict=True)))
+    return SeriesFile(series, dated, len(series) - len(index))
 
 
 def write_series(
@@ -207,8 +214,8 @@ def _tidy(values: Floats) -> pl.Series:
     return column.cast(pl.Int64) if (known == np.rint(known)).all() else column
 
 
-def _table(path: Path, column: str, time: str | None, where: Mapping[str, str]) -> TextTable:
-    wanted = {column, *where, *([time] if time else TIME_COLUMNS)}
+def _table(path: Path, column: str, time: str | None, others: Collection[str]) -> TextTable:
+    wanted = {column, *others, *([time] if time else TIME_COLUMNS)}
     table = _parquet(path, wanted) if path.suffix.lower() == ".parquet" else _csv(path, wanted)
     table.text(column)
     return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,7 @@ from commonwatt.data.profiles import DEFAULT_LOGGED, is_known, load_profiles, pr
 from commonwatt.data.readers import read_log
 from commonwatt.data.sia import read_sia
 from commonwatt.data.training_profiles import read_profiles, times_of
+from commonwatt.model.dependencies import among, never_met
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import FractionalModel
 from commonwatt.model.jobs import Job, JobArrays, read_times
@@ -39,6 +41,7 @@ from commonwatt.model.scenario import (
 from commonwatt.model.units import DAY_S
 
 __all__ = [
+    "NEVER",
     "PUBLIC_LOGS",
     "FitTypes",
     "Made",
@@ -49,6 +52,7 @@ __all__ = [
     "read_workload_log",
 ]
 
+NEVER = "left out: wait for a job to fail, and none fails in a simulation"
 PUBLIC_LOGS = {"philly": "philly_jobs.csv.gz", "alibaba": "alibaba_jobs.csv.gz"}
 """Logs in the folder of traces that are used if a workload gives no path."""
 
@@ -93,8 +97,10 @@ def make_workload(
     gpu_types = tuple(dict.fromkeys(node.gpu_type for node in scenario.nodes if node.platform is None))
     if isinstance(workload, JobsWorkload):
         _check_partitions(workload.jobs, scenario.nodes)
-        table = JobArrays.of(_job(_timed(job, folder), gpu_types) for job in workload.jobs)
-        return Made(scenario.nodes, table, f"{plural(len(table), 'job')} listed in the scenario")
+        listed, never = _without_never(workload.jobs)
+        table = JobArrays.of(_job(_timed(job, folder), gpu_types) for job in listed)
+        sentence = f"{plural(len(table), 'job')} listed in the scenario"
+        return Made(scenario.nodes, table, sentence, treatments={NEVER: never} if never else {})
     log = _log(workload, folder, rng)
     fractions: tuple[FractionalModel, ...] = ()
     if isinstance(workload, LogWorkload) and workload.fractions == "share":
@@ -241,6 +247,7 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
             user=job.user,
             qos=job.qos,
             known_s=math.nan if job.known_s is None else job.known_s,
+            after=job.after,
         )
     except InputError as error:
         raise InputError(error.expected, field=f"workload.jobs.{error.field}", value=error.value) from None
@@ -253,6 +260,33 @@ def _check_partitions(jobs: Sequence[ScenarioJob], nodes: Sequence[NodeSpec]) ->
             if name not in there:
                 expected = f"a partition some node is in ({', '.join(there)}){did_you_mean(name, there)}"
                 raise InputError(expected, field=f"workload.jobs.{job.name}.partition", value=name)
+
+
+def _without_never(jobs: Sequence[ScenarioJob]) -> tuple[list[ScenarioJob], int]:
+    """Return the *jobs* that start some time, with what they wait for of these; and how many never do.
+
+    No job fails in a simulation. Raises ``InputError`` for unknown jobs, and jobs that wait in a circle.
+    """
+    at = {job.name: i for i, job in enumerate(jobs)}
+    for job in jobs:
+        for name in job.after:
+            if name not in at:
+                expected = f"the name of a job listed here{did_you_mean(name, at)}"
+                raise InputError(expected, field=f"workload.jobs.{job.name}.after", value=name)
+    after = {i: {at[name]: kind for name, kind in job.after.items()} for i, job in enumerate(jobs)}
+    try:
+        never = never_met(after)
+    except CycleError as error:
+        circle = [jobs[i].name for i in error.args[1]]
+        expected = "jobs that do not wait for each other"
+        raise InputError(expected, field=f"workload.jobs.{circle[0]}.after", value=" -> ".join(circle[:6])) from None
+    if len(never) == len(jobs):
+        expected = "a job that starts: no job fails in a simulation"
+        raise InputError(expected, field=f"workload.jobs.{jobs[0].name}.after", value=next(iter(jobs[0].after)))
+    kept = [job for i, job in enumerate(jobs) if i not in never]
+    left, _ = among([job.after for job in kept], {job.name for job in kept})
+    own = left or ({},) * len(kept)
+    return [job.model_copy(update={"after": after}) for job, after in zip(kept, own, strict=True)], len(never)
 
 
 def _gpu_type(name: str, spelt: dict[str, str], field: str) -> str:

@@ -5,7 +5,7 @@ Rows of a batch cost the same, so time and energy are charged by row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ from commonwatt.devices.base import Execution, LoadedModel, Tensor
 from commonwatt.devices.profiles import StepPowers
 from commonwatt.devices.rows import RowPlan, row_inputs, rows_of, size_of
 from commonwatt.model.errors import InputError
-from commonwatt.timeslicing import Scheduler, Task, TenantQueue
+from commonwatt.timeslicing import Charge, Scheduler, Task, TenantQueue
 
 __all__ = ["Batch", "Batching", "DeviceRequest", "Member"]
 
@@ -79,6 +79,10 @@ class DeviceRequest:
         self.ended_ns = 0
         self.time_ns = 0  # charged
         self.energy_j = 0.0
+
+    def batched(self, task: Task, scheduler: Scheduler, same_device: Callable[[Task], bool]) -> Batch:
+        """Return the batch it runs in, which is formed now unless it has begun."""
+        return self.batch or Batch.formed(task, scheduler, same_device)
 
     def take(self, piece: dict[str, Tensor], stop: int) -> bool:
         """Take the outputs of the rows before *stop*; returns whether all are there."""
@@ -151,8 +155,13 @@ class Batch:
         first = self.members[0]
 
         def accepts(task: Task) -> bool:
-            other: DeviceRequest = task.work
-            if other.rows is None or other.batching is None or self.rows + other.rows > self._most:
+            other = task.work
+            if (
+                not isinstance(other, DeviceRequest)
+                or other.rows is None
+                or other.batching is None
+                or self.rows + other.rows > self._most
+            ):
                 return False
             if other.key != first.request.key or other.alone or not other.batching.together:
                 return False
@@ -166,7 +175,10 @@ class Batch:
 
     def abandoned(self) -> bool:
         """Return whether all its requests are cancelled."""
-        return all(member.task.cancelled for member in self.members)
+        for member in self.members:  # noqa: SIM110 - at every step, and a generator takes several times as long
+            if not member.task.cancelled:
+                return False
+        return True
 
     def step(self) -> bool:
         """Run the next step; returns whether it was the last, and hands out the outputs then."""
@@ -183,26 +195,37 @@ class Batch:
 
     def ended(self) -> bool:
         """Return whether its requests have ended, however: all of them at once."""
-        return all(m.request.outputs is not None or m.request.error is not None for m in self.members)
+        for member in self.members:
+            request = member.request
+            if request.outputs is None and request.error is None:
+                return False
+        return True
 
-    def charged(self, time_ns: int) -> Iterator[tuple[TenantQueue, int, float]]:
-        """Charge *time_ns* of its last step to its requests by row; yields time and energy of each tenant.
+    def charged(self, time_ns: int) -> Sequence[tuple[Charge, float]]:
+        """Charge *time_ns* of its last step to its requests by row; returns each tenant's part, and its power in W.
 
         Times sum to *time_ns*.
         """
-        by_tenant: dict[str, tuple[TenantQueue, int, float]] = {}
+        at = max(0, self.at - 1)
+        if len(self.members) == 1:
+            task, request = self.members[0].task, self.members[0].request
+            own_j = request.powers.steps_w[at] * time_ns * 1e-9
+            request.time_ns += time_ns
+            request.energy_j += own_j
+            return ((Charge(task.tenant, time_ns, own_j), request.powers.mean_w),)
+        by_tenant: dict[str, tuple[TenantQueue, int, float, float]] = {}
         before = 0
         for member in self.members:
             request, tenant = member.request, member.task.tenant
             after = before + member.rows
             own_ns = time_ns * after // self.rows - time_ns * before // self.rows
-            own_j = request.powers.steps_w[max(0, self.at - 1)] * own_ns * 1e-9
+            own_j = request.powers.steps_w[at] * own_ns * 1e-9
             request.time_ns += own_ns
             request.energy_j += own_j
-            _, earlier_ns, earlier_j = by_tenant.get(tenant.name, (tenant, 0, 0.0))
-            by_tenant[tenant.name] = tenant, earlier_ns + own_ns, earlier_j + own_j
+            _, earlier_ns, earlier_j, mean_w = by_tenant.get(tenant.name, (tenant, 0, 0.0, request.powers.mean_w))
+            by_tenant[tenant.name] = tenant, earlier_ns + own_ns, earlier_j + own_j, mean_w
             before = after
-        yield from by_tenant.values()
+        return [(Charge(tenant, own_ns, own_j), mean_w) for tenant, own_ns, own_j, mean_w in by_tenant.values()]
 
     def learn(self, time_ns: int, *, ended: bool) -> None:
         """Note a step's time, and at the end how long the batch and its longest step were."""
@@ -215,6 +238,15 @@ class Batch:
         request.batching.ran[self.rows] = count + 1, before_ns + self.time_ns
         if request.rows is not None:
             request.batching.plan.learn(self.rows, self.longest_ns * 1e-9, request.size)
+
+    def mark(self, now_ns: int) -> None:
+        """Note when its requests have begun."""
+        for member in self.members if not self.at else ():
+            member.request.began_ns = member.request.began_ns or now_ns
+
+    def leave(self, *, everyone: bool) -> Sequence[Member]:
+        """Return those whose requests have ended: *everyone*, or none."""
+        return self.members if everyone else ()
 
     def dissolve(self) -> Sequence[Task]:
         """Let its requests run alone, as together they have failed; returns those that had joined the first."""

@@ -6,6 +6,7 @@ import threading
 
 from commonwatt.devices.base import Device, DeviceClock
 from commonwatt.devices.batches import Batch, DeviceRequest
+from commonwatt.devices.language.generation import Generation, GenerationBatch
 from commonwatt.model.errors import DeviceError
 from commonwatt.timeslicing import Charge, EnergyLedger, Scheduler, Task
 
@@ -57,14 +58,13 @@ class Driver:
             task = self.scheduler.next()
             if task is None:
                 return False
-            request: DeviceRequest = task.work
-            batch = request.batch or Batch.formed(task, self.scheduler, lambda other: self._same_clock(task, other))
+            request: DeviceRequest | Generation = task.work
+            batch = request.batched(task, self.scheduler, lambda other: self._same_clock(task, other))
         if batch.abandoned():
             self._account(task, batch, 0, ended=True)
             return True
         before_ns = self.clock.now_ns()
-        for member in batch.members if not batch.at else ():
-            member.request.began_ns = member.request.began_ns or before_ns
+        batch.mark(before_ns)
         error: Exception | None = None
         try:
             self._set_clock(task)
@@ -115,11 +115,11 @@ class Driver:
     def _same_clock(self, task: Task, other: Task) -> bool:
         return self.clocks_mhz.get(task.tenant.name) == self.clocks_mhz.get(other.tenant.name)
 
-    def _failed(self, task: Task, batch: Batch, took_ns: int, error: Exception) -> None:
+    def _failed(self, task: Task, batch: Batch | GenerationBatch, took_ns: int, error: Exception) -> None:
         """Let the requests of a batch run alone, or fail those that had no others beside them."""
         if isinstance(error, DeviceError):
             self.gone = error
-        elif len(batch.members) > 1:
+        elif len(batch.members) > 1 and isinstance(batch, Batch):
             self._account(task, batch, took_ns, ended=False)
             with self.lock:
                 self.scheduler.separate(batch.dissolve())
@@ -128,24 +128,30 @@ class Driver:
             member.request.error = error
         self._account(task, batch, took_ns, ended=True)
 
-    def _account(self, task: Task, batch: Batch, took_ns: int, *, ended: bool, complete: bool = True) -> None:
+    def _account(
+        self, task: Task, batch: Batch | GenerationBatch, took_ns: int, *, ended: bool, complete: bool = True
+    ) -> None:
         """Charge a step to the tenants of *batch*; tell its requests if they have ended."""
-        own, others = (0, 0.0), []
-        for tenant, time_ns, energy_j in batch.charged(took_ns):
+        own, others = Charge(task.tenant, 0, 0.0), []
+        for charge, typical_w in batch.charged(took_ns):
             if took_ns:
-                typical_w = next(m.request.powers.mean_w for m in batch.members if m.task.tenant is tenant)
-                self.ledger.book(tenant.name, time_ns, energy_j, typical_w)
-            if tenant is task.tenant:
-                own = time_ns, energy_j
+                self.ledger.book(charge.tenant.name, charge.time_ns, charge.energy_j, typical_w)
+            if charge.tenant is task.tenant:
+                own = charge
             else:
-                others.append(Charge(tenant, time_ns, energy_j))
+                others.append(charge)
         if complete:
             for member in batch.members:
                 member.request.batch = None
+        over = batch.leave(everyone=ended)
         with self.lock:
-            self.scheduler.account(task, *own, ended=ended, others=others)
-        if ended:
+            self.scheduler.account(
+                task, own.time_ns, own.energy_j, ended=False, others=others, output_tokens=own.output_tokens
+            )
+            if over:
+                self.scheduler.finish([member.task for member in over])
+        if over:
             now_ns = self.clock.now_ns()
-            for member in batch.members:
+            for member in over:
                 member.request.ended_ns = now_ns
                 member.request.ended(member.task)

@@ -15,6 +15,9 @@ from warnings import catch_warnings, simplefilter
 from weakref import WeakSet
 
 from commonwatt.devices.base import LoadedModel
+from commonwatt.devices.language.base import LanguageModel
+from commonwatt.devices.language.decoder import load_decoder
+from commonwatt.devices.language.pretrained import load_pretrained
 from commonwatt.devices.measured import MeasuredFile, MeasuredModels, MeasuredUnder
 from commonwatt.devices.models.base import Foreign, SegmentedModel, checked_file, digest_of
 from commonwatt.devices.models.onnx_model import load_onnx
@@ -79,6 +82,11 @@ class Runtimes:
             self._measured.keep_rows(under, rows)
         return rows
 
+    def language(self, path: str) -> LanguageModel:
+        """Load the language model in file or folder *path*."""
+        load = load_decoder if Path(path).suffix == ".npz" else load_pretrained
+        return load(path, self._torch)
+
     def close(self) -> None:
         """Close every model."""
         for model in list(self._loaded):
@@ -120,6 +128,10 @@ class CpuDevice:
     def rows(self, model: LoadedModel, until_s: float) -> RowProfile:
         """Return how long *model* takes with many rows, measured until a step takes *until_s*."""
         return self._runtimes.rows(model, until_s)
+
+    def language(self, path: str) -> LanguageModel:
+        """Load the language model in file or folder *path*."""
+        return self._runtimes.language(path)
 
     def set_clock(self, clock_mhz: float | None) -> None:
         """Refuse any clock but the CPU's own."""
@@ -254,6 +266,12 @@ class CudaDevice:
     def rows(self, model: LoadedModel, until_s: float) -> RowProfile:
         """Return how long *model* takes with many rows, measured until a step takes *until_s*."""
         return self._runtimes.rows(model, until_s)
+
+    def language(self, path: str) -> LanguageModel:
+        """Load the language model in file or folder *path*."""
+        if find_spec("torch") is not None and not _torch_has_cuda():
+            raise InputError(f"{_TORCH} for a language model", file=path)
+        return self._runtimes.language(path)
 
     def set_clock(self, clock_mhz: float | None) -> None:
         """Lock the GPU's clock, where that is permitted; ``None`` unlocks it."""

@@ -14,6 +14,7 @@ from commonwatt import __version__
 from commonwatt.devices.base import Tensor, example_inputs
 from commonwatt.devices.batches import DeviceRequest
 from commonwatt.devices.session import DeviceSession, open_session
+from commonwatt.model.errors import InputError
 from commonwatt.model.timeslice_file import BackloggedLoad, PeriodicLoad, SharingTenant, TimesliceConfig
 from commonwatt.model.timeslice_results import RunIdle, RunSample, RunTenantResult, TimesliceRunResult
 from commonwatt.timeslicing import Fairness, Task, fairness
@@ -125,16 +126,19 @@ class _Run:
             key: example_inputs(loaded.model.inputs, rng) for key, loaded in session.loaded.items()
         }
         self._turn = dict.fromkeys(session.tenants, 0)
+        for place, tenant in enumerate(session.config.tenants):
+            if not any((tenant.name, spec.key) in session.loaded for spec in tenant.models):
+                raise InputError("a model with load_at_start: true", field=f"tenants.{place}.models")
         self._start_ns = session.clock.now_ns()
         tenants = tuple(session.config.tenants)
         self.load = LoadGenerator(tenants, self._submit, end_ns, rng)
 
     def _submit(self, name: str, queue: int) -> None:
-        models = self.session.tenants[name].models
+        models = [spec for spec in self.session.tenants[name].models if (name, spec.key) in self.session.loaded]
         spec = models[self._turn[name] % len(models)]
         self._turn[name] += 1
-        loaded = self.session.loaded[name, spec.name]
-        request = DeviceRequest(loaded.model, loaded.powers, self._inputs[name, spec.name], self._ended)
+        loaded = self.session.loaded[name, spec.key]
+        request = DeviceRequest(loaded.model, loaded.powers, self._inputs[name, spec.key], self._ended)
         tenant = self.driver.scheduler.tenants[name]
         task = Task(tenant, queue, request, self.session.clock.now_ns())
         if not self.driver.scheduler.submit(task):
@@ -189,6 +193,11 @@ def measure(
     config: TimesliceConfig, folder: Path, seed: int, on_progress: Callable[[float], None] = lambda _: None
 ) -> TimesliceRunResult:
     """Open a session for *config*, run it and close it; paths are relative to *folder*."""
+    for place, tenant in enumerate(config.tenants):
+        for number, model in enumerate(tenant.models):
+            if model.language is not None:
+                field = f"tenants.{place}.models.{number}.language"
+                raise InputError("no language model: serve it, and send it requests", field=field, value=model.name)
     session = open_session(config, folder)
     try:
         record = run(session, np.random.default_rng(seed), on_progress)

@@ -1,5 +1,6 @@
 from ._baselines import Threshold as Threshold
 from ._baselines import WrappedPredictor as WrappedPredictor
+from ._lightgbm_quantile import joint_pools as joint_pools
 from ._network_training import Recipe as Recipe
 from ._networks import NetworkPredictor as NetworkPredictor
 from ._networks import NetworkSettings as NetworkSettings
@@ -19,6 +20,7 @@ __all__ = [
     "Rolled",
     "Threshold",
     "WrappedPredictor",
+    "joint_pools",
     "make_predictor",
     "restore_predictor",
     "roll",

@@ -166,6 +166,12 @@ class WrappedPredictor:
         return self._inner.name
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """Columns beside demand that the other learns from."""
+        found: tuple[str, ...] = getattr(self._inner, "features", ())
+        return found
+
+    @property
     def look_back(self) -> int:
         """Look-back of the other."""
         return self._inner.look_back

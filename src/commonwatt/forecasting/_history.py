@@ -55,7 +55,11 @@ class History:
 
     def see_series(self, series: DemandSeries) -> None:
         """Replace everything by the end of *series*."""
-        kept = series.filled()[-self._length :]
+        self.see_values(series.filled())
+
+    def see_values(self, values: Floats) -> None:
+        """Replace everything by the end of *values*, all known."""
+        kept = values[-self._length :]
         self._buffer[: len(kept)] = kept
         self._end = len(kept)
 
@@ -99,9 +103,9 @@ class ObservingPredictor:
     def _clock(self) -> dict[str, float]:
         return {"start_s": self._start_s, "step_s": self._step_s, "seen": self._seen}
 
-    def _restore(self, about: Mapping[str, Any], history: Floats) -> None:
-        """Take *history* as the end of the series whose ``_clock`` is in *about*."""
-        self.see(DemandSeries(0.0, 1.0, history))
+    def _restore(self, about: Mapping[str, Any], history: Floats, features: Mapping[str, Floats] | None = None) -> None:
+        """Take *history* and *features* as the end of the series whose ``_clock`` is in *about*."""
+        self.see(DemandSeries(0.0, 1.0, history, features or {}))
         self._start_s, self._step_s, self._seen = about["start_s"], about["step_s"], about["seen"]
 
 

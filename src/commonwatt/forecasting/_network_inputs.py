@@ -6,23 +6,31 @@ nothing and a rare large jump does not dominate. They do not depend on the time 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from commonwatt.forecasting._history import sliding_quantiles
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.demand import DemandSeries
+from commonwatt.model.units import DAY_S, WEEK_S
 
 __all__ = [
+    "IN_GPUS",
     "LAGS",
     "MEMORY",
     "PATCH",
     "WINDOWS",
     "context_width",
     "contexts",
+    "features",
+    "features_at",
     "level_sequences",
     "movements",
     "sequences",
+    "width",
 ]
 
 LAGS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60, 90, 119)
@@ -170,3 +178,38 @@ def _chunk(values: Floats, origins: Ints, horizon: int) -> Floats:
         ],
         axis=1,
     )
+
+
+IN_GPUS = len(LAGS) + 4 * len(WINDOWS) + 1
+"""Features of LightGBM that are GPUs of the series, which come first: its movements and its level."""
+
+
+def features_at(series: DemandSeries, values: Floats, origins: Ints, names: Sequence[str] = ()) -> Floats:
+    """Return the features of some rising instants, without computing all of them at once. Shape [K, F].
+
+    Raises ``InputError`` if *series* lacks one of the columns *names*.
+    """
+    beside = np.array([series.feature(name) for name in names]).reshape(len(names), len(values))
+    parts = []
+    for first in range(0, len(values), _CHUNK):
+        inside = origins[slice(*np.searchsorted(origins, (first, first + _CHUNK)))]
+        if len(inside):
+            near = max(0, int(inside[0]) - max(WINDOWS))
+            end = int(inside[-1]) + 1
+            times_s = series.start_s + series.step_s * np.arange(near, end, dtype=np.float64)
+            parts.append(features(values[near:end], times_s, beside[:, near:end])[inside - near])
+    return np.concatenate(parts) if parts else np.empty((0, width(len(names))))
+
+
+def width(columns: int) -> int:
+    """Return the number of features beside so many further columns."""
+    return features(np.zeros(1), np.zeros(1), np.zeros((columns, 1))).shape[1]
+
+
+def features(values: Floats, times_s: Floats, beside: Iterable[Floats] = ()) -> Floats:
+    """Return the features of every instant; windows that reach before the first value are cut.
+
+    *beside* are further columns. Shapes: all [T]; returns [T, F].
+    """
+    day, week = 2 * np.pi * times_s / DAY_S, np.floor(times_s % WEEK_S / DAY_S)
+    return np.column_stack([movements(values), values, np.sin(day), np.cos(day), week, *beside])

@@ -8,9 +8,10 @@ from commonwatt.model.arrays import Ints
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
 
-__all__ = ["check_length", "check_step", "checked_origins", "learnable_origins"]
+__all__ = ["MOST_EXAMPLES", "check_length", "check_step", "checked_origins", "learnable_origins"]
 
-_MOST_EXAMPLES = 60_000
+MOST_EXAMPLES = 60_000
+"""Origins to learn from at most."""
 
 
 def check_length(series: DemandSeries, least: int) -> None:
@@ -41,8 +42,10 @@ def check_step(series: DemandSeries, step_s: float) -> None:
         raise InputError(f"values every {step_s:g} s, as in training", field="step_s", value=series.step_s)
 
 
-def learnable_origins(series: DemandSeries, look_back: int, horizon: int, rng: np.random.Generator) -> Ints:
-    """Return rising origins to learn from: those whose value and targets are known, at most 60,000 drawn at random.
+def learnable_origins(
+    series: DemandSeries, look_back: int, horizon: int, rng: np.random.Generator, most: int = MOST_EXAMPLES
+) -> Ints:
+    """Return rising origins to learn from: those whose value and targets are known, at most *most* drawn at random.
 
     Where gaps leave none (regular gaps do), all origins, with unknown values as in ``filled``.
     """
@@ -50,6 +53,6 @@ def learnable_origins(series: DemandSeries, look_back: int, horizon: int, rng: n
     known = np.lib.stride_tricks.sliding_window_view(series.known, horizon + 1)[look_back - 1 :].all(axis=1)
     if known.any():
         origins = origins[known]
-    if len(origins) > _MOST_EXAMPLES:
-        origins = np.sort(rng.choice(origins, _MOST_EXAMPLES, replace=False))
+    if len(origins) > most:
+        origins = np.sort(rng.choice(origins, most, replace=False))
     return origins

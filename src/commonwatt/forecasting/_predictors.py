@@ -36,6 +36,8 @@ class PredictorEntry:
         Whether later values leave what a fit learned unchanged, so that it must be refitted now and then.
     least
         Values it must be fitted on to learn more than the distribution of demand.
+    takes_features
+        Whether it learns from columns beside demand, too.
     """
 
     what: str
@@ -45,6 +47,7 @@ class PredictorEntry:
     extra: str = "forecast"
     learns: bool = True
     least: int = 0
+    takes_features: bool = False
 
     @property
     def trains_network(self) -> bool:
@@ -78,6 +81,7 @@ PREDICTORS: dict[str, PredictorEntry] = {
     "lightgbm": PredictorEntry(
         "LightGBM quantile regression", f"{_HERE}._lightgbm_quantile:LightGbmQuantile", (), ("lightgbm",),
         least=2_000,  # with fewer no leaf can be split
+        takes_features=True,
     ),
     "gru+lightgbm": PredictorEntry(
         "mean of the quantiles of both", f"{_HERE}._blend:network_and_trees", (), ("torch", "lightgbm")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from commonwatt.mapping._external_searches import LEARNERS, NEVERGRAD, Learner, 
 from commonwatt.mapping._goal import OBJECTIVES, Goal
 from commonwatt.mapping._gsharp import GSharp
 from commonwatt.mapping._integer_bound import PROVEN, sharp_bound
+from commonwatt.mapping._lower_bound import lower_bound
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._scoring import MappingTimeline, satisfaction, tails, timeline
 from commonwatt.mapping._search import Algorithm
@@ -42,6 +43,8 @@ __all__ = ["ALGORITHMS", "MappingExplanation", "answer", "evaluate", "explain", 
 EXACT_S = 60.0
 DEFAULT_BUDGET = 10_000
 UNLIMITED = 10**9
+BoundName = Literal["sharp", "quick"]
+
 SLICE = 0.1
 """Part of a time limit that each program with integers may take."""
 
@@ -49,7 +52,7 @@ SLICE = 0.1
 def answer(
     file: MapFile, *, clock: Callable[[], float], algorithm: str | Algorithm = "auto", budget: int | None = None,
     time_limit_s: float | None = None, objective: str | None = None, start: Mapping | None = None, seed: int = 0,
-    report: Report | None = None,
+    report: Report | None = None, bound: BoundName = "sharp",
 ) -> MapResult:  # fmt: skip
     """Map the jobs of *file*, which has its job table, onto its sub-accelerators.
 
@@ -73,6 +76,9 @@ def answer(
         Seed of the search.
     report
         Called by ``auto`` between rounds with the best cost and the bound on the makespan (0: none yet).
+    bound
+        ``"sharp"``: all bounds there are, up to seconds where bandwidth is short; ``"quick"``: that of one linear
+        program, within milliseconds. What the search itself has proven counts in both cases.
 
     Raises
     ------
@@ -84,6 +90,7 @@ def answer(
     check_count("budget", budget)
     check_number("time_limit_s", time_limit_s, above=True)
     check_count("seed", seed, 0)
+    check_choice("bound", bound, get_args(BoundName))
     if objective is not None:
         check_choice("objective", objective, OBJECTIVES)
         file = file.model_copy(update={"objective": objective})
@@ -102,8 +109,9 @@ def answer(
             chosen = replace(chosen, slice_s=SLICE * limit_s, used=lambda: (clock() - began_s) / limit_s)
     found = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
     search_s = clock() - began_s
+    proven = lower_bound(problem) if found.bound is None and bound == "quick" else found.bound
     return MapResult(
-        **_described(file, problem, found.best, seed, found.bound, optimal=bool(found.optimal)),
+        **_described(file, problem, found.best, seed, proven, optimal=bool(found.optimal)),
         algorithm=name,
         evaluations=found.evaluations,
         history=tuple(MapProgress(evaluations=spent, best=best) for spent, best in found.history),

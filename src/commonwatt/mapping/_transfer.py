@@ -33,6 +33,7 @@ from commonwatt.mapping._search import MappingSearch, score
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable, TransferFile
+from commonwatt.model.map_results import MapResult
 from commonwatt.optimize import KeepGoing, always, ranked
 
 __all__ = ["Match", "Transfer", "Transferred", "ranks"]
@@ -76,6 +77,12 @@ class Transfer:
         by_rank = ranks(problem)
         stretch = makespan(problem, mapping) / simple_bound(problem)
         return cls(mapping[by_rank], problem.latency[by_rank], problem.bandwidth[by_rank], stretch)
+
+    @classmethod
+    def of_result(cls, file: MapFile, result: MapResult) -> Transfer:
+        """Return the transfer of *result*, a mapping of *file*."""
+        problem, genes = MappingProblem.of(file), MappingFile(accelerator=result.accelerator, priority=result.priority)
+        return cls.learn(problem, Mapping.of(genes, problem))
 
     @classmethod
     def of(cls, file: TransferFile, problem: MappingProblem) -> Transfer:

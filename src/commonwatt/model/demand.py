@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = [
     "Arrivals",
     "DemandSeries",
     "FittedPredictor",
+    "Notices",
     "Predictor",
     "QuantileForecast",
     "quantile_at",
@@ -53,26 +55,34 @@ class DemandSeries:
         Seconds between values, above 0.
     gpus
         Demand, GPUs, 0 or more; NaN where it is unknown. Shape [T].
+    features
+        Counts known at the same instants, such as the GPUs that waiting jobs request, by name: 0 or more, NaN where
+        they are unknown. Shape [T] each.
 
     Raises
     ------
     InputError
-        For a step that is not above 0, no values, and values that are negative, infinite or above ``MOST_DEMAND``.
+        For a step that is not above 0, no values, features of another length, and values that are negative, infinite
+        or above ``MOST_DEMAND``.
     """
 
     start_s: float
     step_s: float
     gpus: Floats  # [T]
+    features: Mapping[str, Floats] = field(default_factory=dict)  # [T] each
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.step_s) and self.step_s > 0):
             raise InputError("a number of seconds above 0", field="step_s", value=self.step_s)
         if self.gpus.ndim != 1 or len(self.gpus) == 0:
             raise InputError("one value or more, in a row", field="gpus", value=f"shape {self.gpus.shape}")
-        wrong = np.flatnonzero((self.gpus < 0) | (self.gpus > MOST_DEMAND))
-        if len(wrong):
-            expected = f"a finite demand, 0 or more, at most {MOST_DEMAND:,.0f}"
-            raise InputError(expected, field=f"gpus.{wrong[0]}", value=float(self.gpus[wrong[0]]))
+        for name, values in {"gpus": self.gpus, **self.features}.items():
+            if values.shape != self.gpus.shape:
+                raise InputError(f"{len(self.gpus)} values", field=name, value=f"shape {values.shape}")
+            wrong = np.flatnonzero((values < 0) | (values > MOST_DEMAND))
+            if len(wrong):
+                expected = f"a finite {'demand' if name == 'gpus' else 'count'}, 0 or more, at most {MOST_DEMAND:,.0f}"
+                raise InputError(expected, field=f"{name}.{wrong[0]}", value=float(values[wrong[0]]))
 
     def __len__(self) -> int:
         return len(self.gpus)
@@ -108,7 +118,21 @@ class DemandSeries:
 
     def between(self, first: int, last: int) -> DemandSeries:
         """Return values *first* up to, but not including, *last*."""
-        return DemandSeries(self.time_s(first), self.step_s, self.gpus[first:last])
+        features = {name: values[first:last] for name, values in self.features.items()}
+        return DemandSeries(self.time_s(first), self.step_s, self.gpus[first:last], features)
+
+    def feature(self, name: str) -> Floats:
+        """Return a feature with unknown values replaced by the last known one; by 0 before any is known. Shape [T].
+
+        Raises ``InputError`` if the series has none of that name.
+        """
+        if name not in self.features:
+            found = ", ".join(self.features) or "no features"
+            raise InputError(f"a series with the column {name}, a feature of the model", field="features", value=found)
+        values = self.features[name]
+        last = _last_known(values)
+        filled: Floats = np.where(last < 0, 0.0, values[last])
+        return filled
 
     def filled(self) -> Floats:
         """Return the demand with unknown values replaced by the last known one; by the first known one at the start.
@@ -118,8 +142,34 @@ class DemandSeries:
         known = np.flatnonzero(self.known)
         if len(known) == 0:
             raise InputError("at least one known value", field="gpus", value="none")
-        last = np.maximum.accumulate(np.where(self.known, np.arange(len(self)), -1))
+        last = _last_known(self.gpus)
         return self.gpus[np.where(last < 0, known[0], last)]
+
+
+def _last_known(values: Floats) -> Ints:
+    """Return the index of the last value that is known at each instant; -1 before any is. Shape [T]."""
+    last: Ints = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(len(values))))
+    return last
+
+
+@dataclass(frozen=True)
+class Notices:
+    """GPUs that were expected, by when that was known, as indices of a series. Shapes [N].
+
+    Parameters
+    ----------
+    first, stop
+        It was expected from value *first* up to, but not including, *stop*.
+    at
+        Value at which the GPUs were expected.
+    gpus
+        How many, beyond those they take over.
+    """
+
+    first: Ints
+    stop: Ints
+    at: Ints
+    gpus: Floats
 
 
 @dataclass(frozen=True)
@@ -137,22 +187,28 @@ class Arrivals:
     known
         Index of the first value at which the cluster knew when the job would come, at most *index*; ``None`` if each
         job was known only with its arrival. Shape [J].
+    notices
+        What was expected besides, right or wrong, of jobs that wait for others; ``None``: nothing.
     """
 
     index: Ints  # [J]
     gpus: Floats  # [J]
     met_gpus: Floats  # [J]
     known: Ints | None = None  # [J]
+    notices: Notices | None = None
 
     @classmethod
-    def of(cls, series: DemandSeries, index: Ints, gpus: Ints | Floats, known: Ints | None = None) -> Arrivals:
+    def of(
+        cls, series: DemandSeries, index: Ints, gpus: Ints | Floats, known: Ints | None = None,
+        notices: Notices | None = None,
+    ) -> Arrivals:  # fmt: skip
         """Return the arrivals of jobs of *gpus* at *index*, which does not fall, in a series that counts them."""
         inside = (index >= 0) & (index < len(series))
         at, size = index[inside], gpus[inside].astype(float)
         total = np.cumsum(size)
         last = np.searchsorted(at, at, side="right") - 1
         met = series.gpus[at] - (total[last] - total)
-        return cls(at, size, met, None if known is None else np.minimum(known[inside], at))
+        return cls(at, size, met, None if known is None else np.minimum(known[inside], at), notices)
 
     @classmethod
     def none(cls) -> Arrivals:
@@ -167,22 +223,26 @@ class Arrivals:
         """Return the jobs of values *first* up to, but not including, *last*; indices stay as they are."""
         own = slice(*np.searchsorted(self.index, (first, last)))
         known = None if self.known is None else self.known[own]
-        return Arrivals(self.index[own], self.gpus[own], self.met_gpus[own], known)
+        return Arrivals(self.index[own], self.gpus[own], self.met_gpus[own], known, self.notices)
 
     def due(self, origins: Ints, steps: int) -> Floats | None:
         """Return the GPUs of jobs known at each of *origins* that come within 1, 2, ... *steps* values of it, GPUs.
 
         Shape [len(origins), steps]; ``None`` if no job is known before it comes.
         """
-        if self.known is None or not (self.known < self.index).any() or not len(origins):
+        known = [] if self.notices is None else [self.notices]
+        if self.known is not None and (self.known < self.index).any():
+            known.append(Notices(self.known, self.index, self.index, self.gpus))
+        if not known or not len(origins):
             return None
         first, stop = int(origins[0]), int(origins[-1]) + 1
         due = np.zeros((stop - first + 1, steps))
-        for step in range(steps):
-            begin = np.clip(np.maximum(self.known, self.index - step - 1), first, stop) - first
-            end = np.clip(self.index, first, stop) - first
-            np.add.at(due[:, step], begin, self.gpus)
-            np.add.at(due[:, step], end, -self.gpus)
+        for own in known:
+            for step in range(steps):
+                begin = np.maximum(own.first, own.at - step - 1)
+                end = np.maximum(begin, own.stop)
+                np.add.at(due[:, step], np.clip(begin, first, stop) - first, own.gpus)
+                np.add.at(due[:, step], np.clip(end, first, stop) - first, -own.gpus)
         rows: Floats = np.cumsum(due, axis=0)[origins - first]
         return rows
 

@@ -96,6 +96,10 @@ class ArgumentError(InputError):
 
     _place = "argument"
 
+    def within(self, file: object) -> InputError:  # noqa: ARG002
+        """Return this error: a file is not to blame for an argument."""
+        return self
+
 
 class JobNeverFitsError(InputError):
     """A job whose every configuration is larger than the cluster, or of a GPU type it lacks."""

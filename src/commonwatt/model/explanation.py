@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -34,6 +34,7 @@ class Reason(StrEnum):
     LESS_CARBON = "less-carbon"
     POWER_CAP = "power-cap"
     CPUS_OR_MEMORY = "cpus-or-memory"
+    OVER_SHARE = "over-share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,11 @@ class PlacementExplanation:
         what it would cost.
     currency
         Of the costs; empty: unknown.
+    tenant, received_gpus, entitled_gpus
+        Its tenant, the GPUs that has with this decision, and those it is entitled to; ``None``: that is not why it
+        waits.
+    used_share, half_life_s
+        The tenant's part of all past use over its part of all weights, and the half-life with which that counts.
     """
 
     reason: Reason
@@ -103,13 +109,27 @@ class PlacementExplanation:
     saved: float | None = None
     saved_part: float | None = None
     currency: str = ""
+    tenant: str = ""
+    received_gpus: int | None = None
+    entitled_gpus: float | None = None
+    used_share: float | None = None
+    half_life_s: float | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
-        """Return the explanation with these fields, as ``dataclasses.asdict`` and JSON give them."""
+        """Return the explanation with these fields, as ``facts`` and JSON give them; those missing have defaults."""
         values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in facts.items()}
         values["reason"] = Reason(facts["reason"])
         return cls(**values)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults, as ``of`` takes them; reason and job are always there."""
+        found = {}
+        for name, default in _FIELDS:
+            value = getattr(self, name)
+            if value is not default and value != default:
+                found[name] = value
+        return found
 
     @property
     def waits(self) -> bool:
@@ -191,7 +211,7 @@ class PlacementExplanation:
                 extra = f"at least {_span(self.restart_s)} more"
             return (
                 f"is preempted: its GPUs on {_names(self.nodes)} {gone}; "
-                f"restarting from its last checkpoint takes {extra}{late}"
+                f"restarting from its last checkpoint takes {extra}{self._beyond('; ')}{late}"
             )
         if self.reason is Reason.NODES_DOWN:
             return f"waits: too many of the nodes it can run on are down or drained{late}"
@@ -220,11 +240,27 @@ class PlacementExplanation:
             in_time = " it would still be in time" if self.spare_s is not None and not late else " it may still start"
             added = f"starting now adds {self._money(self.cost)} of energy to this decision"
             return f"waits although {_gpus(self.gpus)} would fit: {added}, and at the next one{in_time}{late}"
+        if self.reason is Reason.OVER_SHARE:
+            return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{self._beyond(', and ')}{late}"
         kept = " or ".join(_UNSTOPPED[name] for name in self.unstopped)
         kept = kept and f"; there would be enough with those of jobs that are not stopped, as they {kept}"
         return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{kept}{late}"
 
+    def _beyond(self, before: str) -> str:
+        """How its tenant is served, where jobs within their tenant's share come before it."""
+        if self.entitled_gpus is None or self.received_gpus is None:
+            return ""
+        used = ""
+        if self.used_share is not None and self.half_life_s is not None and self.used_share >= _USED_MORE:
+            days = self.half_life_s / 86400
+            half = _span(self.half_life_s) if days < 2 else f"{days:.3g} days"
+            used = f", as it has used {self.used_share:.2g} times its share (half-life {half})"
+        has = f"{self.tenant} has {_gpus(self.received_gpus)}, and is entitled to {self.entitled_gpus:.3g}{used}"
+        return f"{before}it is beyond its tenant's share: {has}"
 
+
+_FIELDS = tuple((part.name, part.default) for part in fields(PlacementExplanation))
+_USED_MORE = 1.05
 _UNSTOPPED = {
     "min_run_s": "have not run for long enough (min_run_s)",
     "max_starts": "were started as often as they may be (max_starts)",
@@ -232,6 +268,7 @@ _UNSTOPPED = {
 _WAITS = (
     Reason.NO_ROOM, Reason.HELD_BACK, Reason.RESERVED, Reason.NEXT, Reason.NODES_DOWN, Reason.DISPLACED,
     Reason.LOWER_PRICE, Reason.LESS_CARBON, Reason.POWER_CAP, Reason.CPUS_OR_MEMORY, Reason.NOT_YET,
+    Reason.OVER_SHARE,
 )  # fmt: skip
 
 

@@ -83,6 +83,7 @@ class TreesFields(FileModel):
     trees: int = quantity("trees of each model", ge=1)
     steps: tuple[int, ...] = quantity("steps models were fitted for, the nearest first", min_length=1)
     levels: tuple[float, ...] = quantity("quantile levels they were fitted for, the lowest first", min_length=1)
+    features: tuple[str, ...] = quantity("columns beside demand that a forecast needs", default=())
     whole: bool = quantity("whether demand came in whole GPUs only")
     start_s: float = quantity("instant of the first value it was fitted on", "s")
     step_s: float = quantity("time between two values", "s", gt=0)

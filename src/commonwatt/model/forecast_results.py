@@ -239,6 +239,7 @@ class ForecastPoolsResult(AnswerModel):
     of: str = quantity("instants, jobs, delay_s or delayed_gpu_h")
     label: str = quantity("the target as it is typed; each pool keeps it")
     by: str = quantity("column that names the pool of a row or job, or shape")
+    joint: bool = quantity("whether one model was fitted to all pools")
     replayed_from: str = quantity("first instant replayed")
     replayed: int = quantity("values replayed that are known in every pool")
     pools: tuple[ForecastPool, ...] = quantity("the pools, by name")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
+from commonwatt.model.dependencies import Dependency
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 
@@ -240,7 +241,7 @@ class JobFile(FileModel):
     begin: str | None = quantity(
         "time before which it does not start (ISO 8601; UTC without a time zone)", "-", None, max_length=64
     )
-    after: dict[int, Literal["after", "afterany", "afterok", "afternotok"]] = quantity(
+    after: dict[int, Dependency] = quantity(
         "jobs it waits for, by number: until they have started (after), ended (afterany), completed (afterok) or "
         "failed (afternotok)", "-", dict, max_length=100,
     )  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import AfterValidator
 
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.dependencies import Dependency
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.units import plural
@@ -101,6 +102,8 @@ class Job:
         Who submitted it, and its quality of service, which may limit it; "" for none.
     known_s
         When the cluster knew that it would come at ``submit_s`` (a begin time, a reservation); NaN: at ``submit_s``.
+    after
+        Jobs it waits for, by name, and what of them.
     """
 
     name: str
@@ -124,6 +127,7 @@ class Job:
     user: str = ""
     qos: str = ""
     known_s: float = math.nan
+    after: Mapping[str, Dependency] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, value in (("submit_s", self.submit_s), ("tardiness_weight", self.tardiness_weight)):
@@ -205,6 +209,7 @@ class JobArrays:
     cpus_per_gpu: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: needs none; empty: of all jobs
     memory_gib_per_gpu: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: needs none; empty: of all jobs
     known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known; NaN, or empty: then
+    after: tuple[Mapping[str, Dependency], ...] = ()  # [J] jobs it waits for, by name; empty: none waits
 
     @classmethod
     def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobArrays:
@@ -252,6 +257,7 @@ class JobArrays:
             user=tuple(job.user for job in rows) if any(job.user for job in rows) else (),
             qos=tuple(job.qos for job in rows) if any(job.qos for job in rows) else (),
             known_s=_known(job.known_s for job in rows),
+            after=tuple(job.after for job in rows) if any(job.after for job in rows) else (),
         )
 
     def __len__(self) -> int:

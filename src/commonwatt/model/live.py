@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import field_validator
 
 from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.identity import OidcSpec, SocketSpec, TlsSpec
 from commonwatt.model.job_file import ADDRESS
 
 __all__ = [
@@ -87,6 +88,18 @@ class SlurmSpec(FileModel):
     )
 
 
+class NodePowerSpec(FileModel):
+    """Power of the nodes of engine `kubernetes`."""
+
+    hook: tuple[str, ...] = quantity(
+        "program that turns a node off and on, with its first arguments; it gets the node's name and `off` or `on`, is "
+        "run without a shell, and may be run again with the same arguments",
+        "-",
+        min_length=1,
+    )
+    limit_s: float = quantity("time limit of the program", "s", 300.0, gt=0, le=86_400)
+
+
 class KubernetesSpec(FileModel):
     """Engine `kubernetes`."""
 
@@ -150,6 +163,9 @@ class KubernetesSpec(FileModel):
     )  # fmt: skip
     meter: Literal["none", "declared"] = quantity(
         "energy readings: none, or computed from the declared power of nodes and GPUs", "-", "declared"
+    )
+    power: NodePowerSpec | None = quantity(
+        "how a capacity plan puts nodes to sleep; absent: they stay on. Not together with an autoscaler", "-", None
     )
     read_only: bool = quantity(
         "whether nothing is ever changed in Kubernetes: the control plane only advises, in a dry run that cannot be "
@@ -220,6 +236,9 @@ class ServerSpec(FileModel):
         "handling of a job whose due date has passed at submission", "-", "warn"
     )
     public_url: str | None = quantity("URL for users, if it differs; shown at start", "-", None)
+    tls: TlsSpec | None = quantity("encryption; absent: plain HTTP", "-", None)
+    socket: SocketSpec | None = quantity("Unix socket for this machine; absent: none", "-", None)
+    oidc: OidcSpec | None = quantity("single sign-on; absent: only tokens of the control plane", "-", None)
 
     @field_validator("public_url")
     @classmethod

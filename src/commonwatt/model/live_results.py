@@ -11,11 +11,15 @@ from commonwatt.model.fields import AnswerModel, FileModel, ResultModel, quantit
 __all__ = [
     "AuditEntry",
     "AuditPage",
+    "BudgetState",
+    "CapacityState",
     "ClusterSample",
     "ClusterState",
     "EndedArray",
     "EventEntry",
     "EventPage",
+    "FairnessOrder",
+    "FairnessState",
     "Health",
     "JobConfiguration",
     "JobDetail",
@@ -26,6 +30,7 @@ __all__ = [
     "JobsChanged",
     "LedgerEntry",
     "LedgerPage",
+    "LoginOffer",
     "ModeOrder",
     "ModeState",
     "NewToken",
@@ -33,6 +38,7 @@ __all__ = [
     "NodeState",
     "PhiOrder",
     "PhiState",
+    "PoolState",
     "ProblemDetail",
     "SamplePage",
     "ServeResult",
@@ -42,6 +48,7 @@ __all__ = [
     "SubmittedJob",
     "TenantOrder",
     "TenantPage",
+    "TenantShareState",
     "TenantState",
     "TokenEntry",
     "TokenOrder",
@@ -195,6 +202,19 @@ class JobExplanation(ResultModel):
     history: tuple[EventEntry, ...] = quantity("its latest events, at most 1,000, oldest first")
 
 
+class TenantShareState(ResultModel):
+    """What fairness entitles a tenant to, beside what it has and has used."""
+
+    held_gpus: float = quantity("GPUs of its running jobs", "GPUs")
+    entitled_gpus: float = quantity("GPUs it was entitled to at the last decision about all jobs", "GPUs")
+    used_gpu_s: float = quantity("its decayed GPU time (half-life `half_life_s` of the policy)", "GPU s")
+    used_share: float | None = quantity("its part of the decayed GPU time of all tenants; null: none used yet", "share")
+    entitled_share: float = quantity("its part of the weights of all tenants that have submitted jobs", "share")
+    debt_gpu_s: float = quantity(
+        "decayed GPU time it has had less than its entitled share; below 0: more. 0 in sum over all tenants", "GPU s"
+    )
+
+
 class TenantState(ResultModel):
     """Entitlement and usage of a tenant."""
 
@@ -210,12 +230,20 @@ class TenantState(ResultModel):
     gpu_s: float = quantity("GPU time of its jobs", "GPU s")
     energy_share: float | None = quantity("share of the energy of all jobs; null: unknown, or none used yet", "share")
     gpu_share: float | None = quantity("share of the GPU time of all jobs; null: none used yet", "share")
+    fairness: TenantShareState | None = quantity(
+        "its share now; null: the policy has no `fairness`, the tenant has not submitted a job, no job asks for "
+        "anything, or there is one tenant",
+        "-", None,
+    )  # fmt: skip
 
 
 class TenantPage(ResultModel):
     """Tenants."""
 
     tenants: tuple[TenantState, ...] = quantity("visible tenants, by name")
+    phi: float | None = quantity(
+        "guaranteed part of a fair share of GPU time; null: the policy has no `fairness`", "-", None
+    )
     currency: str = quantity("currency of costs")
 
 
@@ -292,6 +320,18 @@ class PhiState(ResultModel):
     phi: float = quantity("guaranteed part of the time-fair share of each service", "share")
 
 
+class FairnessOrder(FileModel):
+    """New phi of what the policy guarantees tenants."""
+
+    phi: float = quantity("guaranteed part of a tenant's fair share of GPU time", "share", ge=0, le=1)
+
+
+class FairnessState(ResultModel):
+    """Phi of what the policy guarantees tenants, in force from the next tick on."""
+
+    phi: float = quantity("guaranteed part of a tenant's fair share of GPU time", "share")
+
+
 class ClusterState(ResultModel):
     """The cluster after the last tick of the controller."""
 
@@ -351,6 +391,41 @@ class LedgerPage(ResultModel):
 
     ledger: tuple[LedgerEntry, ...] = quantity("rows")
     currency: str = quantity("currency of costs")
+
+
+class PoolState(ResultModel):
+    """A pool of nodes at the last capacity plan."""
+
+    name: str | None = quantity("name of the pool; null: all nodes are one pool")
+    gpus: int = quantity("GPUs of its nodes", "GPUs")
+    on_gpus: int = quantity("GPUs of its nodes that were on, or waking", "GPUs")
+    wanted_gpus: int = quantity("GPUs of running jobs, and those that waiting jobs ask for", "GPUs")
+    promised_gpus: int = quantity("GPUs the plan keeps on for the next step", "GPUs")
+    kept: bool = quantity("whether the promise is being kept")
+    sentence: str | None = quantity("why not; null: it is")
+
+
+class BudgetState(ResultModel):
+    """The power budget of the capacity plan."""
+
+    limit_w: float | None = quantity("the budget now; null: none now", "W")
+    counted_w: float = quantity("what all nodes count for: those that are on with all GPUs busy", "W")
+    nodes_off: int = quantity("nodes that the plan would have kept on, but for the budget")
+    waiting_jobs: int = quantity("jobs that wait for power")
+
+
+class CapacityState(ResultModel):
+    """Which GPUs the capacity plan keeps on, and what it did lately."""
+
+    policy: str | None = quantity("policy of the plan; null: there is none, and nodes stay on")
+    target: str | None = quantity("what is promised, as it is typed: 0.98, jobs:0.98; null: nothing, or by price")
+    pools: tuple[PoolState, ...] = quantity("pools at the last plan; empty: there was none yet")
+    budget: BudgetState | None = quantity("power budget; null: none")
+    period_s: float = quantity("length of the period that the figures below are of", "s")
+    total_gpus: int = quantity("GPUs of the cluster", "GPUs")
+    mean_on_gpus: float | None = quantity("GPUs that were on, mean over time; null: unknown", "GPUs")
+    mean_wanted_gpus: float | None = quantity("GPUs that were wanted, mean over time; null: unknown", "GPUs")
+    served_share: float | None = quantity("share of time with enough GPUs on; null: unknown", "share")
 
 
 class ClusterSample(ResultModel):
@@ -426,13 +501,23 @@ class TokenOrder(FileModel):
 
 
 class WhoAmI(ResultModel):
-    """The owner of a token."""
+    """Who makes a request: the owner of a token, a person of the identity provider, a Unix user."""
 
-    token: int = quantity("number of the token")
-    label: str = quantity("label of the token")
-    tenant: str | None = quantity("its tenant; null: an operator's token")
-    operator: bool = quantity("whether the owner is an operator")
+    token: int | None = quantity("number of the token; null: no token of the control plane")
+    label: str = quantity("label of the token; else subject and name of the person, or name of the Unix user")
+    tenant: str | None = quantity("their tenant; null: all tenants")
+    operator: bool = quantity("whether they see what operators see")
     role: TokenRole | None = quantity(_ROLE, "-", None)
+    via: Literal["token", "oidc", "socket"] = quantity("what vouches for them", "-", "token")
+
+
+class LoginOffer(ResultModel):
+    """Where people sign in."""
+
+    issuer: str = quantity("URL of the identity provider")
+    client_id: str = quantity("client to sign in as")
+    scopes: tuple[str, ...] = quantity("scopes to ask for")
+    token: Literal["id", "access"] = quantity("which token to send")
 
 
 class JobsChanged(ResultModel):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -344,7 +345,11 @@ class Cluster:
 
     def class_sizes(self) -> Ints:
         """Number of nodes of each class, [K]."""
-        return np.bincount(self.klass, minlength=len(self.classes)).astype(np.int64)
+        return np.array(self._sizes, dtype=np.int64)
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        return tuple(np.bincount(self.klass, minlength=len(self.classes)).tolist())
 
     def shapes(self, gpu_type: str, gpus: int, partition: str = "", width: int = 0) -> list[tuple[int, int, int]]:
         """Return the ways to allocate *gpus* GPUs of *gpu_type*: ``(class, nodes, GPUs on each)``.
@@ -352,12 +357,12 @@ class Cluster:
         One node if they fit; else a gang: the fewest nodes of one class with equally many GPUs each; *width* nodes if
         that is not 0. Only nodes that admit jobs of *partition* count.
         """
-        sizes = self.class_sizes()
+        sizes = self._sizes
         found = []
         for index, kind in enumerate(self.classes):
             if kind.gpu_type != gpu_type or not kind.admits(partition):
                 continue
-            fewest, most = max(1, -(-gpus // kind.gpus)), min(gpus, int(sizes[index]))
+            fewest, most = max(1, -(-gpus // kind.gpus)), min(gpus, sizes[index])
             widths = range(fewest, most + 1) if not width else (width,) if fewest <= width <= most else ()
             nodes = next((k for k in widths if gpus % k == 0), 0)
             if nodes:

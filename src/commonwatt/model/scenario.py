@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.dependencies import Dependency
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 from commonwatt.model.fleet import FractionalWorkload, ServiceSpec, SharingSpec
@@ -228,6 +229,10 @@ class ScenarioJob(FileModel):
     known_s: float | None = quantity(
         "when the cluster knows that it will come at submit_s (a begin time, a reservation), for a capacity plan; "
         "absent: at submit_s", "s", None,
+    )  # fmt: skip
+    after: dict[str, Dependency] = quantity(
+        "jobs it waits for, by name, as in a job file: until they have started (after), ended (afterany), completed "
+        "(afterok) or failed (afternotok); its waiting counts from then", "-", dict,
     )  # fmt: skip
     iterations: float | None = quantity(
         "training iterations of the whole job, by which `gavel` with objective max-sum counts; absent: unknown",

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.identity import TlsSpec
 
 __all__ = [
     "BackloggedLoad",
@@ -18,6 +19,7 @@ __all__ = [
     "DeviceSpec",
     "DynamicBatchingSpec",
     "KernelProfile",
+    "LanguageSpec",
     "Load",
     "ModelProfile",
     "ModelServerSpec",
@@ -32,6 +34,7 @@ __all__ = [
     "SharingTenant",
     "SimulatedDeviceSpec",
     "TimesliceConfig",
+    "TokenWeightsSpec",
 ]
 
 
@@ -95,7 +98,7 @@ class ModelProfile(FileModel):
     points: tuple[ProfilePoint, ...] = quantity("figures for each clock", "-", min_length=1)
 
 
-PolicyName = Literal["etf", "tf", "ef", "etf-energy", "fifo"]
+PolicyName = Literal["etf", "tf", "ef", "etf-energy", "fifo", "vtc"]
 
 
 class PowerModelSpec(FileModel):
@@ -182,13 +185,32 @@ class DynamicBatchingSpec(FileModel):
     )  # fmt: skip
 
 
+class LanguageSpec(FileModel):
+    """How a model generates text."""
+
+    context_tokens: int | None = quantity(
+        "most tokens of a prompt and its answer; absent: as many as the model allows", "tokens", None, ge=2
+    )
+    kv_cache_tokens: int = quantity(
+        "key-value cache of the tenant for this model: a request has room for its prompt and max_tokens there from "
+        "its first step to its last, and waits until there is", "tokens", 4096, ge=2,
+    )  # fmt: skip
+    max_sequences: int = quantity("most requests that generate together", "-", 16, ge=1, le=1024)
+    prefill_tokens: int | None = quantity(
+        "most tokens in a step; absent: as many as keep it within longest_step of the quantum, as measured", "tokens",
+        None, ge=1,
+    )  # fmt: skip
+    default_max_tokens: int = quantity("longest answer in a chat if the request does not say", "tokens", 256, ge=1)
+
+
 class ServedModel(FileModel):
     """A model of a tenant."""
 
     name: str = quantity("name of the model in URLs", "-", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    version: int = quantity("its version; several of one name are served together (serve)", "-", 1, ge=1, le=10**15)
     path: str | None = quantity(
-        "ONNX file (.onnx) or PyTorch program saved by torch.export (.pt2), relative to this file; "
-        "absent on a simulated device",
+        "ONNX file (.onnx) or PyTorch program saved by torch.export (.pt2), relative to this file; with language: a "
+        "decoder of tiny_models (.npz) or a folder of transformers; absent on a simulated device",
         "-", None,
     )  # fmt: skip
     profile: str | None = quantity(
@@ -205,6 +227,14 @@ class ServedModel(FileModel):
     dynamic_batching: DynamicBatchingSpec | None = quantity(
         "how requests are put together in batches; null: each runs alone (serve)", "-", DynamicBatchingSpec
     )
+    language: LanguageSpec | None = quantity(
+        "the model generates text, served as OpenAI's API (serve); absent: it does not", "-", None
+    )
+
+    @property
+    def key(self) -> str:
+        """Its name among those of its tenant, with the version unless that is 1."""
+        return self.name if self.version == 1 else f"{self.name}/{self.version}"
 
 
 class SharingTenant(FileModel):
@@ -212,7 +242,10 @@ class SharingTenant(FileModel):
 
     name: str = quantity("name of the tenant", "-", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     weight: float = quantity("weight relative to the other tenants (w)", "-", 1.0, gt=0)
-    models: tuple[ServedModel, ...] = quantity("its models", "-", min_length=1)
+    models: tuple[ServedModel, ...] = quantity("its models", "-", ())
+    repository: str | None = quantity(
+        "folder with more of its models in Triton's layout, relative to this file (serve)", "-", None, min_length=1
+    )
     clock_mhz: float | None = quantity("clock for the tenant's work; absent: not locked", "MHz", None, gt=0)
     power_w: float | None = quantity(
         "power of the device while it works for this tenant; absent: from the profile or the power model", "W",
@@ -231,6 +264,9 @@ class SharingTenant(FileModel):
         if self.key is not None and self.key_env is not None:
             msg = "key_env: expected either key or key_env, not both"
             raise ValueError(msg)
+        if not self.models and self.repository is None:
+            msg = "models: got none, expected at least one, or a repository"
+            raise ValueError(msg)
         if self.until_s is not None and self.until_s <= self.from_s:
             msg = f"until_s: got {self.until_s:g}, expected after from_s ({self.from_s:g})"
             raise ValueError(msg)
@@ -247,6 +283,14 @@ class ModelServerSpec(FileModel):
     operator_key_env: str | None = quantity("environment variable with the operator's key", "-", None, min_length=1)
     drain_s: float = quantity("longest time to finish accepted requests after a signal to stop", "s", 30.0, ge=0)
     largest_request_mb: float = quantity("largest accepted request", "MB", 64.0, gt=0)
+    tls: TlsSpec | None = quantity("encryption of REST and gRPC; absent: neither is encrypted", "-", None)
+
+
+class TokenWeightsSpec(FileModel):
+    """What a token counts under the policy vtc."""
+
+    prompt: float = quantity("weight of a token of a prompt (w_p)", "-", 1.0, ge=0)
+    answer: float = quantity("weight of a token of an answer (w_q)", "-", 2.0, gt=0)
 
 
 class TimesliceConfig(FileModel):
@@ -254,7 +298,8 @@ class TimesliceConfig(FileModel):
 
     device: DeviceSpec = quantity("the device", "-")
     policy: PolicyName = quantity(
-        "etf, tf (time-fair), ef (energy-fair), etf-energy (guaranteed energy, then even time) or fifo (no sharing)",
+        "etf, tf (time-fair), ef (energy-fair), etf-energy (guaranteed energy, then even time), fifo (no sharing) or "
+        "vtc (even tokens; language models only)",
         "-", "etf",
     )  # fmt: skip
     phi: float = quantity("time-fair factor: guaranteed fraction of the fair share", "-", 0.7, ge=0, le=1)
@@ -275,6 +320,7 @@ class TimesliceConfig(FileModel):
         "-", ".commonwatt-measured",
     )  # fmt: skip
     duration_s: float = quantity("length of the run (run)", "s", 10.0, gt=0)
+    token_weights: TokenWeightsSpec = quantity("what a token counts (vtc)", "-", TokenWeightsSpec)
     tenants: tuple[SharingTenant, ...] = quantity("tenants of the device", "-", min_length=1)
     server: ModelServerSpec = quantity("addresses and limits (serve)", "-", ModelServerSpec)
 
@@ -298,6 +344,16 @@ class TimesliceConfig(FileModel):
         """Return the longest step: *part* of the quantum, else ``longest_step``; ``None`` with fifo, without limit."""
         return None if self.policy == "fifo" else (self.longest_step if part is None else part) * self.quantum_s
 
+    @property
+    def language_step_s(self) -> float:
+        """Longest step of a language model, whatever the policy."""
+        return self.longest_step * self.quantum_s
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether tenants have slices of a quantum; else requests have an order."""
+        return self.policy not in {"fifo", "vtc"}
+
     def without_keys(self) -> TimesliceConfig:
         """Return the configuration without keys, for display and digests."""
         tenants = tuple(tenant.model_copy(update={"key": None}) for tenant in self.tenants)
@@ -309,13 +365,34 @@ class TimesliceConfig(FileModel):
         models: set[str] = set()
         for number, model in enumerate(tenant.models):
             field = f"tenants.{place}.models.{number}"
-            if model.name in models:
-                msg = f"{field}.name: got {model.name!r} twice, expected each name once"
+            if model.key in models:
+                msg = f"{field}.name: got {model.name!r} twice, expected each name once for a version"
                 raise ValueError(msg)
-            models.add(model.name)
+            models.add(model.key)
+            alike = [other for other in tenant.models if other.name == model.name]
+            if len(alike) > 1 and any(other.language is not None for other in alike):
+                msg = f"{field}.name: got {model.name!r} twice, expected one version of a language model"
+                raise ValueError(msg)
+            if model.language is not None:
+                self._check_language(field, model)
+                continue
+            if self.policy == "vtc":
+                msg = f"{field}.language: got none, expected language models only, as policy vtc counts tokens"
+                raise ValueError(msg)
             if self.device.kind == "simulated" and model.profile is None:
                 msg = f"{field}.profile: got none, expected a profile, which a simulated device needs"
                 raise ValueError(msg)
             if self.device.kind != "simulated" and (model.path is None or not re.search(r"\.(onnx|pt2)$", model.path)):
                 msg = f"{field}.path: got {model.path!r}, expected a file name that ends in .onnx or .pt2"
                 raise ValueError(msg)
+
+    def _check_language(self, field: str, model: ServedModel) -> None:
+        if self.device.kind == "simulated":
+            msg = f"{field}.language: got a language model, expected none on a simulated device"
+            raise ValueError(msg)
+        if model.path is None or re.search(r"\.(onnx|pt2)$", model.path):
+            msg = f"{field}.path: got {model.path!r}, expected a decoder (.npz) or a folder of transformers"
+            raise ValueError(msg)
+        for name in sorted({"version", "profile", "max_batch_size", "dynamic_batching"} & model.model_fields_set):
+            msg = f"{field}.{name}: got a value, expected none for a language model"
+            raise ValueError(msg)

@@ -6,6 +6,7 @@ from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 from commonwatt.model.timeslice_file import ModelProfile
 
 __all__ = [
+    "IgnoredField",
     "PlanTenantResult",
     "RunIdle",
     "RunSample",
@@ -119,11 +120,22 @@ class TimesliceProfileResult(AnswerModel):
     wall_s: float = quantity("wall-clock time", "s")
 
 
+class LanguageResult(ResultModel):
+    """How a model generates text."""
+
+    most_tokens: int = quantity("most tokens of a prompt and its answer", "tokens")
+    kv_cache_tokens: int = quantity("key-value cache; without turns of all tenants with the model", "tokens")
+    kv_cache_mb: float = quantity("memory of that cache when it is full", "MB")
+    max_sequences: int = quantity("most requests that generate together", "-")
+    step_tokens: int = quantity("most tokens in a step, as measured", "tokens")
+
+
 class ServedModelResult(ResultModel):
     """A served model."""
 
     tenant: str = quantity("its tenant")
     model: str = quantity("name of the model")
+    version: int = quantity("its version")
     segments: int = quantity("number of segments, between which tenants can be switched")
     longest_segment_s: float = quantity("longest segment, as measured when the model was loaded", "s")
     time_s: float = quantity("time of an inference", "s")
@@ -132,6 +144,16 @@ class ServedModelResult(ResultModel):
     most_rows: int | None = quantity("most rows of a batch, so that no step is too long; null: any number")
     together_rows: int | None = quantity("rows up to which waiting requests run together; null: each runs alone")
     undivided: str | None = quantity("why rows of a request cannot be divided; null: they can")
+    language: LanguageResult | None = quantity("how it generates text; null: it does not", "-", None)
+
+
+class IgnoredField(ResultModel):
+    """A field of a model repository that is ignored."""
+
+    tenant: str = quantity("the tenant of the repository")
+    model: str = quantity("name of the model")
+    field: str = quantity("the field of its config.pbtxt")
+    reason: str = quantity("what is done instead")
 
 
 class TimesliceServeResult(AnswerModel):
@@ -143,4 +165,6 @@ class TimesliceServeResult(AnswerModel):
     phi: float = quantity("time-fair factor")
     rest: str | None = quantity("host and port of REST; null: checked only")
     grpc: str | None = quantity("host and port of gRPC; null: not served")
+    tls: bool = quantity("whether both are encrypted")
     models: tuple[ServedModelResult, ...] = quantity("models loaded at the start")
+    ignored: tuple[IgnoredField, ...] = quantity("fields of model repositories that are ignored", "-", ())

@@ -110,6 +110,11 @@ class Program:
         """
         import highspy
 
+        if self._sizes[0] == 0:  # HiGHS calls it empty
+            low, high = np.hstack([np.zeros((2, 0)), *self._bounds])
+            if (low > tolerance).any() or (high < -tolerance).any():
+                return Solution("infeasible", None, np.inf, np.zeros(0))
+            return Solution("optimal", np.zeros(0), 0.0, np.zeros(self._sizes[1]))
         solver = highspy.Highs()
         for name, value in (
             ("output_flag", False), ("threads", 1), ("random_seed", 0),

@@ -24,9 +24,9 @@ import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.optimize import ranked
-from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
+from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule, TenantShares
 
-__all__ = ["TenantFairness", "entitlements", "fair_schedule", "protected", "water_fill"]
+__all__ = ["TenantFairness", "entitlements", "fair_schedule", "protected", "shares_of", "water_fill"]
 
 HALVINGS = 200
 
@@ -81,6 +81,20 @@ def entitlements(problem: PlacementProblem, fairness: TenantFairness) -> Floats:
     power = _power(problem, tenants)
     rest = water_fill(total - float(sure.sum()), weights / power, demand - sure, used + sure)
     return np.asarray(sure + rest)
+
+
+def shares_of(problem: PlacementProblem, fairness: TenantFairness) -> TenantShares | None:
+    """Return what tenants are entitled to now, and have used; ``None`` if there is one tenant or no job."""
+    tenants = len(problem.tenant_names)
+    if tenants < 2 or not len(problem):
+        return None
+    entitled = entitlements(problem, fairness)
+    weights, usage = np.asarray(problem.tenant_weight, dtype=float)[:tenants], np.zeros(tenants)
+    known = min(tenants, len(problem.tenant_usage_gpu_s))
+    usage[:known] = problem.tenant_usage_gpu_s[:known]
+    counts = usage.sum() > 0 and fairness.memory > 0
+    used = (usage / usage.sum()) / (weights / weights.sum()) if counts else np.ones(tenants)
+    return TenantShares(entitled, used, protected(problem, entitled), fairness.half_life_s)
 
 
 def _asked(problem: PlacementProblem) -> Ints:

@@ -19,6 +19,10 @@ from commonwatt.placement.guarantees import held_back
 __all__ = ["Explainer"]
 
 
+_Shape = tuple[int, int, int]
+"""Class, nodes, and GPUs of each."""
+
+
 class Explainer:
     """Explains one schedule of one problem, job by job."""
 
@@ -31,9 +35,32 @@ class Explainer:
         return self.schedule.free_gpus(self.problem)
 
     @cached_property
+    def _row_gpus(self) -> Ints:
+        """Total GPUs of each configuration, [C]."""
+        return self.problem.width * self.problem.per_node
+
+    @cached_property
+    def _with_room(self) -> tuple[dict[_Shape, bool], dict[_Shape, bool]]:
+        """Whether there is room for a shape in what is free, and on empty nodes: as far as it was asked."""
+        return {}, {}
+
+    def _has_room(self, row: Index, *, empty: bool) -> bool:
+        """Whether there is room for configuration *row*: alike for all that ask for the same, which many jobs do."""
+        p = self.problem
+        shape = int(p.klass[row]), int(p.width[row]), int(p.per_node[row])
+        known = self._with_room[empty]
+        if (found := known.get(shape)) is None:
+            found = known[shape] = len(p.room(row, p.node_gpus if empty else self.free)) > 0
+        return found
+
+    @cached_property
     def open_to(self) -> Bools:
         """Waiting jobs for which there is room that is reserved for nobody, [J]."""
         return held_back(self.problem, self.schedule)
+
+    @cached_property
+    def _open(self) -> int:
+        return int(self.open_to.sum())
 
     @cached_property
     def pinned(self) -> dict[str, Ints]:
@@ -62,7 +89,7 @@ class Explainer:
         p = self.problem
         if row == p.stay[job]:
             return bool(np.all(self.free[p.nodes_held(job)] >= p.per_node[row]))
-        return len(p.room(row, self.free)) > 0
+        return self._has_room(row, empty=False)
 
     def explain(self, job: int) -> PlacementExplanation:
         """Explain what *job* got."""
@@ -121,7 +148,7 @@ class Explainer:
         nodes = p.nodes_held(job) if held else ()
         takers: tuple[str, ...] = ()
         other_takers, restart_s, within_s, reserved, cost = 0, None, None, self.schedule.reservation, None
-        gpus, for_oldest = int((p.width * p.per_node)[rows].min()), False
+        gpus, for_oldest = int(self._row_gpus[rows].min()), False
         if self.schedule.capped is not None and self.schedule.capped[job]:
             reason = Reason.POWER_CAP
         elif self.schedule.short is not None and self.schedule.short[job]:
@@ -135,10 +162,12 @@ class Explainer:
             reason = Reason.RESERVED if reserved.oldest else Reason.NEXT
             nodes, gpus = reserved.nodes, len(reserved.nodes) * reserved.per_node
             within_s = max(0.0, reserved.expected_s - p.now_s)
-        elif not any(len(p.room(row, p.node_gpus)) for row in rows):
+        elif not any(self._has_room(row, empty=True) for row in rows):
             reason = Reason.NODES_DOWN
         else:
-            reason = Reason.HELD_BACK if any(self.fits(row, job) for row in rows) else Reason.NO_ROOM
+            over = self.schedule.shares is not None and not self.schedule.shares.first[job]
+            no_room = Reason.OVER_SHARE if over else Reason.NO_ROOM
+            reason = Reason.HELD_BACK if any(self.fits(row, job) for row in rows) else no_room
             for_oldest = reason is Reason.HELD_BACK and reserved is not None and reserved.oldest
             for_oldest = for_oldest and not self.open_to[job]
             if reason is Reason.HELD_BACK and not for_oldest and not self._others_want(job):
@@ -148,14 +177,28 @@ class Explainer:
             reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), gpus, cost, currency=p.currency,
             takers=takers, other_takers=other_takers, restart_s=restart_s, starts_within_s=within_s,
             for_oldest=for_oldest, unstopped=self._unstopped(rows) if reason is Reason.NO_ROOM else (),
+            **self._share(job, reason),
             due_at_submission=self._due_before(job),
             spare_s=_finite(p.due_s[job] - p.now_s - p.interval_s - p.fastest_s[job]),
             **self._uncertain(job, int(rows[np.argmin(p.time_s[rows])]), 0.0),
         )  # fmt: skip
 
+    def _share(self, job: int, reason: Reason) -> dict[str, Any]:
+        """Return what the tenant of *job* has and is entitled to, where that is why the job does not run."""
+        p, shares = self.problem, self.schedule.shares
+        if shares is None or shares.first[job] or reason not in (Reason.OVER_SHARE, Reason.DISPLACED):
+            return {}
+        own = int(p.tenant[job])
+        given = self.schedule.choice[(p.tenant == own) & (self.schedule.choice != POSTPONED)]
+        return {
+            "tenant": p.tenant_names[own], "received_gpus": int(self._row_gpus[given].sum()),
+            "entitled_gpus": float(shares.entitled[own]), "used_share": float(shares.used[own]),
+            "half_life_s": shares.half_life_s,
+        }  # fmt: skip
+
     def _others_want(self, job: int) -> bool:
         """Whether the room is reserved for another job, or another that waits would fit into it, too."""
-        return not self.open_to[job] or int(self.open_to.sum()) > 1
+        return not self.open_to[job] or self._open > 1
 
     def _takers(self, job: int) -> tuple[tuple[str, ...], int]:
         """Jobs that newly get GPUs of the nodes allocated to *job*.

@@ -273,6 +273,28 @@ _OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked", "whole
 
 
 @dataclass(frozen=True)
+class TenantShares:
+    """What each tenant is entitled to at a decision, and what it has used.
+
+    Attributes
+    ----------
+    entitled
+        GPUs, a number that need not be whole. Shape [T].
+    used
+        Its part of all past use that counts, over its part of all weights; 1 where nothing was used. Shape [T].
+    first
+        Jobs within their tenant's entitlement. Shape [J].
+    half_life_s
+        Of past use.
+    """
+
+    entitled: Floats
+    used: Floats
+    first: Bools
+    half_life_s: float
+
+
+@dataclass(frozen=True)
 class Schedule:
     """A decision: for each job its configuration, and which nodes.
 
@@ -286,6 +308,7 @@ class Schedule:
     may_have: Bools | None = None  # [C] configurations that were weighed; None: all
     capped: Bools | None = None  # [J] jobs that do not run because of the power cap; None: there is none, or none does
     short: Bools | None = None  # [J] jobs that do not run for lack of CPUs or memory; None: none
+    shares: TenantShares | None = None  # what tenants are entitled to; None: nothing is guaranteed
 
     @classmethod
     def empty(cls, problem: PlacementProblem) -> Schedule:

@@ -35,6 +35,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.pools import Pools
 from commonwatt.model.units import DAY_S, plural
 from commonwatt.planning.budget import cheapest_target
+from commonwatt.planning.predictors import features_of
 from commonwatt.planning.series import LoadedSeries
 from commonwatt.planning.waiting import Price
 
@@ -421,4 +422,7 @@ def _read(path: Path, spec: CapacitySpec) -> FittedPredictor:
     if predictor.horizon < spec.horizon:
         expected = f"a model that forecasts capacity.horizon, {spec.horizon} steps"
         raise InputError(expected, file=path, field="horizon", value=predictor.horizon)
+    if features := features_of(predictor):
+        expected = "a model without features: a controller records demand, nothing beside it"
+        raise InputError(expected, file=path, field="features", value=", ".join(features))
     return predictor

@@ -7,7 +7,7 @@ or QOS does, or its shape: jobs that need whole nodes, and the others. Pools tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +16,16 @@ from commonwatt import __version__
 from commonwatt.data.demand import demand_of
 from commonwatt.data.log import JobLog, part_of
 from commonwatt.data.series_files import LONGEST_GAP_S, SeriesFile, read_series_by
+from commonwatt.forecasting import joint_pools
 from commonwatt.model.arrays import Floats
 from commonwatt.model.capacity import Target, WaitingTarget, target_label, target_of
-from commonwatt.model.demand import Arrivals, DemandSeries, Predictor
+from commonwatt.model.demand import Arrivals, DemandSeries, Notices, Predictor
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import ForecastPool, ForecastPoolsResult, ForecastPoolsWay
 from commonwatt.model.names import one_of
 from commonwatt.model.units import HOUR_S
 from commonwatt.planning.replay import ReplayedPlan, plan_series
-from commonwatt.planning.series import LoadedSeries, job_log
+from commonwatt.planning.series import LoadedSeries, job_log, refuse_features
 from commonwatt.planning.waiting import Hindsight, Price
 
 __all__ = ["LOG_POOLS", "load_pools", "plan_pools"]
@@ -36,6 +37,7 @@ LOG_POOLS = ("tenant", "gpu_type", "partition", "user", "qos", "shape")
 def load_pools(
     path: Path, by: str, column: str = "gpus", time_column: str | None = None, where: Mapping[str, str] | None = None,
     longest_gap_s: float = LONGEST_GAP_S, *, node_gpus: int | None = None, together: Sequence[Sequence[str]] = (),
+    features: Sequence[str] = (),
 ) -> dict[str, LoadedSeries]:  # fmt: skip
     """Read the demand of each pool, all over the same period.
 
@@ -47,6 +49,8 @@ def load_pools(
         GPUs of a node; needed for ``shape``: jobs of at least that many GPUs need whole nodes.
     together
         Names of pools that share their nodes: each group becomes one pool.
+    features
+        Columns of counts that are read beside the demand of a series file.
 
     Raises
     ------
@@ -56,9 +60,10 @@ def load_pools(
     """
     log = job_log(path, where) if time_column is None and path.suffix.lower() != ".parquet" else None
     if log is None:
-        read = read_series_by(path, by, column, time_column, where, longest_gap_s)
+        read = read_series_by(path, by, column, time_column, where, longest_gap_s, features)
         pools = {name: LoadedSeries(file) for name, file in _common(read, by).items()}
     else:
+        refuse_features(features)
         pools = _of_log(log, by, column, node_gpus)
     return _joined(pools, together)
 
@@ -130,7 +135,10 @@ def _sum(pools: Iterable[LoadedSeries]) -> LoadedSeries:
     members = list(pools)
     one = members[0].file
     gpus: Floats = np.sum([member.file.series.gpus for member in members], axis=0)
-    series = DemandSeries(one.series.start_s, one.series.step_s, gpus)
+    features = {
+        name: np.sum([member.file.series.features[name] for member in members], axis=0) for name in one.series.features
+    }
+    series = DemandSeries(one.series.start_s, one.series.step_s, gpus, features)
     jobs = [member.arrivals for member in members if member.arrivals is not None]
     if len(jobs) < len(members):
         return LoadedSeries(replace(one, series=series))
@@ -138,13 +146,16 @@ def _sum(pools: Iterable[LoadedSeries]) -> LoadedSeries:
     order = np.argsort(index, kind="stable")
     known = np.concatenate([own.index if own.known is None else own.known for own in jobs])
     size = np.concatenate([own.gpus for own in jobs])
-    return LoadedSeries(replace(one, series=series), Arrivals.of(series, index[order], size[order], known[order]))
+    said = [own.notices for own in jobs if own.notices is not None]
+    notices = Notices(*map(np.concatenate, zip(*map(astuple, said), strict=True))) if said else None
+    own = Arrivals.of(series, index[order], size[order], known[order], notices)
+    return LoadedSeries(replace(one, series=series), own)
 
 
 def plan_pools(
     pools: Mapping[str, LoadedSeries], predictor: Callable[[], Predictor], test_from: int | None = None, *, by: str,
     target: Target = 0.98, pool_gpus: Mapping[str, int] | None = None, node_gpus: int | None = None,
-    price: Price | None = None, seed: int = 0,
+    price: Price | None = None, joint: bool = True, seed: int = 0,
 ) -> ForecastPoolsResult:  # fmt: skip
     """Plan each of *pools* by itself, and all of them as one; score both over the replay.
 
@@ -154,6 +165,8 @@ def plan_pools(
         Returns a new predictor for each plan, as ``load_predictor``.
     pool_gpus
         GPUs of each pool; ``None``: no limits.
+    joint
+        Fit one LightGBM model to all pools, as ``joint_pools``. Other predictors are fitted to each pool by itself.
 
     Raises
     ------
@@ -165,13 +178,17 @@ def plan_pools(
     if price.tariff is not None or price.limits or price.delay_per_gpu_h is not None:
         expected = "the power of a GPU and one price of a kWh: no budget, tariff or price of delay with pools"
         raise InputError(expected, field="price", value="more")
+    demands = {name: loaded.file.series for name, loaded in pools.items()}
+    members = joint_pools(demands, predictor(), limits or None) if joint else None
     plans = {}
     for name, loaded in pools.items():
         if isinstance(target, WaitingTarget) and not len(loaded.arrivals or ()):
             raise InputError("a job log with jobs in every pool", field="target", value=f"none in {by}={name}")
+        series, own = (loaded.file.series, predictor()) if members is None else members[name]
+        member = LoadedSeries(replace(loaded.file, series=series), loaded.arrivals)
         plans[name] = plan_series(
-            loaded, predictor(), test_from, target=target, total_gpus=limits.get(name), node_gpus=node_gpus,
-            price=price, seed=seed,
+            member, own, test_from, target=target, total_gpus=limits.get(name), node_gpus=node_gpus, price=price,
+            seed=seed,
         )  # fmt: skip
     everything = _sum(pools.values())
     total = sum(limits.values()) if limits else None
@@ -192,6 +209,7 @@ def plan_pools(
         of=target_of(target),
         label=target_label(target),
         by=by,
+        joint=members is not None,
         replayed_from=result.replayed_from,
         replayed=int(known.sum()),
         pools=tuple(_pool(name, plan, limits.get(name), node_gpus, known) for name, plan in plans.items()),

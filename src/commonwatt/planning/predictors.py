@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -35,10 +35,12 @@ __all__ = [
     "SavedPredictor",
     "TimedPredictor",
     "calibrated_from",
+    "features_of",
     "fit_series",
     "load_predictor",
     "make_savable",
     "median_ms",
+    "model_features",
     "predict_series",
 ]
 
@@ -127,23 +129,39 @@ def median_ms(predictor: Predictor, values: Floats) -> tuple[float, float]:
     return 1e3 * sorted(forecasts)[middle], 1e3 * sorted(updates)[middle]
 
 
-def load_predictor(model: str, look_back: int | None = None, horizon: int | None = None) -> Predictor:
+def features_of(predictor: Predictor) -> tuple[str, ...]:
+    """Return the columns beside demand that *predictor* learns from; none for a predictor without any."""
+    found: tuple[str, ...] = getattr(predictor, "features", ())
+    return found
+
+
+def load_predictor(
+    model: str, look_back: int | None = None, horizon: int | None = None, features: Sequence[str] = ()
+) -> Predictor:
     """Return a new predictor called *model*, ours or a plugin, or a ``SavedPredictor`` from the file of that path.
+
+    Parameters
+    ----------
+    features
+        Columns beside demand that it learns from. A model file keeps its own.
 
     Raises
     ------
     InputError
-        For an unknown name, a file that is no model, and a look-back or horizon other than the file's.
+        For an unknown name, a file that is no model, a look-back, a horizon or features other than the file's, and
+        features of a predictor that takes none.
     MissingExtraError
         If a package it needs is not installed.
     """
     plugin = one("forecasters", model, PREDICTORS)
     if plugin is not None:
+        _options(model, features)
         made: Predictor = plugged(plugin, look_back=look_back or LOOK_BACK, horizon=horizon or HORIZON)
         return made
     path = Path(model)
     if model in PREDICTORS or not (path.suffix or path.exists()):
-        return make_predictor(model, look_back or LOOK_BACK, horizon or HORIZON)
+        options = _options(model, features) if model in PREDICTORS else {}  # an unknown name is refused as such
+        return make_predictor(model, look_back or LOOK_BACK, horizon or HORIZON, **options)
     predictor, _ = read_model(path)
     for field, given, own in (
         ("look_back", look_back, predictor.look_back),
@@ -151,19 +169,34 @@ def load_predictor(model: str, look_back: int | None = None, horizon: int | None
     ):
         if given not in (None, own):
             raise InputError(f"{own}, as in the model file", field=field, value=given)
+    if features and tuple(features) != features_of(predictor):
+        expected = f"{','.join(features_of(predictor)) or 'none'}, as in the model file"
+        raise InputError(expected, field="features", value=",".join(features))
     return SavedPredictor(predictor, path)
+
+
+def _options(model: str, features: Sequence[str]) -> dict[str, Any]:
+    """Return the options of our predictor or the plugin *model*; raises ``InputError`` on features if it takes none."""
+    if not features:
+        return {}
+    takers = [name for name, entry in PREDICTORS.items() if entry.takes_features]
+    if model not in takers:
+        expected = f"none, as {model} learns from demand alone ({' and '.join(takers)} takes columns beside it)"
+        raise InputError(expected, field="features", value=",".join(features))
+    return {"features": tuple(features)}
 
 
 def make_savable(
     model: str, look_back: int | None = None, horizon: int | None = None, *, members: int | None = None,
-    epochs: int | None = None, held_out: float | None = None, raw_levels: bool = False,
+    epochs: int | None = None, held_out: float | None = None, raw_levels: bool = False, features: Sequence[str] = (),
 ) -> FittedPredictor:  # fmt: skip
     """Return a new predictor that can be saved to a file, with settings of its networks.
 
     Raises
     ------
     InputError
-        For an unknown name, a predictor that cannot be saved, and settings of networks without a network.
+        For an unknown name, a predictor that cannot be saved, settings of networks without a network, and features of
+        a predictor that takes none.
     MissingExtraError
         If a package it needs is not installed.
     """
@@ -171,7 +204,7 @@ def make_savable(
     if model not in names:
         expected = f"{one_of(names, model)}; others are fitted where they are used, by their name"
         raise InputError(expected, field="model", value=model)
-    options: dict[str, Any] = {}
+    options = _options(model, features)
     if PREDICTORS[model].trains_network:
         settings = NetworkSettings(raw=raw_levels, held_out=held_out or 0.0)
         recipe = settings.recipe if epochs is None else replace(settings.recipe, epochs=epochs)
@@ -184,6 +217,11 @@ def make_savable(
     made = make_predictor(model, look_back or LOOK_BACK, horizon or HORIZON, **options)
     assert isinstance(made, FittedPredictor)
     return made
+
+
+def model_features(model: Path) -> tuple[str, ...]:
+    """Return the columns beside demand that the model file *model* needs; raises as ``predict_series``."""
+    return features_of(read_model(model)[0])
 
 
 def fit_series(

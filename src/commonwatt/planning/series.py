@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ __all__ = [
     "given_series",
     "job_log",
     "load_series",
+    "refuse_features",
 ]
 
 
@@ -51,6 +52,8 @@ class LoadedSeries:
     def with_known(self, share: float, steps: int, seed: int) -> LoadedSeries:
         """Return the same series as if a random *share* of jobs had been known *steps* values before they came.
 
+        What is expected of jobs that wait for others is left aside.
+
         Raises
         ------
         InputError
@@ -62,12 +65,12 @@ class LoadedSeries:
         before = jobs.index if jobs.known is None else jobs.known
         drawn = np.random.default_rng([seed, 5]).random(len(jobs)) < share
         known = np.where(drawn, np.minimum(before, jobs.index - steps), before)
-        return LoadedSeries(self.file, replace(jobs, known=known))
+        return LoadedSeries(self.file, replace(jobs, known=known, notices=None))
 
 
 def load_series(
     path: Path, column: str = "gpus", time_column: str | None = None, where: Mapping[str, str] | None = None,
-    longest_gap_s: float = LONGEST_GAP_S,
+    longest_gap_s: float = LONGEST_GAP_S, features: Sequence[str] = (),
 ) -> LoadedSeries:  # fmt: skip
     """Read a demand file or, recognised by its columns, a job log.
 
@@ -75,23 +78,31 @@ def load_series(
     ----------
     column
         The column with the demand; of a job log ``gpus`` (running) or ``wanted_gpus`` (running or waiting).
-    time_column, where, longest_gap_s
+    time_column, where, longest_gap_s, features
         As ``data.series_files.read_series`` takes them, for a demand file.
 
     Raises
     ------
     InputError
-        For a file that is neither, and whatever is wrong in it.
+        For a file that is neither, whatever is wrong in it, and features of a job log.
     """
     log = job_log(path, where) if time_column is None and path.suffix.lower() != ".parquet" else None
     if log is None:
-        return LoadedSeries(read_series(path, column, time_column, where, longest_gap_s))
+        return LoadedSeries(read_series(path, column, time_column, where, longest_gap_s, features))
+    refuse_features(features)
     counted = demand_of(log)
     both = {"gpus": (counted.running, counted.started), "wanted_gpus": (counted.wanted, counted.submitted)}
     if column not in both:
         raise InputError("gpus or wanted_gpus, as this is a job log", field="column", value=column)
     series, arrivals = both[column]
     return LoadedSeries(SeriesFile(series, counted.dated, 0), arrivals)
+
+
+def refuse_features(features: Sequence[str]) -> None:
+    """Raise ``InputError`` on features of a job log."""
+    if features:
+        expected = "a series file with such a column: what waits at an instant is no column of a job log"
+        raise InputError(expected, field="features", value=", ".join(features))
 
 
 def job_log(path: Path, where: Mapping[str, str] | None) -> JobLog | None:
@@ -224,13 +235,13 @@ def _clock(log: JobLog, text: str, field: str) -> float:
         raise InputError(error.expected, field=field, value=text) from None
 
 
-def given_series(given: object, column: str = "gpus") -> LoadedSeries:
+def given_series(given: object, column: str = "gpus", features: Sequence[str] = ()) -> LoadedSeries:
     """Return a series, however it is given in Python: a path, a mapping, a frame or a ``DemandSeries``.
 
-    Raises ``InputError`` for anything else.
+    Of a file the columns *features* are read, too. Raises ``InputError`` for anything else.
     """
     if isinstance(given, str | Path):
-        return load_series(Path(given), column)
+        return load_series(Path(given), column, features=features)
     if isinstance(given, Mapping):
         if wrong := sorted({"gpus", "step_s"} - given.keys()) or sorted(given.keys() - {"gpus", "step_s", "start_s"}):
             raise InputError("gpus, step_s and, if known, start_s", field=wrong[0], value=given.get(wrong[0]))

@@ -16,21 +16,31 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 
 from commonwatt import __version__
+from commonwatt.controlplane.identity import peers_of
 from commonwatt.model.errors import StoreError
 from commonwatt.model.fields import FileModel
 from commonwatt.model.job_file import JobFile
-from commonwatt.model.live_results import Health, ModeOrder, PhiOrder, ProblemDetail, TenantOrder, TokenOrder
+from commonwatt.model.live_results import (
+    FairnessOrder,
+    Health,
+    ModeOrder,
+    PhiOrder,
+    ProblemDetail,
+    TenantOrder,
+    TokenOrder,
+)
 from commonwatt.service import cluster, jobs, stream, tenants, tokens
 from commonwatt.service.auth import Authenticator, Watcher
-from commonwatt.service.context import PREFIX, ServiceContext, TtlCache, context_of
+from commonwatt.service.context import PREFIX, AnswerCache, ServiceContext, TtlCache, context_of
 from commonwatt.service.metrics import metrics_page
 from commonwatt.service.middleware import HttpTimes, Middleware
+from commonwatt.service.oidc import TokenVerifier
 from commonwatt.service.problems import install, refusals
 
 __all__ = ["make_app"]
 
 _RESOURCES = (jobs, tenants, cluster, tokens, stream)
-_BODIES: tuple[type[FileModel], ...] = (JobFile, ModeOrder, PhiOrder, TenantOrder, TokenOrder)
+_BODIES: tuple[type[FileModel], ...] = (JobFile, FairnessOrder, ModeOrder, PhiOrder, TenantOrder, TokenOrder)
 
 
 _monitoring = APIRouter(tags=["health"])
@@ -45,8 +55,12 @@ def make_app(context: ServiceContext) -> FastAPI:
         title="commonwatt", version=__version__, docs_url=None, redoc_url=None, openapi_url=f"{PREFIX}/openapi.json",
         redirect_slashes=False, description="The live control plane: jobs, tenants, nodes, energy.",
     )  # fmt: skip
-    app.state.context, app.state.cache = context, TtlCache()
-    app.state.authenticator = Authenticator(context.store, context.config.live.server.requests_per_s)
+    app.state.context, app.state.cache, app.state.answers = context, TtlCache(), AnswerCache()
+    server = context.config.live.server
+    verifier = None if server.oidc is None else TokenVerifier(server.oidc, context.folder)
+    app.state.authenticator = Authenticator(
+        context.store, server.requests_per_s, verifier=verifier, peers=peers_of(context.config)
+    )
     app.state.streams = Counter()
     times, profiling = HttpTimes(), context.config.live.profiling
     app.state.metrics = metrics_page(

@@ -1,4 +1,4 @@
-"""Authentication: tokens, roles, and the rate of requests; and the audit log.
+"""Authentication: tokens, people of an identity provider, users of this machine; the rate of requests; the audit log.
 
 The audit log says who changed what, and the outcome. It never contains tokens or environment variables.
 """
@@ -9,11 +9,12 @@ import asyncio
 import hashlib
 import logging
 import math
+import os
 import re
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -22,9 +23,12 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
+from commonwatt.controlplane.identity import Peers
 from commonwatt.model.errors import InputError, ServiceError, StoreError
+from commonwatt.model.identity import Grant, chosen_grant
 from commonwatt.model.names import is_loopback
 from commonwatt.service.context import ServiceContext
+from commonwatt.service.oidc import BusyError, Person, TokenError, TokenVerifier
 from commonwatt.service.problems import ApiRefusal
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.records import TokenOwner
@@ -35,6 +39,7 @@ __all__ = [
     "Caller",
     "Member",
     "Operator",
+    "UnknownError",
     "Watcher",
     "about",
     "actor_of",
@@ -48,7 +53,11 @@ GUESSES_PER_S = 2.0
 _GUESSES = 10.0
 _LONGEST_PENALTY_S = 20.0
 _MOST_CACHED = 4096
-_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="A tenant's or an operator's token.")
+_PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
+_bearer = HTTPBearer(
+    auto_error=False, scheme_name="token",
+    description="A tenant's or an operator's token, or one of the site's identity provider.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class Caller:
         """Name of the caller in logs."""
         who = "operator" if self.owner.tenant is None else f"tenant {self.owner.tenant}"
         who += f" ({self.owner.role})" if self.owner.role else ""
-        return f"{who}, token {self.owner.token}"
+        return f"{who}, {self.owner.key}"
 
     def sees(self, tenant: str | None) -> bool:
         """Return whether the caller may see resources of *tenant*."""
@@ -116,16 +125,87 @@ class _Bucket:
         return owed_s
 
 
+class UnknownError(Exception):
+    """Nobody is known to make a request; the message says what came with it, after `got`."""
+
+
+def _owner(grants: Iterable[Grant], tenant: str | None, label: str, via: Literal["oidc", "socket"]) -> TokenOwner:
+    grant = chosen_grant(grants, tenant)
+    role = grant.role if grant.role in ("viewer", "admin") else None
+    if grant.tenant is None and grant.role not in ("viewer", "operator"):
+        raise ServiceError("this role needs a tenant", 403)  # a member of none would be taken for an operator
+    shown = "".join(c if c.isprintable() else "?" for c in label)
+    return TokenOwner(None, shown, grant.tenant, role, via)
+
+
 @dataclass
 class Authenticator:
-    """Caches the owners of tokens for a few seconds, and counts their requests. Used by one event loop only."""
+    """Says who makes a request, and counts requests. Answers are cached for a few seconds. Used by one event loop only.
+
+    Attributes
+    ----------
+    verifier
+        Checks tokens of the identity provider; ``None``: there is none.
+    peers
+        Roles of this machine's users over the Unix socket.
+    """
 
     store: ApiStore
     requests_per_s: float
     clock: Callable[[], float] = time.monotonic
+    verifier: TokenVerifier | None = None
+    peers: Peers = field(default_factory=Peers)
     _owners: dict[str, tuple[float, TokenOwner]] = field(default_factory=dict)
-    _buckets: dict[int, _Bucket] = field(default_factory=dict)
+    _people: dict[str, tuple[float, Person]] = field(default_factory=dict)
+    _buckets: dict[str, _Bucket] = field(default_factory=dict)
     _guesses: _Bucket = field(default_factory=lambda: _Bucket(GUESSES_PER_S, _GUESSES, _GUESSES, 0.0))
+
+    async def identify(self, token: str | None, peer_uid: int | None, tenant: str | None) -> TokenOwner:
+        """Return who makes a request with a *token*, or without one over the Unix socket, as one of a *tenant*.
+
+        Raises ``UnknownError``, or ``ServiceError`` (403) for somebody known who has no role, or none in that tenant.
+        """
+        if token is None:
+            if peer_uid is None:
+                raise UnknownError("no token")
+            if peer_uid not in self.peers.grants:
+                raise UnknownError(self._no_peer(peer_uid))
+            grants = self.peers.grants[peer_uid]
+            return _owner(grants, tenant, self.peers.names.get(peer_uid, str(peer_uid)), "socket")
+        if self.verifier is not None and not token.startswith("cw_"):
+            person = await self._person(self.verifier, token)
+            named = person.subject if person.name is None else f"{person.subject} ({person.name})"
+            mapped = [grant for grant in self.verifier.spec.groups if grant.group in person.groups]
+            return _owner(mapped, tenant, named, "oidc")
+        owner = await self.owner(token)
+        if owner is None:
+            raise UnknownError("an unknown or revoked token")
+        if tenant is not None and owner.tenant != tenant:
+            raise ServiceError("the header Commonwatt-Tenant names a tenant that this token is not of", 403)
+        return owner
+
+    def _no_peer(self, uid: int) -> str:
+        """Say why a user has no role."""
+        if self.peers.jobs_as is not None and uid == os.geteuid():
+            return f"no token over the socket, as user {self.peers.jobs_as}, who also runs the jobs of everybody"
+        return "no token over the socket, as a user without a role (live.server.socket.users)"
+
+    async def _person(self, verifier: TokenVerifier, token: str) -> Person:
+        digest, now_s = hashlib.sha256(token.encode(errors="replace")).hexdigest(), self.clock()
+        cached = self._people.get(digest)
+        if cached is not None and now_s < cached[0]:
+            return cached[1]
+        self._people.pop(digest, None)
+        try:
+            person = await verifier.person(token)
+        except TokenError as error:
+            raise UnknownError(str(error)) from None
+        except BusyError:
+            raise ServiceError("the identity provider's keys are being fetched; try again", 503) from None
+        if len(self._people) >= _MOST_CACHED:
+            self._people.clear()
+        self._people[digest] = (now_s + min(_CACHED_S, person.expires_s - verifier.clock()), person)
+        return person
 
     async def owner(self, token: str) -> TokenOwner | None:
         """Return the owner of *token*; a token revoked by another process may be accepted for another 5 s."""
@@ -154,30 +234,54 @@ class Authenticator:
     def forget(self) -> None:
         """Drop all cached owners, as a token was revoked."""
         self._owners.clear()
+        self._people.clear()
 
     def wait_s(self, owner: TokenOwner) -> float:
         """Count a request; returns 0, or the seconds that its owner must wait before another."""
         now_s = self.clock()
         burst = max(1.0, 2 * self.requests_per_s)
-        bucket = self._buckets.setdefault(owner.token, _Bucket(self.requests_per_s, burst, burst, now_s))
+        if len(self._buckets) >= _MOST_CACHED and owner.key not in self._buckets:
+            self._buckets.clear()
+        bucket = self._buckets.setdefault(owner.key, _Bucket(self.requests_per_s, burst, burst, now_s))
         return bucket.take(now_s)
+
+
+def _presented(
+    request: Request, credentials: HTTPAuthorizationCredentials | None
+) -> tuple[str | None, int | None, str | None]:
+    """Return what a request is identified by: its token, the user at the other end of a Unix socket, and a tenant.
+
+    Credentials of another kind than a token are no token, and do not fall back on the user. Nor does a request that a
+    proxy passes on: it is not the proxy's.
+    """
+    alone = not any(name in request.headers for name in ("authorization", *_PASSED_ON))
+    uid = getattr(request.state, "peer_uid", None) if alone else None
+    token = None if credentials is None else credentials.credentials
+    return token, uid, request.headers.get("commonwatt-tenant")
+
+
+async def _put_off(authenticator: Authenticator, *, guessed: bool) -> None:
+    """Put off the answer to an unknown token; raises ``ApiRefusal`` (429) where too many wait already."""
+    if not guessed:
+        return
+    wait_s = authenticator.guess_s()
+    if math.isinf(wait_s):
+        detail = "too many unknown tokens were tried; wait and try again"
+        raise ApiRefusal(429, detail, headers={"Retry-After": "20"})
+    await asyncio.sleep(wait_s)
 
 
 async def _member(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Caller:
     authenticator: Authenticator = request.app.state.authenticator
-    owner = None if credentials is None else await authenticator.owner(credentials.credentials)
-    if owner is None:
-        got = "no token" if credentials is None else "an unknown or revoked token"
-        detail = f"got {got}, expected Authorization: Bearer TOKEN"
-        if credentials is not None:
-            wait_s = authenticator.guess_s()
-            if math.isinf(wait_s):
-                detail = "too many unknown tokens were tried; wait and try again"
-                raise ApiRefusal(429, detail, headers={"Retry-After": "20"})
-            await asyncio.sleep(wait_s)
-        raise ApiRefusal(401, detail, headers={"WWW-Authenticate": 'Bearer realm="commonwatt"'})
+    request.state.presented = _presented(request, credentials)
+    try:
+        owner = await authenticator.identify(*request.state.presented)
+    except UnknownError as error:
+        await _put_off(authenticator, guessed=credentials is not None)
+        detail = f"got {error}, expected Authorization: Bearer TOKEN"
+        raise ApiRefusal(401, detail, headers={"WWW-Authenticate": 'Bearer realm="commonwatt"'}) from None
     wait_s = authenticator.wait_s(owner)
     if wait_s:
         detail = f"a token may make {authenticator.requests_per_s:g} requests a second; wait and try again"

@@ -13,16 +13,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pydantic_core import to_json
 
-from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode, why_of
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
 from commonwatt.model.errors import StoreError
 from commonwatt.store.database import Database
-from commonwatt.store.queries import last_event, new_events, outlines
+from commonwatt.store.queries import last_event, new_events, outline_of, outlines
 
 __all__ = ["Broadcaster", "Message"]
 
@@ -31,7 +31,7 @@ EVENTS_KEPT = 2000
 GONE_KEPT = 20_000
 RECHECK_S = 5.0
 _NODE = tuple(part.name for part in fields(SnapshotNode))
-_JOB = tuple(part.name for part in fields(SnapshotJob) if part.name not in {"started_s", "due_s", "facts"})
+_JOB = tuple(part.name for part in fields(SnapshotJob) if part.name not in {"started_s", "due_s", "facts", "_why"})
 _WHY = ("reason", "sentence")
 _log = logging.getLogger("commonwatt.service")
 
@@ -50,14 +50,31 @@ class Message:
         return f"{number}event: {self.event}\r\ndata: {self.data}\r\n\r\n".encode()
 
 
+@dataclass(slots=True)
+class _Job:
+    """A job as it is sent; its JSON is made once, for all subscribers that may see it."""
+
+    number: int  # of the view in which it last changed
+    job: SnapshotJob
+    outline: Mapping[str, Any]
+    _text: str | None = None
+
+    def text(self) -> str:
+        """Return its JSON."""
+        if (text := self._text) is None:
+            now = {name: getattr(self.job, name) for name in _JOB}
+            text = self._text = _json({**self.outline, **now, **dict(zip(_WHY, self.job.why, strict=True))})
+        return text
+
+
 @dataclass(frozen=True)
 class _View:
-    """A snapshot as it is sent; each entry comes with the number of the view in which it last changed."""
+    """A snapshot as it is sent; each node comes with the number of the view in which it last changed."""
 
     number: int
     head: dict[str, Any]
     nodes: dict[str, tuple[int, SnapshotNode]]
-    jobs: dict[int, tuple[int, SnapshotJob, dict[str, Any]]]
+    jobs: dict[int, _Job]
     gone: tuple[tuple[int, int, str], ...] = ()  # first view without the job, the job, its tenant
     whole_since: int = 0  # a subscriber with an older view is sent everything
 
@@ -180,23 +197,27 @@ class Broadcaster:
         nodes = {}
         for node in snapshot.nodes:
             old_node = old_nodes.get(node.name)
-            nodes[node.name] = old_node if old_node is not None and old_node[1] == node else (number, node)
-        fresh = outlines(
-            self.database, [job.id for job in snapshot.jobs.values() if _turned(old_jobs.get(job.id), job)]
-        )
+            same = old_node is not None and (old_node[1] is node or old_node[1] == node)
+            nodes[node.name] = old_node if same and old_node is not None else (number, node)
+        fresh = self._outlines(snapshot, [job.id for job in snapshot.jobs.values() if _turned(old_jobs, job)])
         jobs = {}
         for job in snapshot.jobs.values():
             old = old_jobs.get(job.id)
-            if old is not None and job.id not in fresh and old[1] == job:
+            if old is not None and job.id not in fresh and (old.job is job or old.job == job):
                 jobs[job.id] = old
-            elif (outline := fresh.get(job.id) or (old and old[2])) is not None:
-                jobs[job.id] = (number, job, outline)
+            elif (outline := fresh.get(job.id) or (None if old is None else old.outline)) is not None:
+                jobs[job.id] = _Job(number, job, outline)
         gone = () if before is None else before.gone
-        gone += tuple((number, job, old[2]["tenant"]) for job, old in old_jobs.items() if job not in jobs)
+        gone += tuple((number, job, old.outline["tenant"]) for job, old in old_jobs.items() if job not in jobs)
         whole_since = number if before is None or nodes.keys() != old_nodes.keys() else before.whole_since
         if len(gone) > GONE_KEPT:
             whole_since, gone = max(whole_since, gone[-GONE_KEPT][0]), gone[-GONE_KEPT:]
         return _View(number, _head(snapshot), nodes, jobs, gone, whole_since)
+
+    def _outlines(self, snapshot: Snapshot, jobs: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
+        """Return outlines of *jobs*: of rows that the snapshot has, and the others from the store."""
+        found = {job: outline_of(snapshot.rows[job]) for job in jobs if job in snapshot.rows}
+        return found | outlines(self.database, [job for job in jobs if job not in found])
 
     def _changes_since(self, view: _View, seen: int, tenant: str | None) -> str:
         key = (tenant, seen)
@@ -207,13 +228,14 @@ class Broadcaster:
         return encoded[1]
 
 
-def _turned(old: tuple[int, SnapshotJob, dict[str, Any]] | None, job: SnapshotJob) -> bool:
-    """Return whether the job's row must be read from the store (again)."""
-    if old is None:
+_TURNS = ("status", "held", "nodes", "gpus", "started_s")
+
+
+def _turned(known: Mapping[int, _Job], job: SnapshotJob) -> bool:
+    """Return whether the job's row must be read (again)."""
+    if (old := known.get(job.id)) is None:
         return True
-    known = old[1]
-    fields = ("status", "held", "nodes", "gpus", "started_s")
-    return any(getattr(known, name) != getattr(job, name) for name in fields)
+    return old.job is not job and any(getattr(old.job, name) != getattr(job, name) for name in _TURNS)
 
 
 def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
@@ -225,7 +247,7 @@ def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
     since = 0 if whole else seen
 
     def own(job: int) -> bool:
-        return tenant is None or (job in view.jobs and view.jobs[job][2]["tenant"] == tenant)
+        return tenant is None or (job in view.jobs and view.jobs[job].outline["tenant"] == tenant)
 
     nodes = (
         {name: getattr(node, name) for name in _NODE} | {"jobs": [job for job in node.jobs if own(job)]}
@@ -233,9 +255,9 @@ def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
         if number > since
     )
     jobs = (
-        outline | {name: getattr(job, name) for name in _JOB} | dict(zip(_WHY, why_of(job), strict=True))
-        for number, job, outline in view.jobs.values()
-        if number > since and (tenant is None or outline["tenant"] == tenant)
+        entry.text()
+        for entry in view.jobs.values()
+        if entry.number > since and (tenant is None or entry.outline["tenant"] == tenant)
     )
     gone = [
         job
@@ -247,7 +269,7 @@ def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
         "sent_s": _json(now_s),
         "head": _json(view.head if tenant is None else view.head | _own_head(view, tenant)),
         "nodes": f"[{','.join(map(_json, nodes))}]",
-        "jobs": f"[{','.join(map(_json, jobs))}]",
+        "jobs": f"[{','.join(jobs)}]",
         "gone": _json(gone),
     }
     return "{" + ",".join(f'"{name}":{part}' for name, part in parts.items()) + "}"
@@ -255,7 +277,7 @@ def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
 
 def _own_head(view: _View, tenant: str) -> dict[str, Any]:
     """Return the numbers that differ for a tenant, which sees counts of its own jobs only."""
-    own = [job.status for _, job, outline in view.jobs.values() if outline["tenant"] == tenant]
+    own = [entry.job.status for entry in view.jobs.values() if entry.outline["tenant"] == tenant]
     return {"trouble": None, "saved": None} | {status: own.count(status) for status in ("running", "waiting")}
 
 

@@ -1,4 +1,4 @@
-"""``/cluster``, ``/nodes``, ``/mode``, ``/events``, ``/samples``, ``/ledger``: the cluster and its history."""
+"""``/cluster``, ``/nodes``, ``/capacity``, ``/mode``, ``/events``, ``/samples``, ``/ledger``: now and before."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from commonwatt.controlplane.snapshot import Snapshot
 from commonwatt.model.live_results import (
+    CapacityState,
     ClusterState,
     EventPage,
-    LedgerEntry,
+    FairnessOrder,
+    FairnessState,
     LedgerPage,
     ModeOrder,
     ModeState,
@@ -24,19 +26,37 @@ from commonwatt.model.live_results import (
     SamplePage,
     ServicePage,
 )
+from commonwatt.model.units import HOUR_S
 from commonwatt.service.auth import AuditedRoute, Caller, Member, Operator, about
-from commonwatt.service.context import PREFIX, After, Before, Limit, NewestFirst, ServiceContext, context_of, unchanged
+from commonwatt.service.context import (
+    FEW,
+    PREFIX,
+    After,
+    Before,
+    Limit,
+    NewestFirst,
+    ServiceContext,
+    answer,
+    answers_of,
+    cache_of,
+    context_of,
+    encoded,
+    run_query,
+    unchanged,
+)
 from commonwatt.service.problems import ApiRefusal, refusals
 from commonwatt.service.serializers import (
     body_of,
-    cluster_state,
+    capacity_state,
+    cluster_document,
     described,
     event_page,
+    node_documents,
     node_states,
-    sample,
+    samples_page,
     service_state,
 )
-from commonwatt.store.records import JobStatus, RequestKind
+from commonwatt.store.records import EventRow, JobStatus, RequestKind
 
 __all__ = ["router"]
 
@@ -48,46 +68,66 @@ NodeName = Annotated[str, Path(min_length=1, max_length=128, description="Name o
 
 
 @router.get("/cluster", response_model=ClusterState, responses=_UNCHANGED)
-def cluster(
-    request: Request, response: Response, caller: Member,
-    nodes: Annotated[bool, Query(description="Whether to list the nodes.")] = True,
-) -> ClusterState | Response:  # fmt: skip
+async def cluster(
+    request: Request, caller: Member, nodes: Annotated[bool, Query(description="Whether to list the nodes.")] = True
+) -> Response:
     """Return the cluster after the last tick of the controller."""
     context = context_of(request)
     snapshot = context.snapshot()
     tag = unchanged(request, "cluster", caller.tenant, nodes, *_version(snapshot))
     if isinstance(tag, Response):
         return tag
-    response.headers["ETag"] = tag
     listed = snapshot if nodes else replace(snapshot, nodes=())
-    return cluster_state(listed, caller, _visible(context, listed, caller))
+    return await answers_of(request).response(
+        tag, lambda: cluster_document(listed, caller, _visible(context, listed, caller))
+    )
 
 
 @router.get("/nodes", response_model=NodePage, responses=_UNCHANGED)
-def nodes(
-    request: Request, response: Response, caller: Member,
+async def nodes(
+    request: Request, caller: Member,
     after: Annotated[int, Query(ge=0, le=2**31, description="Leave out so many nodes: `next_after` of a page.")] = 0,
     limit: Annotated[int | None, Query(ge=1, le=10_000, description="Largest number of nodes; absent: all.")] = None,
-) -> NodePage | Response:  # fmt: skip
+) -> Response:  # fmt: skip
     """List nodes in the order of the configuration, all or a page."""
     context = context_of(request)
     snapshot = context.snapshot()
     tag = unchanged(request, "nodes", caller.tenant, after, limit, *_version(snapshot))
     if isinstance(tag, Response):
         return tag
-    response.headers["ETag"] = tag
     end = len(snapshot.nodes) if limit is None else after + limit
     page = replace(snapshot, nodes=snapshot.nodes[after:end])
     more = end if end < len(snapshot.nodes) else None
-    return NodePage(nodes=node_states(page, _visible(context, page, caller)), next_after=more)
+
+    def make() -> dict[str, Any]:
+        return {"nodes": node_documents(page, _visible(context, page, caller)), "next_after": more}
+
+    return await answers_of(request).response(tag, make)
+
+
+@router.get("/capacity", response_model=CapacityState, responses=refusals(403))
+async def capacity(
+    request: Request, caller: Operator,  # noqa: ARG001
+    hours: Annotated[float, Query(gt=0, le=24 * 31, description="Length of the period that is looked back on.")] = 24,
+) -> Response:  # fmt: skip
+    """Return which GPUs the capacity plan keeps on, by pool, and how much of the time that was enough."""
+    context = context_of(request)
+
+    def find() -> bytes:
+        now_s = time.time()
+        plan = context.config.policies[0].capacity or context.config.capacity
+        samples = context.store.samples(now_s - hours * HOUR_S)
+        return encoded(capacity_state(context.snapshot(), plan, samples, now_s))
+
+    return answer(await cache_of(request).get(("capacity", hours), find))
 
 
 @router.get("/services", response_model=ServicePage)
-def services(request: Request, caller: Member) -> ServicePage:
+async def services(request: Request, caller: Member) -> Response:
     """List inference services, all or a tenant's own: replicas, requests, latency, energy."""
     context = context_of(request)
     found = (service_state(s) for s in context.snapshot().services if caller.sees(s.tenant))
-    return ServicePage(services=tuple(found), currency=context.config.electricity.currency)
+    return answer(ServicePage(services=tuple(found), currency=context.config.electricity.currency))
 
 
 @router.post(
@@ -107,6 +147,23 @@ def phi(
     context.store.ask(RequestKind.PHI, time.time(), value=order.phi)
     context.wake()
     return PhiState(phi=order.phi)
+
+
+@router.post(
+    "/fairness", status_code=202, response_model=FairnessState, openapi_extra=described(FairnessOrder),
+    responses=refusals(400, 403, 408, 409, 413, 415),
+)  # fmt: skip
+def fairness(
+    request: Request, caller: Operator, order: Annotated[FairnessOrder, Depends(body_of(FairnessOrder))]  # noqa: ARG001
+) -> FairnessState:  # fmt: skip
+    """Set phi of what the policy guarantees tenants, which holds until the configuration has another one."""
+    context = context_of(request)
+    if context.config.policies[0].fairness is None:
+        raise ApiRefusal(409, "the policy has no fairness: it guarantees tenants nothing", field="phi", value=order.phi)
+    about(request, f"fairness phi {order.phi:g}")
+    context.store.ask(RequestKind.FAIRNESS, time.time(), value=order.phi)
+    context.wake()
+    return FairnessState(phi=order.phi)
 
 
 def _version(snapshot: Snapshot) -> tuple[object, ...]:
@@ -144,40 +201,49 @@ def mode(
 
 
 @router.get("/events", response_model=EventPage)
-def events(
+async def events(
     request: Request, caller: Member, after: After = 0, before: Before = None, limit: Limit = 100, *,
     newest_first: NewestFirst = False,
-) -> EventPage:  # fmt: skip
+) -> Response:  # fmt: skip
     """List events of all jobs, or of a tenant's own."""
-    rows = context_of(request).store.events(
-        after=after, before=before, limit=limit, tenant=caller.tenant, newest_first=newest_first
-    )
-    return event_page(rows, after)
+    store = context_of(request).store
+
+    def find() -> list[EventRow]:
+        return store.events(after=after, before=before, limit=limit, tenant=caller.tenant, newest_first=newest_first)
+
+    few = limit if caller.operator else FEW + 1  # a tenant's are looked for among those of all
+    return answer(event_page(await run_query(request, find, rows=few), after))
 
 
 @router.get("/samples", response_model=SamplePage)
-def samples(
+async def samples(
     request: Request, caller: Member,
     since: Annotated[float, Query(ge=0, le=1e12, allow_inf_nan=False, description="Seconds since 1970.")] = 0.0,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Number of samples at most, the latest.")] = 1000,
-) -> SamplePage:  # fmt: skip
+) -> Response:  # fmt: skip
     """Return the cluster over time: busy GPUs and power; for operators, also running and queued jobs."""
-    rows = context_of(request).store.samples(since, limit=limit)
-    return SamplePage(samples=tuple(sample(row, caller) for row in rows))
+    store = context_of(request).store
+
+    def find() -> bytes:
+        return encoded(samples_page(store.samples(since, limit=limit), caller))
+
+    return answer(await run_query(request, find, rows=limit))
 
 
 @router.get("/ledger", response_model=LedgerPage, responses=_UNCHANGED)
-def ledger(request: Request, response: Response, caller: Member) -> LedgerPage | Response:
+async def ledger(request: Request, caller: Member) -> Response:
     """Return energy, cost, carbon and GPU time of all jobs, or of a tenant's own."""
     context = context_of(request)
-    tag = unchanged(request, "ledger", caller.tenant, context.store.ledger_version())
+    version = await run_query(request, context.store.ledger_version)
+    tag = unchanged(request, "ledger", caller.tenant, version)
     if isinstance(tag, Response):
         return tag
-    response.headers["ETag"] = tag
-    rows = (LedgerEntry.model_validate(row) for row in context.store.ledger())
-    return LedgerPage(
-        ledger=tuple(row for row in rows if caller.sees(row.tenant)), currency=context.config.electricity.currency
-    )
+
+    def make() -> dict[str, Any]:
+        own = [row for row in context.store.ledger() if caller.sees(row["tenant"])]
+        return {"ledger": own, "currency": context.config.electricity.currency}
+
+    return await answers_of(request).response(tag, make)
 
 
 def _ask(context: ServiceContext, name: str, kind: RequestKind) -> NodeState:
@@ -193,6 +259,9 @@ def _visible(context: ServiceContext, snapshot: Snapshot, caller: Caller) -> Map
     """Return the running jobs that *caller* may see; ``None``: all."""
     if caller.operator or not any(node.jobs for node in snapshot.nodes):
         return None
+    there = {job for node in snapshot.nodes for job in node.jobs}
+    if there <= snapshot.rows.keys():
+        return {job: caller.sees(snapshot.rows[job].tenant) for job in there}
     own: dict[int, bool] = {}
     after = 0
     while page := context.store.jobs(tenant=caller.tenant, status=(JobStatus.RUNNING,), after=after, limit=1000):

@@ -10,12 +10,15 @@ import secrets
 import stat
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request, Response
+from pydantic_core import to_json
 from starlette.concurrency import run_in_threadpool
 
 from commonwatt.controlplane.counters import TickCounts
@@ -29,14 +32,18 @@ __all__ = [
     "FEW",
     "PREFIX",
     "After",
+    "AnswerCache",
     "Before",
     "Limit",
     "NewestFirst",
     "ServiceContext",
     "TenantName",
     "TtlCache",
+    "answer",
+    "answers_of",
     "cache_of",
     "context_of",
+    "encoded",
     "run_query",
     "unchanged",
 ]
@@ -137,6 +144,12 @@ def context_of(request: Request) -> ServiceContext:
     return context
 
 
+def answers_of(request: Request) -> AnswerCache:
+    """Return the application's cache of large answers."""
+    answers: AnswerCache = request.app.state.answers
+    return answers
+
+
 def cache_of(request: Request) -> TtlCache:
     """Return the application's cache of recent answers."""
     cache: TtlCache = request.app.state.cache
@@ -154,6 +167,20 @@ async def run_query(request: Request, find: Callable[[], T], *, rows: int = 1) -
     return await run_in_threadpool(find)
 
 
+def answer(document: object) -> Response:
+    """Return a *document*, or what it was ``encoded`` to, as the answer of a route.
+
+    Nothing is checked: it is for what was made here, in the form of the route's ``response_model``.
+    """
+    body = document if isinstance(document, bytes) else encoded(document)
+    return Response(body, media_type="application/json")
+
+
+def encoded(document: object) -> bytes:
+    """Return a *document* as JSON, unknown numbers as null."""
+    return to_json(document, inf_nan_mode="null")
+
+
 def unchanged(request: Request, *parts: object) -> Response | str:
     """Return the ETag of what *parts* identify, or (304) the response for a caller that has it already."""
     digest = hashlib.sha256(json.dumps([_PROCESS, *parts], default=str).encode()).hexdigest()[:32]
@@ -161,6 +188,31 @@ def unchanged(request: Request, *parts: object) -> Response | str:
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers={"ETag": tag})
     return tag
+
+
+class AnswerCache:
+    """Keeps the JSON of the *most* answers asked for last, by their ETag: it is made once for all who see the same."""
+
+    def __init__(self, most: int = 16) -> None:
+        self._most = most
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    async def response(self, tag: str, make: Callable[[], object]) -> Response:
+        """Return the answer with this ETag, which *make* makes on a thread if it is not kept; callers share it."""
+        if (body := self._kept.get(tag)) is None:
+            body = await run_in_threadpool(self._made, tag, make)
+        with suppress(KeyError):  # it may have made room for another one since
+            self._kept.move_to_end(tag)
+        return Response(body, media_type="application/json", headers={"ETag": tag})
+
+    def _made(self, tag: str, make: Callable[[], object]) -> bytes:
+        with self._lock:
+            if (body := self._kept.get(tag)) is None:
+                body = self._kept[tag] = encoded(make())
+                if len(self._kept) > self._most:
+                    self._kept.popitem(last=False)
+            return body
 
 
 class TtlCache:

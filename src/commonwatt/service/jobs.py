@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
@@ -26,6 +26,7 @@ from commonwatt.service.context import (
     NewestFirst,
     ServiceContext,
     TenantName,
+    answer,
     cache_of,
     context_of,
     run_query,
@@ -34,10 +35,10 @@ from commonwatt.service.problems import ApiRefusal, refusals
 from commonwatt.service.serializers import (
     body_of,
     described,
-    event_entry,
     event_page,
     explanation,
     job_detail,
+    job_document,
     job_state,
     submitted_job,
 )
@@ -109,7 +110,7 @@ def _one_more(counts: dict[str, int]) -> dict[str, int]:
 async def jobs(
     request: Request, caller: Member, status: Annotated[list[JobStatus] | None, Query()] = None,
     tenant: TenantName = None, cursor: After = 0, limit: Limit = 100, *, newest_first: NewestFirst = False,
-) -> JobPage:  # fmt: skip
+) -> Response:  # fmt: skip
     """List jobs by number, a page at a time: a tenant's own; for operators all, or those of one tenant."""
     context = context_of(request)
     snapshot = context.snapshot()
@@ -128,14 +129,16 @@ async def jobs(
     of, rows = await run_query(request, find, rows=limit)
     counts = await cache_of(request).get(("jobs", of), lambda: context.store.counts(of))
     more = len(rows) > limit
-    return JobPage(
-        jobs=tuple(job_state(row, snapshot) for row in rows[:limit]), next_cursor=rows[limit - 1].id if more else None,
-        counts=counts,
-    )  # fmt: skip
+    return answer(_page(rows[:limit], snapshot, rows[limit - 1].id if more else None, counts))
+
+
+def _page(rows: Sequence[JobRow], snapshot: Snapshot, cursor: int | None, counts: dict[str, int]) -> dict[str, Any]:
+    """Return the document of a ``JobPage``."""
+    return {"jobs": [job_document(row, snapshot) for row in rows], "next_cursor": cursor, "counts": counts}
 
 
 @router.get("/ended", response_model=JobPage, responses=refusals(403, 404))
-async def ended(request: Request, caller: Member, tenant: TenantName = None, limit: Limit = 100) -> JobPage:
+async def ended(request: Request, caller: Member, tenant: TenantName = None, limit: Limit = 100) -> Response:
     """List ended jobs, the latest first: a tenant's own; for operators all, or those of one tenant."""
     context = context_of(request)
     snapshot = context.snapshot()
@@ -146,11 +149,11 @@ async def ended(request: Request, caller: Member, tenant: TenantName = None, lim
 
     of, rows = await run_query(request, find, rows=FEW + 1)
     counts = await cache_of(request).get(("jobs", of), lambda: context.store.counts(of))
-    return JobPage(jobs=tuple(job_state(row, snapshot) for row in rows), next_cursor=None, counts=counts)
+    return answer(_page(rows, snapshot, None, counts))
 
 
 @router.get("/{job}", response_model=JobDetail, responses=refusals(404))
-async def job(request: Request, caller: Member, job: JobNumber) -> JobDetail:
+async def job(request: Request, caller: Member, job: JobNumber) -> Response:
     """Return everything about a job."""
     context = context_of(request)
     snapshot = context.snapshot()
@@ -160,11 +163,11 @@ async def job(request: Request, caller: Member, job: JobNumber) -> JobDetail:
         return row, context.store.account(job) if row.attempts else dict(NOTHING)
 
     row, account = await run_query(request, find)
-    return job_detail(row, snapshot, account)
+    return answer(job_detail(row, snapshot, account))
 
 
 @router.get("/{job}/explain", response_model=JobExplanation, responses=refusals(404))
-async def explain(request: Request, caller: Member, job: JobNumber) -> JobExplanation:
+async def explain(request: Request, caller: Member, job: JobNumber) -> Response:
     """Explain why a job runs where it does, or waits, and when it is expected to start and end."""
     context = context_of(request)
     snapshot = context.snapshot()
@@ -176,14 +179,14 @@ async def explain(request: Request, caller: Member, job: JobNumber) -> JobExplan
     row, history = await run_query(request, lambda: find(FEW), rows=FEW)
     if len(history) == FEW:  # there may be more
         row, history = await run_query(request, lambda: find(LONGEST_HISTORY), rows=LONGEST_HISTORY)
-    return explanation(row, snapshot, tuple(event_entry(e) for e in history))
+    return answer(explanation(row, snapshot, history))
 
 
 @router.get("/{job}/events", response_model=EventPage, responses=refusals(404))
 async def job_events(
     request: Request, caller: Member, job: JobNumber, after: After = 0, before: Before = None, limit: Limit = 100, *,
     newest_first: NewestFirst = False,
-) -> EventPage:  # fmt: skip
+) -> Response:  # fmt: skip
     """List a job's events."""
     context = context_of(request)
 
@@ -191,7 +194,7 @@ async def job_events(
         _visible_job(context, context.snapshot(), caller, job)
         return context.store.events(job=job, after=after, before=before, limit=limit, newest_first=newest_first)
 
-    return event_page(await run_query(request, find, rows=limit), after)
+    return answer(event_page(await run_query(request, find, rows=limit), after))
 
 
 @router.get(

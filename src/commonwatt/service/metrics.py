@@ -88,6 +88,7 @@ class _Collector:
         yield from _cluster(snapshot, self._set_aside)
         yield from _services(snapshot)
         yield from _capacity(snapshot)
+        yield from _tenants(snapshot)
         yield from self._saved(snapshot.saved)
         yield from self._process()
         try:
@@ -283,6 +284,24 @@ def _capacity(snapshot: Snapshot) -> Iterator[Metric]:
         yield _gauge("capacity_power_counted_watts", text, snapshot.power.counted_w)
         text = "Nodes that the power budget kept off at the last plan"
         yield _gauge("capacity_nodes_without_power", text, float(snapshot.power.nodes_off))
+
+
+def _tenants(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield shares of tenants where the policy guarantees some; a row for each tenant that has submitted a job."""
+    if not snapshot.shares:
+        return
+    gauges = (
+        ("held_gpus", "GPUs of running jobs of a tenant", "held_gpus"),
+        ("entitled_gpus", "GPUs a tenant was entitled to at the last decision about all jobs", "entitled_gpus"),
+        ("used_share_ratio", "Part of a tenant of the decayed GPU time of all tenants", "used_share"),
+        ("entitled_share_ratio", "Weight of a tenant over the sum of weights", "entitled_share"),
+        ("decayed_gpu_seconds", "GPU time of a tenant, halved every half-life of the policy", "used_gpu_s"),
+        ("debt_gpu_seconds", "Decayed GPU time a tenant had less than its share; below 0 more", "debt_gpu_s"),
+    )
+    for name, text, attribute in gauges:
+        values = {(share.name,): getattr(share, attribute) for share in snapshot.shares}
+        known = {labels: float(value) for labels, value in values.items() if value is not None}
+        yield _gauge(f"tenant_{name}", text, {("tenant",): known})
 
 
 def _shares(node: SnapshotNode) -> Iterator[tuple[tuple[str, ...], float]]:

@@ -164,4 +164,6 @@ def _shown(scope: Scope) -> str:
     Anyone can send a path, so blanks and control characters are percent-encoded.
     """
     path = _SECRET.sub("cw_***", str(scope["path"]))[:500]
+    if path.isprintable() and " " not in path:
+        return path
     return "".join(c if c.isprintable() and c != " " else quote(c, errors="replace") for c in path)

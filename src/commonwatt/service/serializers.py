@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from commonwatt.controlplane.services import SnapshotService
-from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode, is_late, why_of
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, is_late, why_of
 from commonwatt.data.files import validate
+from commonwatt.model.capacity import CapacitySpec, target_label
 from commonwatt.model.errors import InputError
+from commonwatt.model.explanation import Reason
 from commonwatt.model.fields import FileModel
 from commonwatt.model.live_results import (
+    BudgetState,
+    CapacityState,
     ClusterSample,
-    ClusterState,
     EventEntry,
-    EventPage,
     JobConfiguration,
-    JobDetail,
-    JobExplanation,
     JobState,
     NodeState,
+    PoolState,
     ServiceState,
     SubmittedJob,
 )
@@ -35,15 +38,16 @@ from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, Sample
 
 __all__ = [
     "body_of",
-    "cluster_state",
+    "cluster_document",
     "described",
-    "event_entry",
     "event_page",
     "explanation",
     "job_detail",
+    "job_document",
     "job_state",
+    "node_documents",
     "node_states",
-    "sample",
+    "samples_page",
     "service_state",
     "submitted_job",
 ]
@@ -113,6 +117,10 @@ def _no_constant(name: str) -> float:
     raise ValueError(msg)
 
 
+_CONFIGURATION = tuple(JobConfiguration.model_fields)
+_EVENT, _NODE, _SAMPLE = map(tuple, (EventEntry.model_fields, NodeState.model_fields, ClusterSample.model_fields))
+_event, _node, _sample = attrgetter(*_EVENT), attrgetter(*_NODE), attrgetter(*_SAMPLE)
+_OPERATORS_ONLY = ("running", "waiting", "wanted_gpus")
 _NEW = ("new", "the controller has not processed this job yet")
 _HELD_LATER = "it is on hold: it continues, but does not start again until it is released"
 _ENDED = {"completed": "it completed", "failed": "it failed", "cancelled": "it was cancelled"}
@@ -125,101 +133,142 @@ def service_state(service: SnapshotService) -> ServiceState:
 
 def job_state(row: JobRow, snapshot: Snapshot) -> JobState:
     """Return a job; values that are newer in *snapshot* than in the store are taken from there."""
-    return JobState(**_state(row, snapshot))
+    return JobState(**job_document(row, snapshot))
 
 
 def submitted_job(row: JobRow, snapshot: Snapshot, warnings: tuple[str, ...]) -> SubmittedJob:
     """Return a job just accepted."""
-    return SubmittedJob(**_state(row, snapshot), warnings=warnings)
+    return SubmittedJob(**job_document(row, snapshot), warnings=warnings)
 
 
-def job_detail(row: JobRow, snapshot: Snapshot, account: Mapping[str, int | None]) -> JobDetail:
-    """Return all about a job, with its energy and cost so far."""
+def job_detail(row: JobRow, snapshot: Snapshot, account: Mapping[str, int | None]) -> dict[str, Any]:
+    """Return the document of a ``JobDetail``: all about a job, with its energy and cost so far."""
     file = row.file
-    return JobDetail(
-        **_state(row, snapshot),
-        command=file.command, image=file.image, folder=file.folder, snapshots=file.snapshots,
-        environment=tuple(file.environment), kind=file.kind, tardiness_weight=file.tardiness_weight,
-        time_limit_s=file.time_limit_s, configurations=_configurations(row),
-        energy_j=_scaled(account["energy_uj"], 1e-6), cost=_scaled(account["cost_n"], 1e-9),
-        carbon_g=_scaled(account["carbon_ug"], 1e-6), gpu_s=_scaled(account["gpu_us"], 1e-6),
-    )  # fmt: skip
+    return job_document(row, snapshot) | {
+        "command": file.command, "image": file.image, "folder": file.folder, "snapshots": file.snapshots,
+        "environment": tuple(file.environment), "kind": file.kind, "tardiness_weight": file.tardiness_weight,
+        "time_limit_s": file.time_limit_s, "configurations": _configurations(row),
+        "energy_j": _scaled(account["energy_uj"], 1e-6), "cost": _scaled(account["cost_n"], 1e-9),
+        "carbon_g": _scaled(account["carbon_ug"], 1e-6), "gpu_s": _scaled(account["gpu_us"], 1e-6),
+    }  # fmt: skip
 
 
-def explanation(row: JobRow, snapshot: Snapshot, history: tuple[EventEntry, ...]) -> JobExplanation:
-    """Return the reason why a job runs where it does, or waits."""
-    state = job_state(row, snapshot)
+def explanation(row: JobRow, snapshot: Snapshot, history: Sequence[EventRow]) -> dict[str, Any]:
+    """Return the document of a ``JobExplanation``: the reason why a job runs where it does, or waits."""
+    state = job_document(row, snapshot)
     if row.status not in ACTIVE:
         reason, sentence = row.reason or row.status.value, row.sentence or _ENDED[row.status]
     else:
-        reason, sentence = state.reason or _NEW[0], state.sentence or _NEW[1]
+        reason, sentence = state["reason"] or _NEW[0], state["sentence"] or _NEW[1]
         if row.held and row.status is not JobStatus.WAITING:
             sentence = f"{sentence.rstrip('.')}; {_HELD_LATER}"
-    return JobExplanation(
-        job=row.id, name=row.name, status=row.status.value, reason=reason, sentence=sentence,
-        expected_start_s=state.expected_start_s, expected_end_s=state.expected_end_s, due_s=row.due_s,
-        configurations=_configurations(row), history=history,
-    )  # fmt: skip
+    return {
+        "job": row.id, "name": row.name, "status": row.status.value, "reason": reason, "sentence": sentence,
+        "expected_start_s": state["expected_start_s"], "expected_end_s": state["expected_end_s"], "due_s": row.due_s,
+        "configurations": _configurations(row), "history": event_documents(history),
+    }  # fmt: skip
 
 
-def event_entry(row: EventRow) -> EventEntry:
-    """Return a line of the event log."""
-    return EventEntry(
-        id=row.id, time_s=row.time_s, kind=row.kind, job=row.job, nodes=row.nodes, gpus=row.gpus, reason=row.reason,
-        sentence=row.sentence, lost_s=row.lost_s, requester=row.requester,
-    )  # fmt: skip
+def event_documents(rows: Iterable[EventRow]) -> list[dict[str, Any]]:
+    """Return documents of ``EventEntry``: lines of the event log."""
+    return [dict(zip(_EVENT, _event(row), strict=True)) for row in rows]
 
 
-def event_page(rows: Sequence[EventRow], after: int) -> EventPage:
-    """Return a page of the event log that follows number *after*."""
-    return EventPage(
-        events=tuple(event_entry(row) for row in rows), next_after=max((row.id for row in rows), default=after)
-    )
+def event_page(rows: Sequence[EventRow], after: int) -> dict[str, Any]:
+    """Return the document of an ``EventPage``: the page of the event log that follows number *after*."""
+    return {"events": event_documents(rows), "next_after": max((row.id for row in rows), default=after)}
 
 
 def node_states(snapshot: Snapshot, visible: Mapping[int, bool] | None) -> tuple[NodeState, ...]:
     """Return all nodes with those of their jobs that are *visible* (``None``: all)."""
-    return tuple(_node(node, visible) for node in snapshot.nodes)
+    return tuple(NodeState(**node) for node in node_documents(snapshot, visible))
 
 
-def cluster_state(snapshot: Snapshot, caller: Caller, visible: Mapping[int, bool] | None) -> ClusterState:
-    """Return the cluster as *caller* may see it: a tenant sees only its own jobs."""
+def node_documents(snapshot: Snapshot, visible: Mapping[int, bool] | None) -> list[dict[str, Any]]:
+    """Return documents of ``NodeState``: all nodes with those of their jobs that are *visible* (``None``: all)."""
+    nodes = [dict(zip(_NODE, _node(node), strict=True)) for node in snapshot.nodes]
+    if visible is not None:
+        for node in nodes:
+            node["jobs"] = [job for job in node["jobs"] if visible.get(job, False)]
+    return nodes
+
+
+def cluster_document(snapshot: Snapshot, caller: Caller, visible: Mapping[int, bool] | None) -> dict[str, Any]:
+    """Return the document of a ``ClusterState`` as *caller* may see it: a tenant sees only its own jobs."""
     counts = {JobStatus.RUNNING: snapshot.running, JobStatus.WAITING: snapshot.waiting}
     saved = None if snapshot.saved is None else dict(snapshot.saved)
     if not caller.operator:
         own = [row.status for row in snapshot.rows.values() if caller.sees(row.tenant)]
         counts, saved = {status: own.count(status) for status in counts}, None
-    return ClusterState(
-        time_s=snapshot.time_s, mode=snapshot.mode, engine=snapshot.engine, healthy=snapshot.healthy,
-        role="standby" if snapshot.role == "standby" else "active",
-        trouble=snapshot.trouble if caller.operator else None, power_w=snapshot.power_w, busy_gpus=snapshot.busy_gpus,
-        total_gpus=snapshot.total_gpus, running=counts[JobStatus.RUNNING], waiting=counts[JobStatus.WAITING],
-        tick_s=snapshot.tick_s, ticks=snapshot.ticks, saved=saved, nodes=node_states(snapshot, visible),
+    return {
+        "time_s": snapshot.time_s, "mode": snapshot.mode, "engine": snapshot.engine, "healthy": snapshot.healthy,
+        "role": "standby" if snapshot.role == "standby" else "active",
+        "trouble": snapshot.trouble if caller.operator else None, "power_w": snapshot.power_w,
+        "busy_gpus": snapshot.busy_gpus, "total_gpus": snapshot.total_gpus, "running": counts[JobStatus.RUNNING],
+        "waiting": counts[JobStatus.WAITING], "tick_s": snapshot.tick_s, "ticks": snapshot.ticks, "saved": saved,
+        "nodes": node_documents(snapshot, visible),
+    }  # fmt: skip
+
+
+_LONGEST_GAP_S = 3600.0
+"""Between samples; what was on in a longer gap is not known, as no controller ran."""
+
+
+def capacity_state(
+    snapshot: Snapshot, plan: CapacitySpec | None, samples: Sequence[SampleRow], now_s: float
+) -> CapacityState:
+    """Return the capacity *plan*, and how much was on at the *samples*, in order of time, up to *now_s*."""
+    power, pools, one = snapshot.power, snapshot.pools, len(snapshot.pools) == 1
+    short = sum(job.reason == Reason.POWER_CAP and job.status == JobStatus.WAITING for job in snapshot.jobs.values())
+    ends_s = [row.time_s for row in samples[1:]] + [now_s]
+    spans = [min(_LONGEST_GAP_S, max(0.0, end_s - row.time_s)) for row, end_s in zip(samples, ends_s, strict=False)]
+    period_s = sum(spans)
+
+    def mean(figures: Iterable[float]) -> float | None:
+        weighted = (span * figure for span, figure in zip(spans, figures, strict=True))
+        return sum(weighted) / period_s if period_s > 0 else None
+
+    wanted = [min(row.wanted_gpus, snapshot.total_gpus) for row in samples]
+    promises = plan is not None and plan.policy == "cuff" and plan.delay_price is None
+    return CapacityState(
+        policy=None if plan is None else plan.policy,
+        target=target_label(plan.target) if plan is not None and promises else None,
+        pools=tuple(
+            PoolState(
+                name=None if one else pool.name, gpus=pool.gpus, on_gpus=pool.on_gpus, wanted_gpus=pool.wanted_gpus,
+                promised_gpus=pool.promised_gpus, kept=pool.kept, sentence=None if pool.kept else pool.sentence,
+            )
+            for pool in pools
+        ),
+        budget=None if power is None else BudgetState(
+            limit_w=power.limit_w if math.isfinite(power.limit_w) else None, counted_w=power.counted_w,
+            nodes_off=power.nodes_off, waiting_jobs=short,
+        ),
+        period_s=period_s, total_gpus=snapshot.total_gpus,
+        mean_on_gpus=mean(row.on_gpus for row in samples), mean_wanted_gpus=mean(wanted),
+        served_share=mean(row.on_gpus >= own for row, own in zip(samples, wanted, strict=True)),
     )  # fmt: skip
 
 
-def sample(row: SampleRow, caller: Caller) -> ClusterSample:
-    """Return the cluster at one time; only operators see the numbers of jobs and requested GPUs."""
-    return ClusterSample(
-        time_s=row.time_s, busy_gpus=row.busy_gpus, power_w=row.power_w, on_gpus=row.on_gpus, tick_s=row.tick_s,
-        running=row.running if caller.operator else None, waiting=row.waiting if caller.operator else None,
-        wanted_gpus=row.wanted_gpus if caller.operator else None,
-    )  # fmt: skip
+def samples_page(rows: Iterable[SampleRow], caller: Caller) -> dict[str, Any]:
+    """Return the document of a ``SamplePage``; only operators see the numbers of jobs and requested GPUs."""
+    documents = [dict(zip(_SAMPLE, _sample(row), strict=True)) for row in rows]
+    if not caller.operator:
+        for document in documents:
+            document.update(dict.fromkeys(_OPERATORS_ONLY))
+    return {"samples": documents}
 
 
-def _node(node: SnapshotNode, visible: Mapping[int, bool] | None) -> NodeState:
-    jobs = tuple(job for job in node.jobs if visible is None or visible.get(job, False))
-    return NodeState(
-        name=node.name, gpu_type=node.gpu_type, gpus=node.gpus, usable_gpus=node.usable_gpus,
-        held_gpus=node.held_gpus, state=node.state, drained=node.drained, jobs=jobs, power_w=node.power_w,
-    )  # fmt: skip
-
-
-def _state(row: JobRow, snapshot: Snapshot) -> dict[str, Any]:
+def job_document(row: JobRow, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the document of a ``JobState``, as ``job_state`` does."""
     latest: JobRow | SnapshotJob = row
-    if row.status in ACTIVE:
+    active = row.status in ACTIVE
+    if active:
         latest = snapshot.jobs.get(row.id, row)
-    reason, sentence = why_of(row if row.held and row.status is JobStatus.WAITING else latest)
+    if isinstance(latest, SnapshotJob) and not (row.held and row.status is JobStatus.WAITING):
+        reason, sentence = latest.why
+    else:
+        reason, sentence = why_of(row)
     return {
         "id": row.id, "name": row.name, "tenant": row.tenant, "status": row.status.value, "held": row.held,
         "submit_s": row.submit_s, "due_s": row.due_s, "began_s": row.began_s, "started_s": row.started_s,
@@ -228,7 +277,7 @@ def _state(row: JobRow, snapshot: Snapshot) -> dict[str, Any]:
         "done_epochs": max(row.done_epochs, latest.done_epochs),
         "kept_epochs": max(row.kept_epochs, latest.kept_epochs), "reason": reason, "sentence": sentence,
         "expected_start_s": _expected_start_s(row, snapshot, latest),
-        "expected_end_s": latest.expected_end_s if row.status in ACTIVE else None,
+        "expected_end_s": latest.expected_end_s if active else None,
         "late": _late(row, snapshot.time_s, latest.expected_end_s),
     }  # fmt: skip
 
@@ -248,8 +297,8 @@ def _late(row: JobRow, now_s: float, expected_end_s: float | None) -> bool | Non
     return is_late(row.due_s, now_s, expected_end_s)
 
 
-def _configurations(row: JobRow) -> tuple[JobConfiguration, ...] | None:
-    return None if row.times is None else tuple(JobConfiguration.model_validate(time) for time in row.times)
+def _configurations(row: JobRow) -> list[dict[str, Any]] | None:
+    return None if row.times is None else [{name: time.get(name) for name in _CONFIGURATION} for time in row.times]
 
 
 def _scaled(value: int | None, factor: float) -> float | None:

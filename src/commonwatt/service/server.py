@@ -1,250 +1,31 @@
-"""Runs the application in this process until a signal stops it, under limits of connections.
-
-The limits say how many there are, and how long one may take to send a request or to read its answer. The descriptors of
-a process are shared by its API, its controller and its database. Without limits, clients that send a byte now and then
-would take them all, and no job could start.
-"""
+"""Runs the application in this process until a signal stops it: over TCP, perhaps with TLS, and a Unix socket."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
+import fcntl
 import logging
-import resource
+import os
 import signal
 import socket
+import stat
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from pathlib import Path
 
-import h11
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from commonwatt.data.certificates import Certificates
 from commonwatt.model.errors import InputError
-from commonwatt.model.live import ServerSpec
+from commonwatt.service.connections import ACCEPTED_AT_ONCE, AcceptErrors, Connections
 
-__all__ = ["ACCEPTED_AT_ONCE", "AcceptErrors", "Connections", "bound", "limits_of", "run_server"]
-
-# -- connections
-
-
-ACCEPTED_AT_ONCE = 32
-"""Connections that are accepted before any of them is counted."""
-
-_SHARE = 2  # of all descriptors, half may be connections
-_SAY_S = 60.0
-_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-_TOO_MANY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 5\r\ncontent-type: text/plain\r\n"
-    b"content-length: 22\r\n\r\ntoo many connections\r\n"
-)
-_TOO_SLOW = (
-    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-type: text/plain\r\n"
-    b"content-length: 36\r\n\r\nthe request did not arrive in time\r\n"
-)
-
-
-@dataclass(eq=False)
-class Connections:
-    """All open connections of a server, used by one event loop.
-
-    At *most* connections, the one that has waited longest for a whole request makes room for a new one; if all are at
-    work, the new one is refused. Clients that send what they have to say at once are not affected by slow ones.
-
-    Attributes
-    ----------
-    most
-        Largest number of connections.
-    head_s, body_s
-        Longest time for the head of a request, from its first byte or from the connection, and for its body.
-    write_s
-        Longest time for which a client may leave an answer unread.
-    """
-
-    most: int
-    head_s: float = 10.0
-    body_s: float = 35.0
-    write_s: float = 60.0
-    clock: Callable[[], float] = time.monotonic
-    _open: set[_Connection] = field(default_factory=set)
-    _waiting: dict[_Connection, None] = field(default_factory=dict)  # for a head, those that wait longest first
-    _closed: dict[str, int] = field(default_factory=dict)  # since it was logged last
-    _said_s: float = -_SAY_S
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def protocol(self, *arguments: Any, **more: Any) -> _Connection:  # noqa: ANN401
-        """Return the protocol of a new connection (uvicorn's option `http`)."""
-        return _Connection(self, *arguments, **more)
-
-    async def watch(self, every_s: float = 1.0) -> None:
-        """Close connections that exceed their time, until cancelled."""
-        while True:
-            await asyncio.sleep(every_s)
-            now_s = self.clock()
-            for one in [one for one in self._open if one.overdue(now_s)]:
-                self._count("too slow")
-                one.expire()
-            self._say(now_s)
-
-    def admit(self, one: _Connection) -> bool:
-        """Count a new connection; returns whether there is room for it."""
-        if len(self._open) >= self.most:
-            longest = next(iter(self._waiting), None)
-            if longest is None:
-                self._count("refused")
-                return False
-            self._count("made room")
-            self.leave(longest)
-            longest.transport.abort()
-        self._open.add(one)
-        self.wait(one)
-        return True
-
-    def wait(self, one: _Connection) -> None:
-        """Count a connection as waiting for a request from now on."""
-        self._waiting.pop(one, None)
-        self._waiting[one] = None
-
-    def work(self, one: _Connection) -> None:
-        """Count a connection as at work: it is not closed to make room."""
-        self._waiting.pop(one, None)
-
-    def leave(self, one: _Connection) -> None:
-        """Forget a connection that has ended."""
-        self._open.discard(one)
-        self._waiting.pop(one, None)
-
-    def _count(self, why: str) -> None:
-        self._closed[why] = self._closed.get(why, 0) + 1
-
-    def _say(self, now_s: float) -> None:
-        """Log what was closed, once a minute at most."""
-        if self._closed and now_s >= self._said_s + _SAY_S:
-            counts = {why.replace(" ", "_"): count for why, count in sorted(self._closed.items())}
-            _log.warning("connections were closed", extra={"open": len(self._open), "most": self.most, **counts})
-            self._closed, self._said_s = {}, now_s
-
-
-class _Connection(H11Protocol):
-    """A connection that is counted, with a time limit for each part of a request."""
-
-    def __init__(self, connections: Connections, *arguments: Any, **more: Any) -> None:  # noqa: ANN401
-        super().__init__(*arguments, **more)
-        self._all = connections
-        self._part: tuple[str, object] = ("", None)
-        self._since_s = connections.clock()  # of the part
-        self._unread_s: float | None = None
-        self._closing_s: float | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.transport = transport
-        if not self._all.admit(self):
-            transport.write(_TOO_MANY)
-            transport.close()
-            return
-        super().connection_made(transport)
-        self._look()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._all.leave(self)
-        if self.flow is not None:  # it was admitted
-            super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self.flow is None or self.transport.is_closing():
-            return
-        super().data_received(data)
-        self._look()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._look()
-
-    def pause_writing(self) -> None:
-        self._unread_s = self._all.clock()
-        if self.flow is not None:
-            super().pause_writing()
-
-    def resume_writing(self) -> None:
-        self._unread_s = None
-        if self.flow is not None:
-            super().resume_writing()
-
-    def _look(self) -> None:
-        """Note which part of which request the client is to send, and since when."""
-        theirs = self.conn.their_state
-        if theirs is h11.IDLE:
-            name = "idle" if self.cycle is not None and not self.conn.trailing_data[0] else "head"
-        else:
-            name = "body" if theirs is h11.SEND_BODY else "answer"
-        part = (name, self.cycle)
-        if part == self._part:
-            return
-        self._part, self._since_s = part, self._all.clock()
-        if name in {"idle", "head"}:
-            self._all.wait(self)
-        else:
-            self._all.work(self)
-
-    def overdue(self, now_s: float) -> bool:
-        """Whether the client has exceeded the time of what it does at *now_s*."""
-        limits = self._all
-        if self.transport.is_closing():
-            self._closing_s = now_s if self._closing_s is None else self._closing_s
-            return now_s > self._closing_s + limits.write_s
-        if self._unread_s is not None and now_s > self._unread_s + limits.write_s:
-            return True
-        longest_s = {"head": limits.head_s, "body": limits.body_s}.get(self._part[0])
-        return longest_s is not None and now_s > self._since_s + longest_s
-
-    def expire(self) -> None:
-        """Close it, with a reason if the client has sent part of a head; it counts until it is closed."""
-        if self._part[0] == "head" and self.conn.trailing_data[0] and not self.transport.is_closing():
-            self.transport.write(_TOO_SLOW)
-            self.transport.close()
-        else:
-            self._all.leave(self)
-            self.transport.abort()
-
-
-def limits_of(server: ServerSpec) -> Connections:
-    """Return the limits of a server: at most half of the descriptors this process may have are connections."""
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = server.connections
-    if descriptors != resource.RLIM_INFINITY:
-        most = max(1, min(most, descriptors // _SHARE))
-    return Connections(most, head_s=server.head_limit_s)
-
-
-class AcceptErrors:
-    """Logs connections that cannot be accepted, once a minute: an event loop reports each attempt, with a traceback."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._said_s, self._unsaid = clock, -_SAY_S, 0
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handle an error of *loop*; any other goes on to its default handler."""
-        error = context.get("exception")
-        if not (isinstance(error, OSError) and error.errno in _EXHAUSTED and "socket" in context):
-            loop.default_exception_handler(context)
-            return
-        self._unsaid += 1
-        if self._clock() >= self._said_s + _SAY_S:
-            _log.error("connections cannot be accepted", extra={"cause": error.strerror, "times": self._unsaid})
-            self._said_s, self._unsaid = self._clock(), 0
-
-
-# -- the server
-
+__all__ = ["LocalSocket", "bound", "run_server"]
 
 _log = logging.getLogger("commonwatt.service")
 
@@ -273,36 +54,139 @@ def bound(host: str, port: int) -> socket.socket:
     return listening
 
 
+@dataclass
+class LocalSocket:
+    """A Unix socket that listens on *path*, and a lock that keeps a second server from it.
+
+    Raises ``InputError`` if the path is taken, or its folder is open to others: they could replace the socket.
+    """
+
+    path: Path
+    listening: socket.socket = field(init=False)
+    _lock: int = field(init=False)
+    _inode: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._check_folder()
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            self._lock = os.open(f"{self.path}.lock", flags, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise self._refused("another server uses it; a second one here needs --socket PATH") from None
+        except OSError as error:
+            raise self._refused(error.strerror or str(error)) from None
+        try:
+            self._clear()
+            self.open()
+        except OSError as error:
+            os.close(self._lock)
+            raise self._refused(error.strerror or str(error)) from None
+        except InputError:
+            os.close(self._lock)
+            raise
+
+    def _refused(self, why: str) -> InputError:
+        return InputError(f"a free path for a socket ({why})", field="live.server.socket.path", value=self.path)
+
+    def _check_folder(self) -> None:
+        try:
+            folder = self.path.parent.stat()
+        except OSError as error:
+            raise self._refused(f"its folder: {error.strerror}") from None
+        if folder.st_uid not in (0, os.geteuid()):
+            raise self._refused("its folder belongs to another user")
+        if folder.st_mode & 0o022 and not folder.st_mode & stat.S_ISVTX:
+            raise self._refused("others may write to its folder, and so replace it")
+
+    def _clear(self) -> None:
+        """Remove the socket of a server that has died."""
+        try:
+            found = self.path.lstat()
+        except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+            raise self._refused("there is something else, or another user's socket")
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.settimeout(1.0)
+            try:
+                tried.connect(str(self.path))
+            except ConnectionRefusedError:
+                self.path.unlink()
+                return
+            except OSError as error:
+                raise self._refused(error.strerror or str(error)) from None
+        raise self._refused("something listens on it")
+
+    def open(self) -> None:
+        """Listen, open to every user of the machine: the kernel says who connects."""
+        listening = socket.socket(socket.AF_UNIX)
+        try:
+            listening.bind(str(self.path))
+            self.path.chmod(0o666)
+            listening.listen(_QUEUED)
+        except OSError:
+            listening.close()
+            raise
+        self.listening, self._inode = listening, self.path.lstat().st_ino
+
+    def again(self) -> None:
+        """Listen again if the socket was closed."""
+        if self.listening.fileno() < 0:
+            self._clear()
+            self.open()
+
+    def close(self) -> None:
+        """Stop listening, and remove the socket."""
+        self.listening.close()
+        with suppress(OSError):
+            if self.path.lstat().st_ino == self._inode:
+                self.path.unlink()
+        os.close(self._lock)
+
+
 def run_server(
     app: FastAPI, listening: socket.socket, on_ready: Callable[[str], None] = lambda _: None,
-    connections: Connections | None = None,
+    connections: Connections | None = None, *, certificates: Certificates | None = None,
+    local: LocalSocket | None = None,
 ) -> None:  # fmt: skip
     """Serve *app* on *listening* until SIGTERM or SIGINT; *on_ready* is called with its URL once it answers.
 
-    When the server itself fails, it begins anew: the controller in another thread goes on meanwhile.
+    With *certificates*, it speaks TLS there; on *local* it never does. When the server itself fails, it begins anew:
+    the controller in another thread goes on meanwhile.
     """
     host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    connections = connections or Connections(_MOST)
+    connections = Connections(_MOST) if connections is None else connections  # an empty one is false
+    connections.tls = certificates
     app.openapi()  # built now, as the first request would wait for it
     sys.setswitchinterval(_TURN_S)
-    url = f"http://{shown}:{port}"
+    url = f"http{'' if certificates is None else 's'}://{shown}:{port}"
     with _signals_end_only_the_server():
-        while not _served(app, listening, partial(on_ready, url), connections):
+        while True:
+            sockets = [listening] if local is None else [listening, local.listening]
+            if _served(app, sockets, partial(on_ready, url), connections, certificates):
+                return
             time.sleep(_AGAIN_S)
             on_ready, listening = _quiet, bound(host, port) if listening.fileno() < 0 else listening
+            if local is not None:
+                local.again()
 
 
-def _served(app: FastAPI, listening: socket.socket, ready: Callable[[], None], connections: Connections) -> bool:
+def _served(
+    app: FastAPI, sockets: list[socket.socket], ready: Callable[[], None], connections: Connections,
+    certificates: Certificates | None,
+) -> bool:  # fmt: skip
     """Serve until a signal (returns ``True``) or a failure of the server."""
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off",
         http=connections.protocol,  # type: ignore[arg-type]
         ws="none", backlog=ACCEPTED_AT_ONCE,
     )  # fmt: skip
-    server = _Server(config, connections, ready)
+    server = _Server(config, connections, ready, certificates)
     try:
-        server.run(sockets=[listening])
+        server.run(sockets=sockets)
     except Exception:
         if server.should_exit:
             raise
@@ -330,15 +214,20 @@ def _signals_end_only_the_server() -> Iterator[None]:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, connections: Connections, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, connections: Connections, ready: Callable[[], None],
+        certificates: Certificates | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(config)
-        self._limits, self._ready = connections, ready
-        self._watch: asyncio.Task[None] | None = None
+        self._limits, self._ready, self._certificates = connections, ready, certificates
+        self._watches: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(AcceptErrors())
-        self._watch = loop.create_task(self._limits.watch())
+        self._watches.append(loop.create_task(self._limits.watch()))
+        if self._certificates is not None:
+            self._watches.append(loop.create_task(self._certificates.watch()))
         await super().startup(sockets)
         if self.started:
             for listening in sockets or ():
@@ -346,6 +235,7 @@ class _Server(uvicorn.Server):
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
+        self._limits.drop_handshakes()
         await super().shutdown(sockets)

@@ -17,7 +17,8 @@ from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
 from commonwatt import __version__
-from commonwatt.service.auth import Authenticator, Caller, Member
+from commonwatt.model.errors import ServiceError
+from commonwatt.service.auth import Authenticator, Caller, Member, UnknownError
 from commonwatt.service.broadcaster import Broadcaster, Message
 from commonwatt.service.context import PREFIX, context_of
 from commonwatt.service.problems import problem
@@ -36,8 +37,8 @@ STALLED_S = 60
 class _Subscription(EventSourceResponse):
     """A stream that is refused while too many are open; *open_of* counts open streams by token."""
 
-    open_of: Counter[int]
-    token: int
+    open_of: Counter[str]
+    token: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = self._refused()
@@ -71,7 +72,7 @@ async def stream(
         _messages(request, broadcaster, caller, resume), ping=HEARTBEAT_S, send_timeout=STALLED_S,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )  # fmt: skip
-    answer.open_of, answer.token = request.app.state.streams, caller.owner.token
+    answer.open_of, answer.token = request.app.state.streams, caller.owner.key
     return answer
 
 
@@ -82,11 +83,15 @@ async def _messages(request: Request, broadcaster: Broadcaster, caller: Caller, 
         "currency": context.config.electricity.currency, "heartbeat_s": HEARTBEAT_S,
     }  # fmt: skip
     yield Message("hello", json.dumps(hello)).encoded()
-    token = request.headers["authorization"].partition(" ")[2].strip()
+    came_with = request.state.presented
 
     async def authorized() -> bool:
         assert isinstance(authenticator, Authenticator)
-        return await authenticator.owner(token) is not None
+        try:
+            await authenticator.identify(*came_with)
+        except (UnknownError, ServiceError):
+            return False
+        return True
 
     async for message in broadcaster.subscribe(caller.tenant, resume=resume, authorized=authorized):
         yield message.encoded()

@@ -6,12 +6,13 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Path, Request, Response
 
 from commonwatt.controlplane.preflight_engines import divides_by_weight
-from commonwatt.model.live_results import TenantOrder, TenantPage, TenantState
+from commonwatt.controlplane.services import phi_in_force
+from commonwatt.model.live_results import TenantOrder, TenantPage, TenantShareState, TenantState
 from commonwatt.service.auth import AuditedRoute, Member, Operator, about
-from commonwatt.service.context import PREFIX, ServiceContext, cache_of, context_of
+from commonwatt.service.context import PREFIX, ServiceContext, answer, cache_of, context_of
 from commonwatt.service.problems import ApiRefusal, refusals
 from commonwatt.service.serializers import body_of, described
 
@@ -26,14 +27,12 @@ _COLUMNS = ("energy_uj", "cost_n", "carbon_ug", "gpu_us")
 
 
 @router.get("", response_model=TenantPage)
-async def tenants(request: Request, caller: Member) -> TenantPage:
+async def tenants(request: Request, caller: Member) -> Response:
     """List tenants with their entitlement, energy and GPU time; a tenant sees only itself."""
     context = context_of(request)
-    states = await cache_of(request).get("tenants", lambda: _states(context))
-    return TenantPage(
-        tenants=tuple(state for state in states if caller.sees(state.name)),
-        currency=context.config.electricity.currency,
-    )
+    states = await cache_of(request).get("tenants", lambda: [s.model_dump(mode="json") for s in _states(context)])
+    own = [state for state in states if caller.sees(state["name"])]
+    return answer({"tenants": own, "currency": context.config.electricity.currency, "phi": _phi(context)})
 
 
 @router.get("/{tenant}", response_model=TenantState, responses=refusals(404))
@@ -73,6 +72,10 @@ def _states(context: ServiceContext) -> list[TenantState]:
         _add(everything, account)
     total, counts = sum(weights.values()), context.store.counts_by_tenant()
     promised = divides_by_weight(context.config)
+    shares = {
+        share.name: TenantShareState(**{name: getattr(share, name) for name in TenantShareState.model_fields})
+        for share in context.snapshot().shares
+    }
     return [
         TenantState(
             name=name, weight=weight, entitlement=weight / total if promised else None, jobs=counts[name],
@@ -80,9 +83,15 @@ def _states(context: ServiceContext) -> list[TenantState]:
             carbon_g=_scaled(account["carbon_ug"], 1e-6), gpu_s=(account["gpu_us"] or 0) * 1e-6,
             energy_share=_part(account["energy_uj"], everything["energy_uj"]),
             gpu_share=_part(account["gpu_us"], everything["gpu_us"]),
+            fairness=shares.get(name),
         )
         for (name, weight), account in zip(weights.items(), accounts.values(), strict=True)
     ]  # fmt: skip
+
+
+def _phi(context: ServiceContext) -> float | None:
+    fairness = context.config.policies[0].fairness
+    return None if fairness is None else phi_in_force(fairness.phi, context.store.setting("fairness"))
 
 
 def _add(account: dict[str, int | None], row: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``/whoami``; ``/tokens`` and ``/audit`` for operators."""
+"""``/whoami`` and ``/login``; ``/tokens`` and ``/audit`` for operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from commonwatt.model.live_results import AuditEntry, AuditPage, NewToken, TokenEntry, TokenOrder, TokenPage, WhoAmI
+from commonwatt.model.live_results import (
+    AuditEntry,
+    AuditPage,
+    LoginOffer,
+    NewToken,
+    TokenEntry,
+    TokenOrder,
+    TokenPage,
+    WhoAmI,
+)
 from commonwatt.service.auth import AuditedRoute, Authenticator, Caller, Member, Operator, about
 from commonwatt.service.context import PREFIX, After, Limit, context_of
 from commonwatt.service.problems import ApiRefusal, refusals
@@ -22,10 +31,22 @@ TokenNumber = Annotated[int, Path(ge=1, le=2**53 - 1, description="Number of the
 
 @router.get("/whoami", response_model=WhoAmI)
 async def whoami(caller: Member) -> WhoAmI:
-    """Return the owner of this token."""
+    """Return who makes this request."""
     owner = caller.owner
     return WhoAmI(
-        token=owner.token, label=owner.label, tenant=caller.tenant, operator=caller.operator, role=owner.role
+        token=owner.token, label=owner.label, tenant=caller.tenant, operator=caller.operator, role=owner.role,
+        via=owner.via,
+    )  # fmt: skip
+
+
+@router.get("/login", response_model=LoginOffer, responses=refusals(404))
+async def login(request: Request) -> LoginOffer:
+    """Return where people sign in, for programs that ask them to. Needs no token."""
+    spec = context_of(request).config.live.server.oidc
+    if spec is None:
+        raise ApiRefusal(404, "this control plane has no identity provider (live.server.oidc)")
+    return LoginOffer(
+        issuer=spec.issuer, client_id=spec.client_id or spec.audience, scopes=spec.scopes, token=spec.token
     )  # fmt: skip
 
 
@@ -51,6 +72,7 @@ def add_token(request: Request, caller: Member, order: Annotated[TokenOrder, Dep
     token = store.add_token(order.tenant, order.label, now_s, role=order.role, expires_s=expires_s)
     owner = store.owner(token)
     assert owner is not None
+    assert owner.token is not None
     number = owner.token
     about(request, f"token {number}", tenant=order.tenant, label=order.label)
     return NewToken(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from commonwatt.devices.base import Tensor, TensorSpec
+from commonwatt.devices.language.base import Message
+from commonwatt.devices.language.text import Finish
 from commonwatt.serving.metrics import Measurements
 from commonwatt.serving.triton_documents import ModelCounts, ModelSettings
 
@@ -17,6 +19,9 @@ __all__ = [
     "BackendError",
     "ModelDescription",
     "NotReadyError",
+    "TextGeneration",
+    "TextPiece",
+    "TextRequest",
     "TooManyRequestsError",
     "UnavailableError",
     "UnknownModelError",
@@ -52,15 +57,68 @@ class ModelDescription:
     """A model as its tenant sees it."""
 
     name: str
-    platform: str  # onnxruntime_onnx or pytorch_pt2
+    platform: str  # onnxruntime_onnx, pytorch_pt2 or language
     ready: bool
     inputs: tuple[TensorSpec, ...]  # empty until it is first loaded
     outputs: tuple[TensorSpec, ...]
     reason: str = ""  # why it is not ready
+    version: int = 1
+
+    @property
+    def key(self) -> str:
+        """What the backend calls it: its name, with the version unless that is 1."""
+        return self.name if self.version == 1 else f"{self.name}/{self.version}"
+
+    @property
+    def generates(self) -> bool:
+        """Whether it generates text."""
+        return self.platform == "language"
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """A request for text; ``None``: as the model's defaults are."""
+
+    prompt: str | tuple[int, ...] | tuple[Message, ...]  # text, tokens or a chat
+    max_tokens: int | None
+    temperature: float
+    top_p: float
+    seed: int
+    stop: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextPiece:
+    """The next piece of an answer; the last has a reason."""
+
+    text: str
+    finish: Finish | None = None
+
+
+class TextGeneration(Protocol):
+    """An answer in the making."""
+
+    prompt_tokens: int
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens of the answer so far."""
+        ...
+
+    async def next(self) -> TextPiece:
+        """Return the next piece; raises ``BackendError`` if there is none to come."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop, unless it has ended, and free its cache."""
+        ...
 
 
 class Backend(Protocol):
-    """Tenants' models, and requests to them. Tenants are named as in the configuration; the front checks keys."""
+    """Tenants' models, and requests to them. Tenants are named as in the configuration; the front checks keys.
+
+    Except in ``versions``, a *name* is the key of one version.
+    """
 
     def ready(self) -> bool:
         """Return whether requests are accepted: not while the server starts or drains, nor after the device failed."""
@@ -70,8 +128,8 @@ class Backend(Protocol):
         """Return the models of *tenant*, loaded or not."""
         ...
 
-    def model(self, tenant: str, name: str) -> ModelDescription:
-        """Return a model of *tenant*; raises ``UnknownModelError``."""
+    def versions(self, tenant: str, name: str) -> tuple[ModelDescription, ...]:
+        """Return the versions of a model of *tenant*, loaded or not, the highest last; empty: it has no such model."""
         ...
 
     def model_settings(self, tenant: str, name: str) -> ModelSettings:
@@ -92,6 +150,10 @@ class Backend(Protocol):
 
     async def infer(self, tenant: str, name: str, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Run one inference on *inputs* that fit the model. Cancelling the awaiting task cancels the request."""
+        ...
+
+    async def generate(self, tenant: str, name: str, request: TextRequest) -> TextGeneration:
+        """Queue a request for text. Raises ``BackendError`` for a model that generates none, or one too long for it."""
         ...
 
     def settings(self) -> dict[str, Any]:

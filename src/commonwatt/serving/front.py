@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from commonwatt import __version__
 from commonwatt.serving.backend import (
     Backend,
+    BackendError,
     ModelDescription,
     NotReadyError,
     UnavailableError,
@@ -24,7 +25,7 @@ from commonwatt.serving.triton_documents import model_config, model_stats
 __all__ = ["EXTENSIONS", "NAME", "VERSION", "Front"]
 
 NAME = "commonwatt"
-VERSION = "1"  # of every model
+VERSION = "1"  # of a model with one
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "statistics")
 
 T = TypeVar("T")
@@ -64,34 +65,75 @@ class Front:
         return tenant
 
     def model(self, tenant: str, name: str, version: str = "") -> ModelDescription:
-        """Return a model of *tenant*; another tenant's model raises ``UnknownModelError`` as a missing one does."""
-        try:
-            model = self.backend.model(tenant, name)
-        except UnknownModelError:
-            raise UnknownModelError(f"unknown model {shown_name(name)}") from None
-        if version not in {"", VERSION}:
-            raise UnknownModelError(f"model {shown_name(name)} has no version {shown_name(version)}, only {VERSION}")
-        return model
+        """Return a model of *tenant*; without *version*, the highest that is ready, or the highest.
+
+        Another tenant's model raises ``UnknownModelError`` as a missing one does.
+        """
+        versions = self.versions(tenant, name)
+        if not version:
+            return next((model for model in reversed(versions) if model.ready), versions[-1])
+        for model in versions:
+            if str(model.version) == version:
+                return model
+        known = ", ".join(str(model.version) for model in versions)
+        raise UnknownModelError(f"model {shown_name(name)} has no version {shown_name(version)}, only {known}")
+
+    def versions(self, tenant: str, name: str) -> tuple[ModelDescription, ...]:
+        """Return the versions of a model of *tenant*, the highest last; raises ``UnknownModelError`` without any."""
+        versions = self.backend.versions(tenant, name)
+        if not versions:
+            raise UnknownModelError(f"unknown model {shown_name(name)}")
+        return versions
+
+    def metadata(self, tenant: str, name: str, version: str = "") -> tuple[ModelDescription, list[str]]:
+        """Return a model, and the names of its versions; raises ``UnknownModelError``."""
+        return self.model(tenant, name, version), [str(model.version) for model in self.versions(tenant, name)]
+
+    async def load(self, tenant: str, name: str) -> None:
+        """Load all versions of a model; raises the error of the first that cannot be, after all were tried."""
+        await self._each(self.versions(tenant, name), lambda model: self.backend.load(tenant, model.key))
+
+    async def unload(self, tenant: str, name: str) -> None:
+        """Unload all versions of a model after their requests in progress are answered."""
+        await self._each(self.versions(tenant, name), lambda model: self.backend.unload(tenant, model.key))
+
+    async def _each(
+        self, models: tuple[ModelDescription, ...], work: Callable[[ModelDescription], Coroutine[Any, Any, None]]
+    ) -> None:
+        errors = []
+        for model in models:
+            try:
+                await work(model)
+            except BackendError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def ready_model(self, tenant: str, name: str, version: str = "") -> ModelDescription:
         """Return a model that accepts requests; raises ``NotReadyError`` for one that is not loaded."""
         model = self.model(tenant, name, version)
         if not model.ready:
             why = f": {model.reason}" if model.reason else ""
-            raise NotReadyError(f"model {shown_name(name)} is not ready{why}")
+            raise NotReadyError(f"model {shown_name(model.key)} is not ready{why}")
         return model
 
     def model_config(self, tenant: str, name: str, version: str = "") -> dict[str, Any]:
         """Return the configuration of a loaded model as Triton's tools read it."""
         model = self.ready_model(tenant, name, version)
-        settings = self.backend.model_settings(tenant, name)
-        return model_config(model.name, model.platform, model.inputs, model.outputs, settings)
+        settings = self.backend.model_settings(tenant, model.key)
+        served = tuple(other.version for other in self.versions(tenant, name))
+        return model_config(model.name, model.platform, model.inputs, model.outputs, settings, served)
 
     def model_stats(self, tenant: str, name: str = "", version: str = "") -> dict[str, Any]:
-        """Return the statistics of a model as Triton's tools read them; of all models of *tenant* without a name."""
-        models = [self.model(tenant, name, version)] if name else self.backend.models(tenant)
-        counts = {model.name: self.backend.model_counts(tenant, model.name) for model in models}
-        return {"model_stats": [model_stats(model, VERSION, of) for model, of in counts.items()]}
+        """Return the statistics of models as Triton's tools read them.
+
+        Without a version of all versions, without a name of all models of *tenant*.
+        """
+        models = self.versions(tenant, name) if name and not version else self.backend.models(tenant)
+        if version:
+            models = (self.model(tenant, name, version),)
+        rows = [model_stats(one.name, str(one.version), self.backend.model_counts(tenant, one.key)) for one in models]
+        return {"model_stats": rows}
 
     @contextmanager
     def accepted(self) -> Iterator[None]:

@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from commonwatt.data.certificates import PemFiles
 from commonwatt.devices.base import Tensor
+from commonwatt.serving import Foreign, wanted
 from commonwatt.serving.backend import ModelDescription
-from commonwatt.serving.front import VERSION, Front
+from commonwatt.serving.front import Front
 from commonwatt.serving.keys import presented_key
-from commonwatt.serving.optional import Foreign, wanted
 from commonwatt.serving.refusals import Refusal, RequestError, refusal_of
 from commonwatt.serving.tensors import (
     CONTENTS,
@@ -27,7 +28,7 @@ from commonwatt.serving.tensors import (
     to_raw,
 )
 
-__all__ = ["grpc_server"]
+__all__ = ["credentials", "grpc_server"]
 
 
 def grpc_server(front: Front, largest: int) -> Foreign:
@@ -44,6 +45,26 @@ def grpc_server(front: Front, largest: int) -> Foreign:
     servicer = _Servicer(front, messages, grpc.StatusCode)
     services.add_GRPCInferenceServiceServicer_to_server(servicer, server)
     return server
+
+
+def credentials(pem: Callable[[], PemFiles]) -> Foreign:
+    """Return credentials of a gRPC server: each new connection gets the certificate that *pem* returns then."""
+    grpc, now = wanted("grpc"), pem()
+
+    def configuration(files: PemFiles) -> Foreign:
+        return grpc.ssl_server_certificate_configuration([(files.key, files.certificate)], files.client_ca)
+
+    def newest() -> Foreign:
+        nonlocal now
+        files = pem()
+        if files is now:
+            return None  # as it was
+        now = files
+        return configuration(files)
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(now), newest, require_client_authentication=now.client_ca is not None
+    )
 
 
 class _Servicer:
@@ -115,8 +136,8 @@ class _Servicer:
         return self._messages.ModelReadyResponse(ready=model.ready)
 
     async def _metadata(self, tenant: str, request: Foreign) -> Foreign:
-        model = self._front.model(tenant, request.name, request.version)
-        response = self._messages.ModelMetadataResponse(name=model.name, versions=[VERSION], platform=model.platform)
+        model, versions = self._front.metadata(tenant, request.name, request.version)
+        response = self._messages.ModelMetadataResponse(name=model.name, versions=versions, platform=model.platform)
         for rows, specs in ((response.inputs, model.inputs), (response.outputs, model.outputs)):
             for spec in specs:
                 rows.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
@@ -135,12 +156,14 @@ class _Servicer:
         with self._front.accepted():
             inputs = checked_inputs(model, _given(request, f"model {shown_name(model.name)}"))
             wanted_outputs = _wanted(request, model)
-            outputs = await self._front.run(self._front.backend.infer(tenant, model.name, inputs))
+            outputs = await self._front.run(self._front.backend.infer(tenant, model.key, inputs))
             names = wanted_outputs or list(outputs)
             return self._response(request, model, {name: outputs[name] for name in names})
 
     def _response(self, request: Foreign, model: ModelDescription, outputs: dict[str, Tensor]) -> Foreign:
-        response = self._messages.ModelInferResponse(model_name=model.name, model_version=VERSION, id=request.id)
+        response = self._messages.ModelInferResponse(
+            model_name=model.name, model_version=str(model.version), id=request.id
+        )
         for name, tensor in outputs.items():
             response.outputs.add(name=name, datatype=datatype_of(tensor), shape=tensor.shape)
             response.raw_output_contents.append(bytes(to_raw(tensor)))
@@ -151,21 +174,21 @@ class _Servicer:
         for model in self._front.backend.models(tenant):
             if model.ready or not request.ready:
                 state = "READY" if model.ready else "UNAVAILABLE"
-                response.models.add(name=model.name, version=VERSION, state=state, reason=model.reason)
+                response.models.add(name=model.name, version=str(model.version), state=state, reason=model.reason)
         return response
 
     async def _load(self, tenant: str, request: Foreign) -> Foreign:
-        self._front.model(tenant, request.model_name)
+        self._front.versions(tenant, request.model_name)
         if request.parameters:
             raise RequestError("got parameters, expected none: the server's file says how a model is loaded")
         with self._front.accepted():
-            await self._front.run(self._front.backend.load(tenant, request.model_name))
+            await self._front.run(self._front.load(tenant, request.model_name))
         return self._messages.RepositoryModelLoadResponse()
 
     async def _unload(self, tenant: str, request: Foreign) -> Foreign:
-        self._front.model(tenant, request.model_name)
+        self._front.versions(tenant, request.model_name)
         with self._front.accepted():
-            await self._front.run(self._front.backend.unload(tenant, request.model_name))
+            await self._front.run(self._front.unload(tenant, request.model_name))
         return self._messages.RepositoryModelUnloadResponse()
 
 

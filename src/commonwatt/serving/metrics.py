@@ -7,12 +7,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from commonwatt.model.histogram import Histogram
-from commonwatt.serving.optional import Foreign, wanted
+from commonwatt.serving import Foreign, wanted
 
-__all__ = ["OUTCOMES", "Measurements", "TenantMeasurements", "metrics_page"]
+__all__ = ["OUTCOMES", "Measurements", "TenantMeasurements", "TokenCounts", "metrics_page"]
 
 OUTCOMES = ("ok", "refused", "failed", "cancelled")
 PREFIX = "commonwatt_timeslice_"
+
+
+@dataclass
+class TokenCounts:
+    """Tokens of a tenant, and how soon they came."""
+
+    prompt: int = 0
+    answer: int = 0
+    first: Histogram = field(default_factory=Histogram)  # from arrival to the first token of an answer
+    between: Histogram = field(default_factory=Histogram)  # from a token to the next
+
+    def copy(self) -> TokenCounts:
+        """Return an independent copy."""
+        return TokenCounts(self.prompt, self.answer, self.first.copy(), self.between.copy())
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,7 @@ class TenantMeasurements:
     queue_length: int  # requests that wait or run
     requests: Mapping[str, int]  # finished, by outcome (OUTCOMES)
     latency: Histogram = field(default_factory=Histogram)  # from arrival to outputs, of requests that were served
+    tokens: TokenCounts | None = None  # None: it has no language model
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,7 @@ class _Collector:
         yield from self._of_shares(now)
         yield self._requests(now)
         yield self._latencies(now)
+        yield from self._tokens(now)
 
     def _of_all(self, now: Measurements) -> Iterator[Any]:
         gauge, counter = self._core.GaugeMetricFamily, self._core.CounterMetricFamily
@@ -122,3 +138,24 @@ class _Collector:
         for tenant in now.tenants:
             family.add_metric([tenant.tenant], tenant.latency.buckets(), sum_value=tenant.latency.sum)
         return family
+
+    def _tokens(self, now: Measurements) -> Iterator[Any]:
+        of_text = [(tenant.tenant, tenant.tokens) for tenant in now.tenants if tenant.tokens is not None]
+        if not of_text:
+            return
+        family = self._core.CounterMetricFamily(
+            f"{PREFIX}tokens", "Tokens of a tenant, of prompts and of answers", labels=["tenant", "kind"]
+        )
+        for name, counts in of_text:
+            family.add_metric([name, "prompt"], counts.prompt)
+            family.add_metric([name, "answer"], counts.answer)
+        yield family
+        for metric, text, attribute in (
+            ("time_to_first_token_seconds", "Time from arrival to the first token of an answer", "first"),
+            ("time_between_tokens_seconds", "Time from a token of an answer to the next", "between"),
+        ):
+            histograms = self._core.HistogramMetricFamily(f"{PREFIX}{metric}", text, labels=["tenant"])
+            for name, counts in of_text:
+                seen: Histogram = getattr(counts, attribute)
+                histograms.add_metric([name], seen.buckets(), sum_value=seen.sum)
+            yield histograms

@@ -10,7 +10,7 @@ from commonwatt.devices.session import DeviceSession
 from commonwatt.model.errors import DeviceError, InputError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.timeslice_file import PolicyName
-from commonwatt.serving.metrics import Measurements, TenantMeasurements
+from commonwatt.serving.metrics import Measurements, TenantMeasurements, TokenCounts
 from commonwatt.serving.worker import RequestCounts, Worker
 from commonwatt.timeslicing import FairScheduler, QuantumProblem, TenantQueue, make
 
@@ -81,8 +81,11 @@ def _checked(session: DeviceSession, changed: dict[str, Any]) -> ServerSettings:
             expected = f"one of the tenants {', '.join(session.tenants)}"
             raise InputError(expected, field=f"tenants.{name}", value=name)
     now = session.config.policy
-    if wanted.policy is not None and (wanted.policy == "fifo") != (now == "fifo"):
-        raise InputError(f"{now}: switching to or from fifo needs a restart", field="policy", value=wanted.policy)
+    orders = {"fifo", "vtc"}
+    if wanted.policy not in {None, now} and orders & {wanted.policy, now}:
+        raise InputError(
+            f"{now}: switching to or from fifo or vtc needs a restart", field="policy", value=wanted.policy
+        )
     return wanted
 
 
@@ -119,6 +122,7 @@ def measurements(session: DeviceSession, counts: dict[str, RequestCounts]) -> Me
                 queue_length=tenant.waiting + len(tenant.begun),
                 requests=dict(counts[tenant.name].requests),
                 latency=counts[tenant.name].latency.copy(),
+                tokens=counts[tenant.name].tokens.copy() if session.generates(tenant.name) else None,
             )
             for tenant, share in zip(tenants, sure, strict=True)
         )
@@ -130,7 +134,7 @@ def measurements(session: DeviceSession, counts: dict[str, RequestCounts]) -> Me
 
 def _guaranteed_shares(session: DeviceSession, tenants: list[TenantQueue]) -> list[float]:
     """Return the fraction of the time that the policy guarantees to each tenant while it has work."""
-    if session.config.policy == "fifo":
+    if not session.config.takes_turns:
         return [0.0] * len(tenants)
     whole = 10**9
     problem = QuantumProblem.make(whole, [t.weight for t in tenants], [t.power_w for t in tenants])
@@ -162,15 +166,27 @@ def status(session: DeviceSession, counts: dict[str, RequestCounts], failure: De
                 "time_s": tenant.time_s,
                 "energy_j": tenant.energy_j,
                 "time_share": tenant.time_share,
-                "planned_time_s": None if now.policy == "fifo" else live.entitled_ns * 1e-9,
+                "planned_time_s": live.entitled_ns * 1e-9 if session.config.takes_turns else None,
                 "energy_share": tenant.energy_share,
                 "entitlement": tenant.entitlement,
                 "guaranteed_share": tenant.guaranteed_share,
                 "queue_length": tenant.queue_length,
                 "requests": dict(tenant.requests),
+                "tokens": None if tenant.tokens is None else _tokens(session, tenant.tenant, tenant.tokens),
             }
             for tenant, live in zip(now.tenants, driver.scheduler.tenants.values(), strict=True)
         },
+    }
+
+
+def _tokens(session: DeviceSession, tenant: str, counts: TokenCounts) -> dict[str, Any]:
+    pools = session.cache_pools(tenant)
+    return {
+        "prompt": counts.prompt,
+        "answer": counts.answer,
+        "cache_used": sum(pool.used for pool in pools),
+        "cache": sum(pool.tokens for pool in pools),
+        "counter": session.token_counter(tenant),
     }
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "BoundedFilter",
     "BoundedLog",
     "GoneError",
+    "ParameterError",
     "Refusal",
     "RequestError",
     "SlowClientError",
@@ -33,6 +34,14 @@ LONGEST_TEXT = 1000
 
 class RequestError(BackendError):
     """The request does not match the protocol or the model."""
+
+
+class ParameterError(RequestError):
+    """A parameter of a request for text is wrong."""
+
+    def __init__(self, message: str, parameter: str | None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter, self.code = parameter, code
 
 
 class UnauthenticatedError(BackendError):

@@ -21,8 +21,8 @@ from typing import Any
 from commonwatt.data.files import write_atomic
 from commonwatt.model.errors import InputError
 from commonwatt.model.histogram import FINE_BOUNDS_S, Histogram
+from commonwatt.serving import Foreign, wanted
 from commonwatt.serving.front import VERSION
-from commonwatt.serving.optional import Foreign, wanted
 from commonwatt.serving.rest import HttpAnswer, json_answer
 from commonwatt.serving.server import listening
 

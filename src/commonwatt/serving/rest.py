@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from commonwatt.devices.base import TensorSpec
 from commonwatt.model.errors import InputError
+from commonwatt.serving import Foreign, wanted
 from commonwatt.serving.backend import ModelDescription
-from commonwatt.serving.front import VERSION, Front
+from commonwatt.serving.front import Front
 from commonwatt.serving.keys import presented_key
-from commonwatt.serving.optional import Foreign, wanted
 from commonwatt.serving.refusals import GoneError, Refusal, RequestError, UnauthenticatedError, refusal_of
 from commonwatt.serving.rest_body import (
     decode_infer,
@@ -28,7 +28,18 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
 
-__all__ = ["HttpAnswer", "json_answer", "refusal_answer", "rest_application"]
+__all__ = [
+    "LARGEST_DOCUMENT",
+    "Endpoint",
+    "HttpAnswer",
+    "RestAnswer",
+    "answering",
+    "json_answer",
+    "key_of",
+    "refusal_answer",
+    "refusal_headers",
+    "rest_application",
+]
 
 
 @dataclass(frozen=True)
@@ -57,23 +68,45 @@ def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | N
     return HttpAnswer(status, json.dumps(value).encode(), headers=headers or {})
 
 
-def refusal_answer(refusal: Refusal) -> HttpAnswer:
-    """Return the protocol's error body."""
+def refusal_headers(refusal: Refusal) -> dict[str, str]:
+    """Return the headers of an error."""
     headers = {}
     if refusal.retry_after_s is not None:
         headers["Retry-After"] = str(refusal.retry_after_s)
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return json_answer({"error": refusal.text}, refusal.status, headers)
+    return headers
 
 
-Endpoint = Callable[["Request"], Awaitable[HttpAnswer]]
+def refusal_answer(refusal: Refusal, _: Exception | None = None) -> HttpAnswer:
+    """Return the protocol's error body."""
+    return json_answer({"error": refusal.text}, refusal.status, refusal_headers(refusal))
+
+
+class RestAnswer(Protocol):
+    """What an endpoint returns: it sends itself, as an ASGI application."""
+
+    async def __call__(self, scope: Foreign, receive: Foreign, send: Callable[[Any], Awaitable[None]]) -> None:
+        """Send it."""
+        ...
+
+    def last(self) -> RestAnswer:
+        """Return the same with ``Connection: close``."""
+        ...
+
+
+Endpoint = Callable[["Request"], Awaitable[RestAnswer]]
 
 LARGEST_DOCUMENT = 1_000_000  # bytes of a body that holds no tensors
 
 
-def rest_application(front: Front, largest: int, metrics: Callable[[], tuple[bytes, str]]) -> Starlette:
-    """Return the application; it refuses bodies of more than *largest* bytes. *metrics* returns Prometheus' page."""
+def rest_application(
+    front: Front, largest: int, metrics: Callable[[], tuple[bytes, str]], more: Sequence[Foreign] = ()
+) -> Starlette:
+    """Return the application; it refuses bodies of more than *largest* bytes.
+
+    *metrics* returns Prometheus' page; *more* are routes beside its own.
+    """
     applications, routing = wanted("starlette.applications"), wanted("starlette.routing")
     rest = _Rest(front, largest, metrics)
     model = "/v2/models/{model}"
@@ -96,7 +129,8 @@ def rest_application(front: Front, largest: int, metrics: Callable[[], tuple[byt
         ("PATCH", "/v2/commonwatt/settings", rest.change),
         ("GET", "/v2/commonwatt/status", rest.status),
     ]
-    routes = [routing.Route(path, _answering(front, endpoint), methods=[verb]) for verb, path, endpoint in table]
+    routes = [routing.Route(path, answering(front, endpoint), methods=[verb]) for verb, path, endpoint in table]
+    routes += more
     application: Starlette = applications.Starlette(routes=routes, exception_handlers={404: _no_route, 405: _no_route})
     application.router.redirect_slashes = False
     return application
@@ -108,10 +142,12 @@ async def _no_route(request: Request, error: Exception) -> Foreign:
     return refusal_answer(Refusal(status, "UNIMPLEMENTED", text))
 
 
-def _answering(front: Front, endpoint: Endpoint) -> Endpoint:
-    """Return *endpoint* with its errors answered as the protocol says."""
+def answering(
+    front: Front, endpoint: Endpoint, refused: Callable[[Refusal, Exception], HttpAnswer] = refusal_answer
+) -> Endpoint:
+    """Return *endpoint* with its errors answered by *refused*."""
 
-    async def answered(request: Request) -> HttpAnswer:
+    async def answered(request: Request) -> RestAnswer:
         try:
             return await endpoint(request)
         except GoneError:
@@ -119,9 +155,9 @@ def _answering(front: Front, endpoint: Endpoint) -> Endpoint:
         except Exception as error:
             refusal = refusal_of(error)
             front.log(refusal, error, f"{request.method} {ascii(request.url.path)[:200]}")
-            return refusal_answer(refusal)
+            return refused(refusal, error)
 
-    async def answer(request: Request) -> HttpAnswer:
+    async def answer(request: Request) -> RestAnswer:
         made = await answered(request)
         return made.last() if front.stopping() else made
 
@@ -145,10 +181,10 @@ class _Rest:
         return json_answer({"ready": ready}, 200 if ready else 503)
 
     async def metadata(self, request: Request) -> HttpAnswer:
-        model = self._front.model(self._tenant(request), *_named(request))
+        model, versions = self._front.metadata(self._tenant(request), *_named(request))
         return json_answer(
             {
-                "name": model.name, "versions": [VERSION], "platform": model.platform,
+                "name": model.name, "versions": versions, "platform": model.platform,
                 "inputs": [_spec(spec) for spec in model.inputs], "outputs": [_spec(spec) for spec in model.outputs],
             }
         )  # fmt: skip
@@ -175,9 +211,9 @@ class _Rest:
             body = decode_infer(raw, header_length, model.name)
             inputs = checked_inputs(model, body.inputs)
             checked_outputs(model, list(body.outputs))
-            work = self._front.backend.infer(tenant, model.name, inputs)
+            work = self._front.backend.infer(tenant, model.key, inputs)
             outputs = await self._front.run(work, until_gone(request.receive))
-            answer, length = encode_infer(model, VERSION, body, outputs)
+            answer, length = encode_infer(model, str(model.version), body, outputs)
         if length is None:
             return HttpAnswer(200, answer)
         return HttpAnswer(200, answer, "application/octet-stream", {"Inference-Header-Content-Length": str(length)})
@@ -193,19 +229,19 @@ class _Rest:
     async def load(self, request: Request) -> HttpAnswer:
         name = request.path_params["model"]
         tenant = self._tenant(request)
-        self._front.model(tenant, name)
+        self._front.versions(tenant, name)
         with self._front.accepted():
             if (await self._document(request)).get("parameters"):
                 raise RequestError("got parameters, expected none: the server's file says how a model is loaded")
-            await self._front.run(self._front.backend.load(tenant, name))
+            await self._front.run(self._front.load(tenant, name))
         return json_answer({})
 
     async def unload(self, request: Request) -> HttpAnswer:
         name = request.path_params["model"]
         tenant = self._tenant(request)
-        self._front.model(tenant, name)
+        self._front.versions(tenant, name)
         with self._front.accepted():
-            await self._front.run(self._front.backend.unload(tenant, name))
+            await self._front.run(self._front.unload(tenant, name))
         return json_answer({})
 
     async def metrics(self, request: Request) -> HttpAnswer:
@@ -229,11 +265,11 @@ class _Rest:
         return json_answer(self._front.backend.status())
 
     def _tenant(self, request: Request) -> str:
-        return self._front.tenant(_key(request))
+        return self._front.tenant(key_of(request))
 
     def _operator(self, request: Request) -> None:
         host = request.client.host if request.client else None
-        if not self._front.keys.opens_operation(_key(request), host):
+        if not self._front.keys.opens_operation(key_of(request), host):
             raise UnauthenticatedError(
                 "expected the operator's key (server.operator_key), or, without such a key, a client on the server's "
                 "own machine"
@@ -244,7 +280,8 @@ class _Rest:
         return decode_json(body) if len(body) else {}
 
 
-def _key(request: Request) -> str | None:
+def key_of(request: Request) -> str | None:
+    """Return the key that a request presents."""
     return presented_key(request.headers.get("authorization"), request.headers.get("x-api-key"))
 
 
@@ -258,4 +295,4 @@ def _spec(spec: TensorSpec) -> dict[str, Any]:
 
 def _row(model: ModelDescription) -> dict[str, Any]:
     state = "READY" if model.ready else "UNAVAILABLE"
-    return {"name": model.name, "version": VERSION, "state": state, "reason": model.reason}
+    return {"name": model.name, "version": str(model.version), "state": state, "reason": model.reason}

@@ -10,16 +10,19 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from commonwatt.data.certificates import Certificates
 from commonwatt.model.errors import InputError
 from commonwatt.model.timeslice_file import ModelServerSpec
+from commonwatt.serving import Foreign, wanted
 from commonwatt.serving.backend import Backend
 from commonwatt.serving.front import Front
-from commonwatt.serving.grpc_front import grpc_server
+from commonwatt.serving.grpc_front import credentials, grpc_server
 from commonwatt.serving.keys import Keys
 from commonwatt.serving.metrics import metrics_page
-from commonwatt.serving.optional import Foreign, wanted
+from commonwatt.serving.openai_rest import openai_routes
 from commonwatt.serving.refusals import BoundedFilter
 from commonwatt.serving.rest import rest_application
 
@@ -36,6 +39,7 @@ class Addresses:
     host: str
     rest_port: int
     grpc_port: int | None
+    tls: bool = False
 
     @property
     def rest(self) -> str:
@@ -63,6 +67,7 @@ async def serve(
     *,
     on_ready: Callable[[Addresses], None],
     stop: asyncio.Event | None = None,
+    folder: Path = Path(),
 ) -> None:
     """Serve *backend* until a request to stop, then finish the accepted requests.
 
@@ -73,30 +78,37 @@ async def serve(
     stop
         Event that stops the server (set it from another thread by ``loop.call_soon_threadsafe(stop.set)``). Without it,
         in the main thread, the first SIGTERM or SIGINT drains the server and the second stops it at once.
+    folder
+        Folder that the paths of certificates are relative to.
 
     Raises
     ------
     InputError
-        If a port is in use or the host is another machine.
+        If a port is in use, the host is another machine, or a certificate or its key cannot be used.
     MissingExtraError
         If the ``serve`` extra is not installed.
     """
     front = Front(backend, keys)
     largest = int(spec.largest_request_mb * 1e6)
-    rest = _uvicorn(rest_application(front, largest, metrics_page(backend.measurements)))
+    certificates = None if spec.tls is None else Certificates(spec.tls, folder, "server.tls")
+    application = rest_application(front, largest, metrics_page(backend.measurements), openai_routes(front, largest))
+    rest = _uvicorn(application, certificates)
     serving: asyncio.Task[None] | None = None
     with _stops(stop) as stops, _few_warnings(), contextlib.closing(listening(spec.host, spec.rest_port)) as listener:
         rpc = None if spec.grpc_port is None else grpc_server(front, largest)
+        watch = None if certificates is None else asyncio.create_task(certificates.watch())
         try:
-            rpc_port = None if rpc is None else _bind_grpc(rpc, spec)
+            rpc_port = None if rpc is None else _bind_grpc(rpc, spec, certificates)
             if rpc is not None:
                 await rpc.start()
             serving = asyncio.create_task(rest.serve(sockets=[listener]))
             await _started(rest, serving)
-            on_ready(Addresses(spec.host, listener.getsockname()[1], rpc_port))
+            on_ready(Addresses(spec.host, listener.getsockname()[1], rpc_port, certificates is not None))
             await _first(stops.gently, serving)
             await front.drain(spec.drain_s, stops.at_once)
         finally:
+            if watch is not None:
+                watch.cancel()
             await _finish(rest, serving, rpc, at_once=stops.at_once.is_set())
 
 
@@ -123,13 +135,18 @@ def listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _bind_grpc(server: Foreign, spec: ModelServerSpec) -> int:
+def _bind_grpc(server: Foreign, spec: ModelServerSpec, certificates: Certificates | None) -> int:
+    where = _joined(spec.host, spec.grpc_port or 0)
     try:
-        port = int(server.add_insecure_port(_joined(spec.host, spec.grpc_port or 0)))
+        if certificates is None:
+            port = int(server.add_insecure_port(where))
+        else:
+            port = int(server.add_secure_port(where, credentials(certificates.pem)))
     except RuntimeError:
         port = 0
     if not port:
-        raise InputError(f"a free port on {spec.host}", field="server.grpc_port", value=spec.grpc_port)
+        kinds = "" if certificates is None else ", and a certificate that gRPC takes (RSA, P-256 or P-384)"
+        raise InputError(f"a free port on {spec.host}{kinds}", field="server.grpc_port", value=spec.grpc_port)
     return port
 
 
@@ -137,13 +154,15 @@ def _joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _uvicorn(application: Foreign) -> Foreign:
+def _uvicorn(application: Foreign, certificates: Certificates | None) -> Foreign:
     """Return uvicorn's server without its signal handlers, access log and trust in proxies."""
     uvicorn = wanted("uvicorn")
     config = uvicorn.Config(
         application, log_config=None, log_level=logging.WARNING, access_log=False, lifespan="off", ws="none",
         proxy_headers=False, server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=int(LAST_WORDS_S),
     )  # fmt: skip
+    config.load()
+    config.ssl = None if certificates is None else certificates.following()
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext
     return server

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from commonwatt.devices.base import Tensor, TensorSpec
+from commonwatt.devices.language.base import LanguageModel
+from commonwatt.devices.language.generation import Generation
 from commonwatt.devices.session import DeviceSession, LoadedTenant
 from commonwatt.model.errors import DeviceError, InputError
 from commonwatt.model.timeslice_file import ServedModel
@@ -14,9 +17,11 @@ from commonwatt.serving.backend import (
     BackendError,
     ModelDescription,
     NotReadyError,
+    TextRequest,
     UnavailableError,
     UnknownModelError,
 )
+from commonwatt.serving.generating import GenerationCall, TextAnswer, ordered
 from commonwatt.serving.metrics import Measurements
 from commonwatt.serving.operation import change, measurements, settings, status
 from commonwatt.serving.submission import Submissions
@@ -47,14 +52,18 @@ class SharingBackend:
         self.counts = {name: RequestCounts() for name in session.tenants}
         self.worker = Worker(session.driver, self._gone)
         self.submissions = Submissions(session, self.counts, self.worker.wake)
-        self._calls: set[InferenceCall] = set()
-        self._served: dict[str, dict[str, _Served]] = {}
+        self._calls: set[InferenceCall | GenerationCall] = set()
+        self._begun: set[asyncio.Task[None]] = set()
+        self._served: dict[str, dict[str, _Served]] = {}  # by tenant and key
+        self._versions: dict[tuple[str, str], list[_Served]] = {}  # by tenant and name
         for tenant in session.config.tenants:
-            self._served[tenant.name] = {spec.name: _Served(spec) for spec in tenant.models}
+            self._served[tenant.name] = {spec.key: _Served(spec) for spec in tenant.models}
             for name, served in self._served[tenant.name].items():
                 if (tenant.name, name) in session.loaded:
                     session.batch_requests(tenant.name, name)
                     _now_ready(served, session.loaded[tenant.name, name])
+            for served in sorted(self._served[tenant.name].values(), key=lambda one: one.spec.version):
+                self._versions.setdefault((tenant.name, served.spec.name), []).append(served)
 
     def start(self) -> None:
         """Start to accept requests."""
@@ -74,9 +83,9 @@ class SharingBackend:
         """Return the models of *tenant*, loaded or not."""
         return tuple(_described(served) for served in self._served[tenant].values())
 
-    def model(self, tenant: str, name: str) -> ModelDescription:
-        """Return a model of *tenant*; raises ``UnknownModelError``."""
-        return _described(self._find(tenant, name))
+    def versions(self, tenant: str, name: str) -> tuple[ModelDescription, ...]:
+        """Return the versions of a model of *tenant*, loaded or not, the highest last; empty: it has no such model."""
+        return tuple(_described(served) for served in self._versions.get((tenant, name), ()))
 
     def model_settings(self, tenant: str, name: str) -> ModelSettings:
         """Return how requests to a loaded model are divided and put together."""
@@ -97,7 +106,27 @@ class SharingBackend:
         return replace(served.counts, batches=self.session.batches_run(tenant, name))
 
     async def load(self, tenant: str, name: str) -> None:
-        """Load a model unless it is loaded. Raises ``BackendError`` if its file cannot be loaded."""
+        """Load a model unless it is loaded. Raises ``BackendError`` if its file cannot be loaded.
+
+        What was begun goes on if the awaiting task is cancelled.
+        """
+        await self._to_its_end(self._load_it(tenant, name))
+
+    async def unload(self, tenant: str, name: str) -> None:
+        """Unload a model after its requests in progress are answered; that goes on if the task is cancelled."""
+        await self._to_its_end(self._unload_it(tenant, name))
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._begun.add(task)
+        task.add_done_callback(self._begun.discard)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody waits for it
+            raise
+
+    async def _load_it(self, tenant: str, name: str) -> None:
         served = self._find(tenant, name)
         if served.state == "ready":
             return
@@ -113,8 +142,7 @@ class SharingBackend:
             raise
         _now_ready(served, loaded)
 
-    async def unload(self, tenant: str, name: str) -> None:
-        """Unload a model after its requests in progress are answered."""
+    async def _unload_it(self, tenant: str, name: str) -> None:
         served = self._find(tenant, name)
         if served.state == "absent":
             return
@@ -131,6 +159,8 @@ class SharingBackend:
         served = self._find(tenant, name)
         if served.state != "ready":
             raise NotReadyError(f"model {name!r} is not ready: {served.reason}")
+        if served.spec.language is not None:
+            raise BackendError(f"model {name!r} generates text, and computes no tensors: use /v1/completions")
         call = InferenceCall(self.counts[tenant], served.counts)
         submission = self.submissions.submit(self.session.tenants[tenant], served.spec, inputs, call)
         self._calls.add(call)
@@ -144,6 +174,34 @@ class SharingBackend:
         finally:
             self._calls.discard(call)
             served.in_progress -= 1
+
+    async def generate(self, tenant: str, name: str, request: TextRequest) -> TextAnswer:
+        """Queue a request for text. Raises ``BackendError`` for a model that generates none, or one too long for it."""
+        served = self._find(tenant, name)
+        if served.state != "ready":
+            raise NotReadyError(f"model {name!r} is not ready: {served.reason}")
+        loaded = self.session.loaded[tenant, name]
+        if not isinstance(loaded.model, LanguageModel) or loaded.language is None:
+            raise BackendError(f"model {name!r} computes tensors, and generates no text: use /v2/models/{name}/infer")
+        model, plan = loaded.model, loaded.language
+        served.in_progress += 1
+        try:
+            order = await asyncio.to_thread(ordered, request, model.coder, plan)
+            call = GenerationCall(self.counts[tenant], served.counts)
+            work = Generation(model, plan, order, call.told, call.ended)
+            submission = self.submissions.submit_text(self.session.tenants[tenant], loaded, work, call)
+        except BaseException:
+            served.in_progress -= 1
+            raise
+        self._calls.add(call)
+
+        def over() -> None:
+            self._calls.discard(call)
+            served.in_progress -= 1
+            if not call.done() and self.submissions.cancel(submission):
+                self.counts[tenant].requests["cancelled"] += 1
+
+        return TextAnswer(work, call, over)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings an operator can change: policy, phi, quantum_s; each tenant's weight and clock_mhz."""
@@ -168,7 +226,7 @@ class SharingBackend:
 
     def _load(self, tenant: str, spec: ServedModel) -> LoadedTenant:
         loaded = self.session.load(self.session.tenants[tenant], spec)
-        self.session.batch_requests(tenant, spec.name)
+        self.session.batch_requests(tenant, spec.key)
         return loaded
 
     def _gone(self, error: DeviceError) -> None:
@@ -178,7 +236,7 @@ class SharingBackend:
 
     def _refuse_all(self, why: str) -> None:
         for call in list(self._calls):
-            if not call.answer.done():
+            if not call.done():
                 call.refuse(UnavailableError(why))
 
 
@@ -190,6 +248,14 @@ def _now_ready(served: _Served, loaded: LoadedTenant) -> None:
 def _described(served: _Served) -> ModelDescription:
     path = served.spec.path or ""
     platform = "pytorch_pt2" if path.endswith(".pt2") else "onnxruntime_onnx"
+    if served.spec.language is not None:
+        platform = "language"
     return ModelDescription(
-        served.spec.name, platform, served.state == "ready", served.inputs, served.outputs, served.reason
+        served.spec.name,
+        platform,
+        served.state == "ready",
+        served.inputs,
+        served.outputs,
+        served.reason,
+        served.spec.version,
     )

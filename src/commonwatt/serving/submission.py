@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from commonwatt.devices.base import LoadedModel, Tensor
 from commonwatt.devices.batches import DeviceRequest
+from commonwatt.devices.language.generation import Generation
 from commonwatt.devices.rows import RowPlan, row_inputs, rows_of
 from commonwatt.devices.session import DeviceSession, LoadedTenant
 from commonwatt.model.errors import DeviceError
 from commonwatt.model.timeslice_file import ServedModel, SharingTenant, TimesliceConfig
 from commonwatt.serving.backend import BackendError, TooManyRequestsError, UnavailableError
+from commonwatt.serving.generating import GenerationCall
 from commonwatt.serving.refusals import TooLargeError
 from commonwatt.serving.worker import InferenceCall, RequestCounts
 from commonwatt.timeslicing import Task
@@ -26,10 +28,15 @@ class Submission:
 
     tenant: SharingTenant
     loaded: LoadedTenant
-    request: DeviceRequest
-    call: InferenceCall
+    request: DeviceRequest | Generation
+    call: InferenceCall | GenerationCall
     arrived_ns: int
     task: Task | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of its inputs, 1 if they are not divided."""
+        return self.request.rows or 1 if isinstance(self.request, DeviceRequest) else 1
 
 
 class Submissions:
@@ -48,7 +55,7 @@ class Submissions:
         Raises ``BackendError`` for a request with too many rows, a full queue or a device that has failed; a request
         that was held is refused through *call*.
         """
-        loaded = self._session.loaded[tenant.name, spec.name]
+        loaded = self._session.loaded[tenant.name, spec.key]
         if loaded.batching is not None:
             _check_rows(loaded.model, inputs, loaded.batching.plan, self._session.config)
         request = DeviceRequest(loaded.model, loaded.powers, inputs, call.ended, loaded.batching)
@@ -59,12 +66,22 @@ class Submissions:
             if refused:
                 raise refused[0][1]
             return submission
-        held = self._held.setdefault((tenant.name, spec.name), [])
+        held = self._held.setdefault((tenant.name, spec.key), [])
         held.append(submission)
-        if sum(other.request.rows or 1 for other in held) >= self._enough(loaded):
-            self._release(tenant.name, spec.name, held)
+        if sum(other.rows for other in held) >= self._enough(loaded):
+            self._release(tenant.name, spec.key, held)
         elif len(held) == 1:
-            asyncio.get_running_loop().call_later(delay_us * 1e-6, self._release, tenant.name, spec.name, held)
+            asyncio.get_running_loop().call_later(delay_us * 1e-6, self._release, tenant.name, spec.key, held)
+        return submission
+
+    def submit_text(
+        self, tenant: SharingTenant, loaded: LoadedTenant, request: Generation, call: GenerationCall
+    ) -> Submission:
+        """Queue a request for text; raises ``BackendError`` for a full queue or a device that has failed."""
+        submission = Submission(tenant, loaded, request, call, self._session.clock.now_ns())
+        refused = self._queue([submission])
+        if refused:
+            raise refused[0][1]
         return submission
 
     def cancel(self, submission: Submission) -> bool:
@@ -107,7 +124,11 @@ class Submissions:
         spec, scheduler = submission.tenant, self._session.driver.scheduler
         tenant = scheduler.tenants[spec.name]
         queue = min(range(spec.queues), key=lambda place: len(tenant.queues[place]))
-        task = Task(tenant, queue, submission.request, submission.arrived_ns)
+        request = submission.request
+        prompt, steps = (
+            (len(request.order.prompt), request.order.max_tokens) if isinstance(request, Generation) else (0, 1)
+        )
+        task = Task(tenant, queue, request, submission.arrived_ns, prompt)
         if scheduler.submit(task):
             submission.task = task
             return None
@@ -115,7 +136,7 @@ class Submissions:
         weights = sum(other.weight for other in scheduler.tenants.values())
         return TooManyRequestsError(
             f"the queues of this tenant are full ({spec.queue_limit * spec.queues} requests)",
-            submission.loaded.powers.time_s * weights / tenant.weight,
+            submission.loaded.powers.time_s * steps * weights / tenant.weight,
         )
 
 

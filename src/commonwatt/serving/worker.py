@@ -18,7 +18,7 @@ from commonwatt.devices.driver import Driver
 from commonwatt.model.errors import DeviceError
 from commonwatt.model.histogram import Histogram
 from commonwatt.serving.backend import BackendError, UnavailableError
-from commonwatt.serving.metrics import OUTCOMES
+from commonwatt.serving.metrics import OUTCOMES, TokenCounts
 from commonwatt.serving.triton_documents import ModelCounts
 from commonwatt.timeslicing import Task
 
@@ -31,6 +31,7 @@ class RequestCounts:
 
     requests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     latency: Histogram = field(default_factory=Histogram)
+    tokens: TokenCounts = field(default_factory=TokenCounts)
 
 
 class InferenceCall:
@@ -70,6 +71,10 @@ class InferenceCall:
     def _count_failure(self, ns: int) -> None:
         self._counts.requests["failed"] += 1
         self._of_model.fail.add(ns)
+
+    def done(self) -> bool:
+        """Return whether it has been answered."""
+        return self.answer.done()
 
     def refuse(self, error: BackendError) -> None:
         """Answer with *error* instead of computing, as a failure."""

@@ -8,13 +8,13 @@ the GPU type they are on. ``log_places`` says where they run.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from commonwatt.control.engine import Holder, Reading
 from commonwatt.control.ledger import Ledger
-from commonwatt.data.log import JobLog
+from commonwatt.data.log import JobLog, eligible_s
 from commonwatt.data.profiles import type_name
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
@@ -73,14 +73,15 @@ def replay_log(prepared: Prepared, lower_bound: float | None = None) -> LogRepla
     """
     log = _log_of(prepared)
     unknown = np.isnan(log.start_s)
-    start_s = np.where(unknown, log.submit_s, np.maximum(log.start_s, log.submit_s))
+    may_s, begin_s = eligible_s(log)
+    start_s = np.maximum(begin_s, may_s)
     end_s = start_s + log.duration_s
-    run = _replay(prepared, log, start_s, end_s)
+    run = _replay(prepared, replace(log, submit_s=may_s), start_s, end_s)
     counts = dict(prepared.treatments) | dict(run.places.counts)
     if unknown.any():
         counts["without a logged start: at their submission"] = int(unknown.sum())
     bound = prepared.lower_bound() if lower_bound is None else lower_bound
-    record = _record(prepared, run, start_s, end_s, bound)
+    record = _record(prepared, run, (may_s, start_s, end_s), bound)
     return LogReplay(record, counts, len(run.places.extra), _measured(log, record.jobs.energy_j))
 
 
@@ -209,7 +210,8 @@ class _Watts:
         return otherwise_w
 
 
-def _record(prepared: Prepared, run: _Meters, start_s: Floats, end_s: Floats, lower_bound: float) -> Record:
+def _record(prepared: Prepared, run: _Meters, times_s: tuple[Floats, Floats, Floats], lower_bound: float) -> Record:
+    _, start_s, end_s = times_s
     table, cluster = prepared.table, run.places.with_extra()
     tariff = prepared.scenario.electricity.tariff()
     window = Window.of(table, tariff, reference_runs(prepared.scenario, prepared.cluster, table))
@@ -217,7 +219,7 @@ def _record(prepared: Prepared, run: _Meters, start_s: Floats, end_s: Floats, lo
     window.close(np.arange(len(table)), 1.0 - done_s / (end_s - start_s))
     ledger = Ledger(cluster, tariff, on_metered=window.metered)
     ledger.charge(run.readings)
-    jobs = _jobs(prepared, ledger, start_s, end_s)
+    jobs = _jobs(prepared, ledger, *times_s)
     samples, segments = _samples(run, cluster), _segments(run)
     gpus, rows = prepared.cluster.total_gpus, np.arange(len(table))
     result = policy_result(
@@ -230,10 +232,11 @@ def _record(prepared: Prepared, run: _Meters, start_s: Floats, end_s: Floats, lo
     return Record(AS_LOGGED, cluster, result, jobs, segments, samples, _events(cluster, jobs, segments), slowdown)
 
 
-def _jobs(prepared: Prepared, ledger: Ledger, start_s: Floats, end_s: Floats) -> JobColumns:
+def _jobs(prepared: Prepared, ledger: Ledger, may_s: Floats, start_s: Floats, end_s: Floats) -> JobColumns:
     table = prepared.table
     fastest_s = np.minimum.reduceat(table.config_time_s, table.start[:-1])
-    columns = {"submit_s": table.submit_s, "due_s": table.due_s, "began_s": start_s, "ended_s": end_s}
+    due_s = table.due_s + (may_s - table.submit_s)
+    columns = {"submit_s": may_s, "due_s": due_s, "began_s": start_s, "ended_s": end_s}
     return JobColumns(
         name=table.names,
         tenant=tuple(table.tenants[t] for t in table.tenant),

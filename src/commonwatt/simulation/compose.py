@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
 
 from commonwatt.control.beliefs import Beliefs, relative_times, requested_rows
+from commonwatt.control.capacity import coming_jobs
 from commonwatt.control.controller import Controller
 from commonwatt.control.electricity import check_electricity
+from commonwatt.control.events import Event, EventKind
 from commonwatt.control.fleet.controller import FleetController, eager
-from commonwatt.control.job_registry import JobRegistry, Rules
+from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.limits import QosKeeper
 from commonwatt.control.policy import Policy
+from commonwatt.control.scheduling import JobCondition
 from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.engines.simulated.shared_gpus import SharingCluster
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.demand import DemandSeries
+from commonwatt.model.dependencies import Dependency, WaitedFor, handovers, met
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
-from commonwatt.model.scenario import Knowledge, PeerName, PolicySpec, Scenario
+from commonwatt.model.scenario import Knowledge, LogWorkload, PeerName, PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, foreseen_by, make_capacity
 from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window
 
-__all__ = ["PolicyRun", "TableSource", "believed_table", "check_runs", "run_policy", "slowdowns"]
+__all__ = [
+    "Dependents", "PolicyRun", "TableSource", "believed_table", "check_runs", "due_dates_move", "run_policy",
+    "slowdowns",
+]  # fmt: skip
 
 MOST_AGAIN = 4
 """Decisions at one moment after the first, while limits of QOS keep back other jobs than before."""
@@ -51,6 +58,7 @@ class TableSource:
         self._order = np.argsort(table.submit_s, kind="stable").astype(np.int64)
         self._times = table.submit_s[self._order]
         self._asked = table.config_gpus[requested_rows(table)] if len(table.known_s) else table.requested_gpus
+        self._waits = np.array([bool(own) for own in table.after] or [False] * len(table), dtype=bool)
         self._next = 0
 
     def next_s(self) -> float | None:
@@ -66,13 +74,114 @@ class TableSource:
         return self._table, rows
 
     def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints, Ints]:
-        """Return when jobs come that were known by *now_s* and come after it, up to *until_s*; GPUs; and pools."""
+        """Return when jobs come that were known by *now_s* and come after it, up to *until_s*; GPUs; and pools.
+
+        Not those that wait for others: when they come is known once these run.
+        """
         if not len(self._table.known_s):
             return np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         first, last = (int(np.searchsorted(self._times, at_s, side="right")) for at_s in (now_s, until_s))
         rows = self._order[first:last]
-        rows = rows[self._table.known_s[rows] <= now_s]  # false for NaN
+        rows = rows[(self._table.known_s[rows] <= now_s) & ~self._waits[rows]]  # false for NaN
         return self._table.submit_s[rows], self._asked[rows], self._pools_of(self._table, rows)
+
+
+class Dependents:
+    """Keeps *controller* from starting jobs of *table* before the jobs they wait for have started or ended.
+
+    A job counts as submitted when it may start: waiting, slowdown and age are counted from then, as Slurm does by its
+    time ``Eligible``.
+
+    Parameters
+    ----------
+    source
+        Tells the other jobs that are known to come.
+    due_moves
+        Whether due dates are so long after a job may start, not dates.
+    """
+
+    def __init__(self, controller: Controller, table: JobArrays, source: TableSource, *, due_moves: bool) -> None:
+        self._controller, self._source, self._due_moves, self._names = controller, source, due_moves, table.names
+        self._rows = {name: j for j, name in enumerate(table.names)}
+        self._after = [{self._rows[name]: kind for name, kind in own.items()} for own in table.after]
+        self._behind: dict[int, list[int]] = {}  # by row: those that wait for it
+        for row, own in enumerate(self._after):
+            for other in own:
+                self._behind.setdefault(other, []).append(row)
+        self._handle: dict[int, int] = {}  # of each job that has been submitted, by row
+        self._waiting: dict[int, Mapping[int, Dependency]] = {}  # by handle
+        self._ends: dict[int, tuple[float, float]] = {}  # by handle: when a job was placed, and its expected end
+        self._read = 0  # events of the log
+
+    def look(self, now_s: float) -> bool:
+        """Let go of the jobs that may start at *now_s*; returns whether there are any."""
+        registry, log = self._controller.registry, self._controller.log
+        events = log.since(self._read)
+        new = [event.handle for event in events if event.kind is EventKind.SUBMITTED]
+        for handle in new:
+            row = self._rows[registry.names[handle]]
+            self._handle[row] = handle
+            if self._after[row]:
+                self._waiting[handle] = self._after[row]
+        moved = {event.handle for event in events if event.handle >= 0}
+        rows = {row for handle in moved for row in self._behind.get(self._rows[registry.names[handle]], ())}
+        touched = sorted((moved | {self._handle[row] for row in rows if row in self._handle}) & self._waiting.keys())
+        free = [handle for handle in touched if not self._still(handle)]
+        for handle in free:
+            del self._waiting[handle]
+            waited_s = now_s - float(registry.job("submit_s")[handle])
+            registry.job("submit_s")[handle] += waited_s
+            registry.job("due_s")[handle] += waited_s if self._due_moves else 0.0
+        if touched:
+            self._controller.scheduling.mark_only(self._waiting, JobCondition.NOT_YET)
+        for handle in (h for h in new if h in self._waiting):
+            text = f"{registry.names[handle]} waits: it waits for job {', '.join(self._still(handle)[:5])}"
+            log.append(Event(now_s, EventKind.WAITS, handle, reason="dependency", text=text))
+        if free:
+            self._controller.decide_anew()
+        self._read = len(log)
+        return bool(free)
+
+    def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints, Ints]:
+        """Return the jobs known to come, as ``KnownJobs``: a job comes when those it waits for are expected to end."""
+        asked, capacity = self._controller.registry.job("asked_gpus"), self._controller.capacity
+        others = {row: self._known(row, now_s) for own in self._waiting.values() for row in own}
+        found = handovers(self._waiting, others)
+        jobs = [(at_s, handle, int(asked[handle]) - freed) for handle, (at_s, freed) in found.items()]
+        own = coming_jobs(jobs, now_s, until_s, (lambda _: 0) if capacity is None else capacity.pool_of)
+        times_s, gpus, pools = self._source.coming(now_s, until_s)
+        return np.append(times_s, own[0]), np.append(gpus, own[1]), np.append(pools, own[2])
+
+    def _still(self, handle: int) -> list[str]:
+        """Return what a job still waits for."""
+        own = self._waiting[handle]
+        return [f"{self._names[row]} ({kind})" for row, kind in own.items() if not met(kind, self._known(row))]
+
+    def _known(self, row: int, now_s: float | None = None) -> WaitedFor:
+        """Return what is known of a job; without *now_s* not when it is expected to end."""
+        registry, handle = self._controller.registry, self._handle.get(row)
+        if handle is None:
+            return WaitedFor()
+        running = handle in registry.nodes
+        return WaitedFor(
+            began=not math.isnan(registry.job("began_s")[handle]),
+            ended=handle not in registry.active,
+            completed=registry.job("status")[handle] == Status.COMPLETED,
+            expected_end_s=self._expected_end_s(handle, now_s) if running and now_s is not None else None,
+            gpus=self._controller.gpus.get(handle, 0),
+        )
+
+    def _expected_end_s(self, handle: int, now_s: float) -> float:
+        """Return when a running job was expected to end at the first plan since it got its nodes, by the policy."""
+        registry, one = self._controller.registry, np.array([handle])
+        placed_s = float(registry.job("placed_s")[handle])
+        if self._ends.get(handle, (math.nan, 0.0))[0] != placed_s:
+            progress, remaining = self._controller.engine.progress(one), self._controller.remaining
+            left = None if remaining is None else remaining(one, now_s, progress)
+            part = 1.0 - progress.done_epochs / registry.job("epochs")[one] if left is None else left.now_s
+            time_s = registry.row("time_s")[registry.job("row")[one]] * part + progress.until_work_s
+            self._ends[handle] = placed_s, now_s + float(time_s[0])
+        return self._ends[handle][1]
 
 
 def _one_pool(_: JobArrays, rows: Ints) -> Ints:
@@ -96,6 +205,11 @@ def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
         return np.zeros(0)
     rng = np.random.default_rng([seed, 2])
     return np.exp(rng.normal(0.0, scenario.runtime_error, jobs))
+
+
+def due_dates_move(scenario: Scenario) -> bool:
+    """Whether due dates are drawn as a time after a job may start: those of a log are, those written down are dates."""
+    return isinstance(scenario.workload, LogWorkload)
 
 
 def believed_table(scenario: Scenario, knowledge: Knowledge, table: JobArrays, seed: int) -> JobArrays:
@@ -212,12 +326,14 @@ def run_policy(
     table = _with_priority(scenario, table)
     pools_of = None if controller.capacity is None else controller.capacity.pools_of
     source = TableSource(believed_table(scenario, knowledge, table, seed), pools_of)
-    if controller.capacity is not None:
-        controller.capacity.known = source
     window, at_tick = _window(scenario, controller, table, world.slowdown, on_tick)
-    spent_s = run(
-        controller, VirtualClock(engine), source, _within_limits(scenario, controller, table, at_tick), until_s
-    )
+    at_tick = _within_limits(scenario, controller, table, at_tick)
+    dependents = Dependents(controller, table, source, due_moves=due_dates_move(scenario)) if table.after else None
+    if dependents is not None:
+        at_tick = _again_for(dependents, controller, at_tick)
+    if controller.capacity is not None:
+        controller.capacity.known = dependents or source
+    spent_s = run(controller, VirtualClock(engine), source, at_tick, until_s)
     guaranteed = any(policy.fairness is not None for policy in scenario.policies)
     weights = {tenant.name: tenant.weight for tenant in scenario.tenants} if guaranteed else None
     return PolicyRun(controller, spent_s, window, plan, weights)
@@ -266,6 +382,21 @@ def _within_limits(
             controller.decide_anew()  # for others, or without those for which there was no room
             controller.tick(now_s)
         at_tick(now_s)
+
+    return decide_again
+
+
+def _again_for(
+    dependents: Dependents, controller: Controller, at_tick: Callable[[float], None]
+) -> Callable[[float], None]:
+    """Let *controller* decide about jobs as soon as those they wait for have ended or started; returns as above."""
+    controller.on_absorbed = dependents.look
+
+    def decide_again(now_s: float) -> None:
+        at_tick(now_s)
+        while dependents.look(now_s):  # they waited for one that has just started
+            controller.tick(now_s)
+            at_tick(now_s)
 
     return decide_again
 

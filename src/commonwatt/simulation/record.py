@@ -39,7 +39,7 @@ class JobColumns:
 
     name: tuple[str, ...]
     tenant: tuple[str, ...]
-    submit_s: Floats
+    submit_s: Floats  # of a job that waited for others: when it might start
     due_s: Floats  # infinity: none
     began_s: Floats  # first start
     ended_s: Floats

@@ -27,7 +27,7 @@ from commonwatt.model.scenario import PolicySpec, Scenario
 from commonwatt.model.study_results import RunService
 from commonwatt.placement import lower_bound
 from commonwatt.planning.capacity import Past
-from commonwatt.simulation.compose import run_policy, slowdowns
+from commonwatt.simulation.compose import due_dates_move, run_policy, slowdowns
 from commonwatt.simulation.record import KeptRuns, Record, code_digest
 from commonwatt.simulation.summary import record_of
 from commonwatt.simulation.warm import warm_up
@@ -117,10 +117,15 @@ class Prepared:
         """Return the lower bound on total cost."""
         tariff = self.scenario.electricity.tariff()
         slowdown = slowdowns(self.scenario, len(self.table), self.seed)
-        return lower_bound(self.table, self.cluster, tariff, slowdown)
+        table, dates = self.table, due_dates_move(self.scenario)
+        if table.after and dates:  # they count from a time that depends on the policy
+            free = np.array([bool(own) for own in table.after])
+            weight = np.where(free, 0.0, table.tardiness_weight)
+            table = replace(table, due_s=np.where(free, np.inf, table.due_s), tardiness_weight=weight)
+        return lower_bound(table, self.cluster, tariff, slowdown)
 
 
-_LATER = ("partition", "user", "qos", "priority", "cpus_per_gpu", "memory_gib_per_gpu")
+_LATER = ("partition", "user", "qos", "priority", "cpus_per_gpu", "memory_gib_per_gpu", "after")
 """Columns of jobs added since 0.1.0."""
 _ADDED: dict[str, object] = {
     "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,
@@ -133,7 +138,7 @@ _ADDED: dict[str, object] = {
     "qos_weight": 0.0, "user": "", "fairness_power": -0.5,
     "cpus": None, "memory_gib": None, "cpus_per_gpu": None, "memory_gib_per_gpu": None,
     "services": [], "fractional": None, "sharing": None, "share": [], "platform": None, "fractions": "whole",
-    "fairness": None, "model_file": None, "pools": None, "power_kw": None, "delay_price": None,
+    "fairness": None, "model_file": None, "pools": None, "power_kw": None, "delay_price": None, "after": {},
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 

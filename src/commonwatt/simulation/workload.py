@@ -104,7 +104,11 @@ def check_tenants(tenants: Sequence[Tenant], known: Sequence[str]) -> None:
 def _treatments(made: Made, qos: Sequence[Qos]) -> dict[str, int]:
     """Return how many jobs and nodes were not taken as they are, by how."""
     powerless = sum(node.count for node in made.nodes if node.idle_w == 0 and node.gpu_w == 0)
-    counts = {"nodes of no power (idle_w and gpu_w are 0): cost nothing": powerless, **_of_qos(qos, made.table)}
+    waiting = sum(map(bool, made.table.after))
+    counts = {
+        "nodes of no power (idle_w and gpu_w are 0): cost nothing": powerless, **_of_qos(qos, made.table),
+        "wait for other jobs: waiting, slowdown and tardiness count from when they may start": waiting,
+    }  # fmt: skip
     return dict(made.treatments) | {how: count for how, count in counts.items() if count}
 
 

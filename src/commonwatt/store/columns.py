@@ -119,20 +119,25 @@ def check_number(number: float, field: str) -> float:
 
 def cleaned(text: str, longest: int | None = None) -> str:
     """Return *text* with characters that cannot be stored replaced, cut to *longest* characters."""
-    stored = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    if text.isascii() and "\0" not in text:  # nearly all texts
+        stored = str(text)  # of an enumeration, its value
+    else:
+        stored = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
     return stored if longest is None or len(stored) <= longest else stored[: longest - 3] + "..."
 
 
 def cleaned_document(value: Any) -> Any:  # noqa: ANN401
     """Return a JSON value with all its texts ``cleaned``."""
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, str):
         return cleaned(value)
-    if isinstance(value, Mapping):
-        return {cleaned(str(name)): cleaned_document(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [cleaned_document(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+    if isinstance(value, dict | Mapping):
+        return {cleaned(str(name)): cleaned_document(part) for name, part in value.items()}
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.units import MICRO
@@ -40,6 +40,7 @@ class RequestKind(StrEnum):
     UNDRAIN = "undrain"
     MODE = "mode"
     PHI = "phi"
+    FAIRNESS = "fairness"
 
 
 @dataclass(frozen=True)
@@ -166,9 +167,15 @@ class SampleRow:
 
 @dataclass(frozen=True)
 class TokenOwner:
-    """Owner of a token."""
+    """Who makes a request: the owner of a token, or whom an identity provider or the kernel vouches for."""
 
-    token: int
+    token: int | None  # None: no token of the control plane
     label: str
     tenant: str | None  # None: an operator
     role: str | None = None  # viewer, admin; None: an ordinary member, or an operator
+    via: Literal["token", "oidc", "socket"] = "token"
+
+    @property
+    def key(self) -> str:
+        """What its requests are counted by."""
+        return f"token {self.token}" if self.token is not None else f"{self.via} {self.label}"

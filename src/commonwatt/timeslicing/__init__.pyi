@@ -12,6 +12,7 @@ from ._scheduler import FifoScheduler as FifoScheduler
 from ._scheduler import Scheduler as Scheduler
 from ._scheduler import Task as Task
 from ._scheduler import TenantQueue as TenantQueue
+from ._tokens import VtcScheduler as VtcScheduler
 
 __all__ = [
     "Charge",
@@ -24,6 +25,7 @@ __all__ = [
     "Scheduler",
     "Task",
     "TenantQueue",
+    "VtcScheduler",
     "answer",
     "fairness",
     "make",

@@ -31,15 +31,21 @@ __all__ = ["Charge", "FairScheduler", "FifoScheduler", "Scheduler", "Task", "Ten
 
 
 class Task:
-    """One inference: steps (kernels) that run one after the other. ``work`` is the caller's own."""
+    """One inference: steps (kernels) that run one after the other. ``work`` is the caller's own.
 
-    __slots__ = ("cancelled", "queue", "submitted_ns", "tenant", "work")
+    Generating text is one task, too: ``input_tokens`` is the length of its prompt.
+    """
 
-    def __init__(self, tenant: TenantQueue, queue: int = 0, work: Any = None, submitted_ns: int = 0) -> None:  # noqa: ANN401
+    __slots__ = ("cancelled", "input_tokens", "queue", "submitted_ns", "tenant", "work")
+
+    def __init__(
+        self, tenant: TenantQueue, queue: int = 0, work: Any = None, submitted_ns: int = 0, input_tokens: int = 0,  # noqa: ANN401
+    ) -> None:  # fmt: skip
         self.tenant = tenant
         self.queue = queue
         self.work = work
         self.submitted_ns = submitted_ns
+        self.input_tokens = input_tokens
         self.cancelled = False
 
 
@@ -48,7 +54,7 @@ class TenantQueue:
 
     Each queue is first come, first served, like a CUDA stream: its next task begins when the one before has ended, or
     together with it. Tasks at the heads of several queues take turns, one whole task at a time. Tasks that have begun
-    together (a batch) end together.
+    together (a batch) end together, unless ``end`` names some of them only.
     """
 
     __slots__ = (
@@ -124,8 +130,13 @@ class TenantQueue:
 
     def finish(self) -> None:
         """Note that the begun tasks have ended."""
-        ended, self.begun = self.begun, []
-        assert ended
+        assert self.begun
+        self.end(list(self.begun))
+
+    def end(self, ended: Sequence[Task]) -> None:
+        """Note that some of the begun tasks have ended; the others go on."""
+        for task in ended:
+            self.begun.remove(task)
         self.tasks_done += len(ended)
         for task in ended:
             self._make_ready(task.queue)
@@ -155,6 +166,7 @@ class Charge:
     tenant: TenantQueue
     time_ns: int
     energy_j: float
+    output_tokens: int = 0
 
 
 class Scheduler(Protocol):
@@ -187,12 +199,19 @@ class Scheduler(Protocol):
         """Let tasks that have joined another wait again, at the heads of their queues."""
         ...
 
-    def account(self, task: Task, time_ns: int, energy_j: float, *, ended: bool, others: Sequence[Charge] = ()) -> None:
+    def account(
+        self, task: Task, time_ns: int, energy_j: float, *, ended: bool, others: Sequence[Charge] = (),
+        output_tokens: int = 0,
+    ) -> None:  # fmt: skip
         """Note what the step took that has just run, and whether *task*, as ``next`` returned it, has ended with it.
 
-        Time and energy are those of the task's tenant; *others* are those of tenants whose tasks have begun together
-        with it. These tasks end with it.
+        Time, energy and tokens are those of the task's tenant; *others* are those of tenants whose tasks have begun
+        together with it. These tasks end with it.
         """
+        ...
+
+    def finish(self, ended: Sequence[Task]) -> None:
+        """Note that these of the tasks that have begun together have ended before the others, or all of them."""
         ...
 
     def cancel(self, task: Task) -> bool:
@@ -319,7 +338,10 @@ class FairScheduler(Tenants):
         """Let tasks that have joined another wait again, at the heads of their queues."""
         _separate(joined)
 
-    def account(self, task: Task, time_ns: int, energy_j: float, *, ended: bool, others: Sequence[Charge] = ()) -> None:
+    def account(
+        self, task: Task, time_ns: int, energy_j: float, *, ended: bool, others: Sequence[Charge] = (),
+        output_tokens: int = 0,  # noqa: ARG002
+    ) -> None:  # fmt: skip
         """Note what the step took that has just run, and whether *task*, as ``next`` returned it, has ended with it."""
         tenant = task.tenant
         tenant.time_ns += time_ns
@@ -344,7 +366,17 @@ class FairScheduler(Tenants):
             tenant.vruntime += charge.time_ns / max(1, int(self._slices[tenant.number]))
             if ended:
                 tenant.finish()
-        idle = [charge.tenant for charge in others if not charge.tenant.has_work()]
+        self._drop([charge.tenant for charge in others if not charge.tenant.has_work()])
+
+    def finish(self, ended: Sequence[Task]) -> None:
+        """Note that these of the tasks that have begun together have ended before the others, or all of them."""
+        tenants = _end(ended)
+        idle = [tenant for tenant in tenants if not tenant.has_work() and tenant is not self._current]
+        if idle:
+            self._drop(idle)
+
+    def _drop(self, idle: Sequence[TenantQueue]) -> None:
+        """Take tenants without work out of the heap, and put the others where they belong by now."""
         self._heap = [(of.vruntime, number, of) for _, number, of in self._heap if of not in idle]
         heapify(self._heap)
         for tenant in idle:
@@ -357,9 +389,7 @@ class FairScheduler(Tenants):
             task.cancelled = True
             return False
         if not tenant.has_work() and tenant is not self._current:
-            self._leave(tenant)
-            self._heap = [entry for entry in self._heap if entry[2] is not tenant]
-            heapify(self._heap)
+            self._drop([tenant])
         return True
 
     def update(self, tenant: TenantQueue, *, weight: float | None = None, power_w: float | None = None) -> None:
@@ -423,7 +453,7 @@ class FifoScheduler(Tenants):
     def __init__(self) -> None:
         super().__init__()
         self._line: deque[Task] = deque()
-        self._running: Task | None = None
+        self._begun: list[Task] = []  # together
 
     def submit(self, task: Task) -> bool:
         """Queue *task*; false, and nothing happens, if its queue is full."""
@@ -434,33 +464,39 @@ class FifoScheduler(Tenants):
 
     def next(self) -> Task | None:
         """Return the task that has begun, else the one that has waited longest."""
-        if self._running is None and self._line:
-            task = self._running = self._line.popleft()
+        if not self._begun and (task := self._first()) is not None:
             self._begin(task)
-        return self._running
+        return self._begun[0] if self._begun else None
 
     def join(self, task: Task, accepts: Callable[[Task], bool], *, others: bool = False) -> list[Task]:
         """Begin those tasks together with *task* that have waited longest, as long as *accepts* allows it."""
         joined: list[Task] = []
-        while self._line and (others or self._line[0].tenant is task.tenant) and accepts(self._line[0]):
-            joined.append(self._line.popleft())
-            self._begin(joined[-1])
+        while (first := self._first()) and (others or first.tenant is task.tenant) and accepts(first):
+            joined.append(first)
+            self._begin(first)
         return joined
 
     def separate(self, joined: Sequence[Task]) -> None:
         """Let tasks that have joined another wait again, before all others."""
         _separate(joined)
+        self._begun = [task for task in self._begun if task not in joined]
         self._line.extendleft(reversed(joined))
 
-    def account(self, task: Task, time_ns: int, energy_j: float, *, ended: bool, others: Sequence[Charge] = ()) -> None:
+    def account(
+        self, task: Task, time_ns: int, energy_j: float, *, ended: bool, others: Sequence[Charge] = (),
+        output_tokens: int = 0,
+    ) -> None:  # fmt: skip
         """Note what the step took that has just run, and whether *task* has ended with it."""
-        for charge in (Charge(task.tenant, time_ns, energy_j), *others):
+        for charge in (Charge(task.tenant, time_ns, energy_j, output_tokens), *others):
             charge.tenant.time_ns += charge.time_ns
             charge.tenant.energy_j += charge.energy_j
-            if ended:
-                charge.tenant.finish()
         if ended:
-            self._running = None
+            self.finish(list(self._begun))
+
+    def finish(self, ended: Sequence[Task]) -> None:
+        """Note that these of the tasks that have begun together have ended before the others, or all of them."""
+        _end(ended)
+        self._begun = [task for task in self._begun if task not in ended]
 
     def cancel(self, task: Task) -> bool:
         """Withdraw *task*; false if it has begun: then it is marked, and its driver ends it before its next step."""
@@ -478,9 +514,23 @@ class FifoScheduler(Tenants):
     def book(self) -> None:
         """Do nothing: there are no slices."""
 
+    def _first(self) -> Task | None:
+        """Return the task that begins next; ``None`` if none waits."""
+        return self._line[0] if self._line else None
+
     def _begin(self, task: Task) -> None:
+        self._line.remove(task)
         task.tenant.withdraw(task)
         task.tenant.begun.append(task)
+        self._begun.append(task)
+
+
+def _end(ended: Sequence[Task]) -> tuple[TenantQueue, ...]:
+    """Let tasks end that have begun; returns their tenants."""
+    tenants = tuple(dict.fromkeys(task.tenant for task in ended))
+    for tenant in tenants:
+        tenant.end([task for task in ended if task.tenant is tenant])
+    return tenants
 
 
 def _separate(joined: Sequence[Task]) -> None:

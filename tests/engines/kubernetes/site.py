@@ -82,7 +82,13 @@ class KubernetesSite:
         self._tool("--bin", str(unpacked()), "--nodes", str(NODES), "--gpus", str(GPUS))
         self.admin = self.api("admin")
         users = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": USERS}}
-        for document in (*documents("namespace.yaml"), users, *documents("rbac.yaml"), *documents("users-jobs.yaml")):
+        for document in (
+            *documents("namespace.yaml"),
+            users,
+            *documents("rbac.yaml"),
+            *documents("users-jobs.yaml"),
+            *documents("power.yaml"),
+        ):
             until(lambda document=document: self.made(document))
         until(lambda: self._exists(path_of("serviceaccounts", NAMESPACE, "default")))
         asked = {

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,12 @@ import numpy as np
 import pytest
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, Start, Stop
-from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
+from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
+from commonwatt.engines.kubernetes.settings import pod_name
 from commonwatt.engines.run_spec import JobWork
 from commonwatt.engines.state_folder import set_fence
-from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.errors import ClaimLostError, EngineDownError, EngineError
 
 from ..test_local import WORKER
 from .site import NAMESPACE, collection, documents, until
@@ -34,8 +36,12 @@ SHORT = {"epochs": 2, "times": {"1": 2, "2": 2, "4": 2}, "unit_s": 0.2}
 def work(name: str) -> JobWork:
     if name == "missing":
         return JobWork(("/no/such/program",), Path("/"))
-    spec = SHORT if name == "short" else ENDLESS
-    return JobWork((sys.executable, "-I", str(WORKER), json.dumps(spec)), Path("/"), spec["epochs"])
+    spec = ENDLESS if name == "endless" else SHORT
+    worker = (sys.executable, "-I", str(WORKER), json.dumps(spec))
+    if name.startswith("waits for "):
+        wait = 'until [ -e "$0" ]; do sleep 0.05; done; exec "$@"'
+        worker = ("sh", "-c", wait, name.removeprefix("waits for "), *worker)
+    return JobWork(worker, Path("/"), spec["epochs"])
 
 
 @pytest.fixture
@@ -159,19 +165,70 @@ def test_a_controller_that_dies_before_it_has_placed_a_gang_leaves_nothing_runni
     (change,) = changes_of(successor)
     assert isinstance(change, JobInterrupted)
     until(lambda: successor.poll() == [] and not kube.pods())
-    assert usable(successor) == [2, 2]
+    until(lambda: usable(successor) == [2, 2])
     assert successor.attempts(0) == 1
 
 
-def test_jobs_run_on_while_the_api_server_is_away_and_their_ends_come_later(engine_on, kube):
+def test_one_of_several_starts_that_is_refused_leaves_nothing_and_the_others_run(engine_on, kube, monkeypatch):
     engine = engine_on()
-    engine.apply([Start(0, "endless", (0,), 1), Start(1, "short", (1,), 1)])
+    create, together, binding = engine._api.create, threading.Barrier(3), []
+
+    def refusing(path, body, **params):
+        if path.endswith("/binding"):
+            binding.append(body["metadata"]["name"])
+        else:
+            assert not binding  # all pods are there before the first is placed
+            together.wait(10.0)  # broken unless all three are under way
+        if body["metadata"]["name"] == pod_name(engine._label, 1, 1):
+            raise RefusedByServerError(422, "Invalid", "no such image")
+        return create(path, body, **params)
+
+    monkeypatch.setattr(engine._api, "create", refusing)
+    starts = [Start(k, "short", (0,), 1) for k in range(3)]
+    starts += [Start(3, "short", (1,), 1), Start(4, "short", (1,), 2)]
+    found = engine.start_all(starts, lambda: None)
+    assert [str(error or "") for error in found] == [
+        "", "start short: no such image", "start short: node gpu-0 has 0 GPUs free, not 1", "",
+        "start short: node gpu-1 has 1 GPU free, not 2",
+    ]  # fmt: skip
+    assert sorted(engine._runs) == [0, 3]
+
+
+def test_starts_end_where_the_server_does_not_answer_or_the_controller_was_replaced(engine_on, monkeypatch):
+    engine = engine_on()
+    monkeypatch.setattr("commonwatt.engines.kubernetes.engine._AT_ONCE", 1)
+    tried = []
+
+    def dead(path, body, **params):
+        tried.append(body["metadata"]["name"])
+        raise EngineDownError("no answer")
+
+    monkeypatch.setattr(engine._api, "create", dead)
+    found = engine.start_all([Start(k, "short", (k,), 1) for k in (0, 1)], lambda: None)
+    assert [type(error) for error in found] == [EngineDownError]
+    assert set(tried) == {pod_name(engine._label, 0, 1)}
+
+    def replaced():
+        raise ClaimLostError("another controller has taken over")
+
+    tried.clear()
+    with pytest.raises(ClaimLostError):
+        engine.start_all([Start(1, "short", (1,), 1)], replaced)
+    assert (tried, sorted(engine._runs)) == ([], [])
+
+
+def test_jobs_run_on_while_the_api_server_is_away_and_their_ends_come_later(engine_on, kube, tmp_path):
+    engine = engine_on()
+    down = tmp_path / "down"
+    engine.apply([Start(0, "endless", (0,), 1), Start(1, f"waits for {down}", (1,), 1)])
     begun(engine, 0)
+    begun(engine, 1)
     kube.end("kube-apiserver")
     with pytest.raises(EngineDownError):
         until(lambda: engine.poll() and False)
     with pytest.raises(EngineDownError):
         engine.apply([Stop(0)])
+    down.touch()
     until(engine._runs[1].folder.end)
     kube.begin("kube-apiserver")
     seen = []
@@ -302,6 +359,32 @@ def test_the_server_takes_all_that_is_deployed(kube):
             else:
                 answer = kube.admin.create(collection(document), document, dryRun="All")
             assert _missing(document, answer) == [], document["metadata"]["name"]
+
+
+def test_the_server_takes_two_replicas(kube):
+    """By the server's own strategic merge, which kustomize uses, too; budgets are of ``policy/v1`` since 1.21."""
+    (deployment,) = (d for d in documents("control-plane.yaml") if d["kind"] == "Deployment")
+    (patch,) = documents("../kubernetes-standby/replicas.yaml")
+    path = collection(deployment)
+    made = kube.admin.create(path, {**deployment, "spec": {**deployment["spec"], "replicas": 0}})
+    try:
+        spec = kube.admin.ask(
+            "PATCH", f"{path}/commonwatt", patch, params={"dryRun": "All"},
+            kind="application/strategic-merge-patch+json",
+        )["spec"]  # fmt: skip
+    finally:
+        kube.admin.delete(f"{path}/commonwatt", made["metadata"]["uid"])
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    pod = spec["template"]["spec"]
+    assert {volume["name"] for volume in pod["volumes"]} == {"configuration", "state", "cache", "scratch"}
+    (container,) = pod["containers"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert _missing(patch["spec"]["template"]["spec"]["affinity"], pod["affinity"]) == []
+    assert container["env"][0]["valueFrom"]["secretKeyRef"]["name"] == "commonwatt-database"
+    (budget,) = documents("../kubernetes-standby/disruption.yaml")
+    old = {**budget, "apiVersion": "policy/v1beta1"}
+    assert _missing(old, kube.admin.create(collection(old), old, dryRun="All")) == []
 
 
 def _missing(wanted, found, at=""):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from commonwatt.engines.kubernetes.node_control import KubernetesSnapshot, PodAllocations
 from commonwatt.engines.kubernetes.objects import CLUSTER, Node, matches, node_of, pod_of, quantity_of, tolerated, whole
+from commonwatt.engines.kubernetes.power import HostPower
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
 from commonwatt.model.nodes import Cluster, NodeSpec
 
@@ -153,7 +154,8 @@ def ready(name, **more):
 
 
 def allocations(*specs, **settings):
-    return PodAllocations(Cluster.of(specs), KubernetesSettings(**settings))
+    cluster = Cluster.of(specs)
+    return PodAllocations(cluster, KubernetesSettings(**settings), HostPower(None, cluster, "us", (), 1.0))
 
 
 def snapshot(*nodes, **others):

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from commonwatt.planning.series import LoadedSeries
 
 __all__ = [
-    "MOST_GPUS", "NumberRange", "check_price", "load", "measured", "naming_options", "pairs", "plan_price_options",
-    "power_option", "price_options", "promised", "read_tariff", "series_options", "target_option", "window_options",
+    "MOST_GPUS", "NumberRange", "check_price", "features_option", "load", "measured", "names", "naming_options",
+    "pairs", "plan_price_options", "power_option", "price_options", "promised", "read_tariff", "series_options",
+    "target_option", "window_options",
 ]  # fmt: skip
 
 MOST_GPUS, _MOST_HORIZON, _MOST_LOOK_BACK = 10**9, 10**5, 10**6
 _OPTIONS = {
-    "at", "begin", "column", "delay_price", "end", "epochs", "held_out", "horizon", "known_share", "look_back",
-    "members", "model", "pool_gpus", "pools", "power_kw", "raw_levels", "refit_every", "score_steps", "share",
-    "target", "tenant", "test_from", "where",
+    "at", "begin", "column", "delay_price", "end", "epochs", "features", "held_out", "horizon", "known_share",
+    "look_back", "members", "model", "pool_gpus", "pools", "power_kw", "raw_levels", "refit_every", "score_steps",
+    "share", "target", "tenant", "test_from", "where",
 }  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -162,6 +163,20 @@ def series_options(command: F) -> F:
     return command
 
 
+def features_option(command: F) -> F:
+    """Add the option for what is learned from beside demand."""
+    return click.option(
+        "--features", metavar="NAME,NAME",
+        help="For lightgbm: columns of SERIES to learn from beside demand, such as pending_gpus,pending_jobs; a model "
+        "file keeps its own.",
+    )(command)  # fmt: skip
+
+
+def names(text: str | None) -> tuple[str, ...]:
+    """Read ``--features``."""
+    return () if text is None else tuple(name.strip() for name in text.split(","))
+
+
 def window_options(command: F) -> F:
     """Add the options for the look-back and the horizon of a predictor."""
     for option in (
@@ -201,9 +216,12 @@ def pairs(given: tuple[str, ...], field: str) -> dict[str, str]:
     return read
 
 
-def load(path: Path, column: str, time_column: str | None, where: tuple[str, ...], max_gap: float) -> LoadedSeries:
-    """Read SERIES by its options; raises ``InputError``."""
+def load(
+    path: Path, column: str, time_column: str | None, where: tuple[str, ...], max_gap: float,
+    features: tuple[str, ...] = (),
+) -> LoadedSeries:  # fmt: skip
+    """Read SERIES by its options, with the columns *features*; raises ``InputError``."""
     from commonwatt.planning.series import load_series
 
     with naming_options():
-        return load_series(path, column, time_column, pairs(where, "--where"), max_gap)
+        return load_series(path, column, time_column, pairs(where, "--where"), max_gap, features)

@@ -61,13 +61,13 @@ def compare(
     """
     from commonwatt.data.series_files import read_moment
     from commonwatt.planning.frontier import compare_ways
-    from commonwatt.planning.predictors import load_predictor
+    from commonwatt.planning.predictors import features_of, load_predictor
     from commonwatt.planning.waiting import Price
 
     check_price(gpu_w, price_per_kwh)
     with naming_options():
         predictor = load_predictor(name, look_back, horizon)
-    loaded = load(jobs, column, time_column, where, max_gap)
+    loaded = load(jobs, column, time_column, where, max_gap, features_of(predictor))
     begin = None if test_from is None else read_moment(test_from, loaded.file, "--test-from")
     with (
         naming_options(jobs), compiling(f"forecaster {name}"), progress_bar("replaying promises", 1, 1.0) as bar,

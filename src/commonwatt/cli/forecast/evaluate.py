@@ -10,8 +10,10 @@ import click
 from commonwatt.cli.forecast._options import (
     MOST_GPUS,
     NumberRange,
+    features_option,
     load,
     measured,
+    names,
     naming_options,
     power_option,
     promised,
@@ -62,15 +64,16 @@ __all__ = ["evaluate"]
     help="For a job log: as if this share of jobs were known one horizon before they come (seeded by --seed).",
 )
 @power_option
+@features_option
 @window_options
 @series_options
 @seed_option
 @json_option
 def evaluate(
     series: Path, *, name: str, test_from: str, target: Target, total_gpus: int | None, gpu_w: float | None,
-    score_steps: str | None, margin: float | None, refit_every: int | None, look_back: int | None,
-    horizon: int | None, known_share: float | None, column: str, time_column: str | None, where: tuple[str, ...],
-    max_gap: float, seed: int, as_json: bool,
+    score_steps: str | None, margin: float | None, refit_every: int | None, features: str | None,
+    look_back: int | None, horizon: int | None, known_share: float | None, column: str, time_column: str | None,
+    where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit on SERIES before TIME, forecast every later instant from the values before it, and score the forecasts.
 
@@ -81,16 +84,17 @@ def evaluate(
     Examples:
       commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model last-value --total-gpus 1000
       commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model gru --target 0.95 --json
+      commonwatt forecast evaluate demand.csv --test-from 2024-01-13 --model lightgbm --features pending_gpus
       commonwatt forecast evaluate jobs.csv --test-from 2024-01-13 --target jobs:0.98 --known-share 0.5
     """
     from commonwatt.data.series_files import read_moment
     from commonwatt.planning.evaluation import evaluate_series
-    from commonwatt.planning.predictors import load_predictor
+    from commonwatt.planning.predictors import features_of, load_predictor
     from commonwatt.planning.waiting import Price
 
     with naming_options():
-        predictor = load_predictor(name, look_back, horizon)
-    loaded = load(series, column, time_column, where, max_gap)
+        predictor = load_predictor(name, look_back, horizon, names(features))
+    loaded = load(series, column, time_column, where, max_gap, features_of(predictor))
     begin = read_moment(test_from, loaded.file, "--test-from")
     if known_share is not None:
         with naming_options(series):

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.forecast._options import NumberRange, load, naming_options, series_options, window_options
+from commonwatt.cli.forecast._options import (
+    NumberRange,
+    features_option,
+    load,
+    names,
+    naming_options,
+    series_options,
+    window_options,
+)
 from commonwatt.cli.output import compiling, json_option, plot_option, print_json, progress_bar, say, seed_option
 from commonwatt.model.units import plural
 
@@ -46,14 +54,15 @@ __all__ = ["fit", "predict"]
     "one.  [default: 0, keeps the last epoch]",
 )
 @click.option("--raw-levels", is_flag=True, help="Train on levels instead of changes, to show the effect of drift.")
+@features_option
 @window_options
 @series_options
 @seed_option
 @json_option
 def fit(
     series: Path, *, name: str, train_until: str | None, out: Path, members: int | None, epochs: int | None,
-    held_out: float | None, raw_levels: bool, look_back: int | None, horizon: int | None, column: str,
-    time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
+    held_out: float | None, raw_levels: bool, features: str | None, look_back: int | None, horizon: int | None,
+    column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Train a network, LightGBM or both on SERIES, and write the model to MODEL.
 
@@ -65,17 +74,19 @@ def fit(
       commonwatt forecast fit demand.csv --train-until 2024-01-13 --out gru.safetensors
       commonwatt forecast fit demand.csv --model cnn-point --members 1 --out cnn.safetensors --json
       commonwatt forecast fit demand.csv --model lightgbm --out trees.safetensors
+      commonwatt forecast fit demand.csv --model lightgbm --features pending_gpus,pending_jobs --out queue.safetensors
     """
     from commonwatt.data.series_files import read_moment
     from commonwatt.forecasting import PREDICTORS
-    from commonwatt.planning.predictors import fit_series, make_savable
+    from commonwatt.planning.predictors import features_of, fit_series, make_savable
 
     with naming_options():
         predictor = make_savable(
-            name, look_back, horizon, members=members, epochs=epochs, held_out=held_out, raw_levels=raw_levels
-        )
+            name, look_back, horizon, members=members, epochs=epochs, held_out=held_out, raw_levels=raw_levels,
+            features=names(features),
+        )  # fmt: skip
     _check_out(out)
-    file = load(series, column, time_column, where, max_gap).file
+    file = load(series, column, time_column, where, max_gap, features_of(predictor)).file
     until = len(file.series) if train_until is None else read_moment(train_until, file, "--train-until")
     hint = ""
     interruptible: AbstractContextManager[Callable[[], bool]] = nullcontext(lambda: False)
@@ -153,9 +164,9 @@ def predict(
       commonwatt forecast predict gru.safetensors demand.csv --at 2024-01-13T12:00Z --plot fan.png
     """
     from commonwatt.data.series_files import read_moment
-    from commonwatt.planning.predictors import predict_series
+    from commonwatt.planning.predictors import model_features, predict_series
 
-    file = load(series, column, time_column, where, max_gap).file
+    file = load(series, column, time_column, where, max_gap, model_features(model)).file
     origin = None if at is None else read_moment(at, file, "--at")
     with naming_options(series), compiling("the forecaster"):
         result = predict_series(model, file, origin)

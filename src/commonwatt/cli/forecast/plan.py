@@ -10,8 +10,10 @@ import click
 from commonwatt.cli.forecast._options import (
     MOST_GPUS,
     check_price,
+    features_option,
     load,
     measured,
+    names,
     naming_options,
     pairs,
     plan_price_options,
@@ -63,8 +65,13 @@ __all__ = ["plan"]
 )
 @click.option("--share", multiple=True, metavar="POOL,POOL", help="These pools may share their nodes; repeatable.")
 @click.option("--pool-gpus", multiple=True, metavar="POOL=N", help="GPUs of each pool; for all pools or none.")
+@click.option(
+    "--joint/--no-joint", default=None,
+    help="With --pools and lightgbm: fit one model to all pools, or one to each.  [default: joint]",
+)  # fmt: skip
 @price_options
 @plan_price_options
+@features_option
 @window_options
 @plot_option("fan chart with actual demand, GPUs on against used, the knob with the chosen point, and savings")
 @series_options
@@ -72,10 +79,10 @@ __all__ = ["plan"]
 @json_option
 def plan(
     series: Path, *, target: Target, name: str, test_from: str | None, total_gpus: int | None, node_gpus: int | None,
-    by: str | None, share: tuple[str, ...], pool_gpus: tuple[str, ...], gpu_w: float | None,
+    by: str | None, share: tuple[str, ...], pool_gpus: tuple[str, ...], joint: bool | None, gpu_w: float | None,
     price_per_kwh: float | None, currency: str, delay_price: float | None, power_kw: float | None,
-    electricity: Path | None, look_back: int | None, horizon: int | None, plot: Path | None, column: str,
-    time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
+    electricity: Path | None, features: str | None, look_back: int | None, horizon: int | None, plot: Path | None,
+    column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Plan how many GPUs stay on after the end of SERIES to keep a promise, and replay the plan from TIME on.
 
@@ -93,28 +100,30 @@ def plan(
     """
     from commonwatt.data.series_files import read_moment
     from commonwatt.planning.pools import plan_pools
-    from commonwatt.planning.predictors import load_predictor
+    from commonwatt.planning.predictors import features_of, load_predictor
     from commonwatt.planning.replay import plan_series
     from commonwatt.planning.waiting import Price
 
     _check_options(by, share, pool_gpus, plot, total_gpus)
+    _check_joint(by, name, joint)
     _check_prices(by, gpu_w, price_per_kwh, delay_price, power_kw, electricity)
     tariff = read_tariff(electricity)
     currency = tariff.currency if tariff is not None and tariff.currency else currency
     price = Price(gpu_w, price_per_kwh, tariff, power_kw and 1000 * power_kw, delay_price, currency)
     with naming_options():
-        predictor = load_predictor(name, look_back, horizon)
+        predictor = load_predictor(name, look_back, horizon, names(features))
     if by is not None:
-        pools = _load_pools(series, by, column, time_column, where, max_gap, node_gpus, share)
+        columns = features_of(predictor)
+        pools = _load_pools(series, by, column, time_column, where, max_gap, node_gpus, share, columns)
         begin = None if test_from is None else read_moment(test_from, next(iter(pools.values())).file, "--test-from")
         with naming_options(series), compiling(f"forecaster {name}"):
             found = plan_pools(
-                pools, lambda: load_predictor(name, look_back, horizon), begin, by=by, target=target,
-                pool_gpus=_counts(pool_gpus), node_gpus=node_gpus, price=price, seed=seed,
+                pools, lambda: load_predictor(name, look_back, horizon, names(features)), begin, by=by, target=target,
+                pool_gpus=_counts(pool_gpus), node_gpus=node_gpus, price=price, joint=joint is not False, seed=seed,
             )  # fmt: skip
         print_json(found) if as_json else _show_pools(found)
         return
-    loaded = load(series, column, time_column, where, max_gap)
+    loaded = load(series, column, time_column, where, max_gap, features_of(predictor))
     file = loaded.file
     begin = None if test_from is None else read_moment(test_from, file, "--test-from")
     with naming_options(series), compiling(f"forecaster {name}"):
@@ -148,6 +157,15 @@ def _check_options(
         raise InputError("--pool-gpus with --pools", field="--total-gpus", value=total_gpus)
 
 
+def _check_joint(by: str | None, name: str, joint: bool | None) -> None:
+    """Raise ``InputError`` on a switch that would be ignored."""
+    from commonwatt.model.errors import InputError
+
+    if joint is not None and (by is None or name != "lightgbm"):
+        switch = "--joint" if joint else "--no-joint"
+        raise InputError("--pools and --model lightgbm beside it", field=switch, value=name)
+
+
 def _check_prices(
     by: str | None, gpu_w: float | None, price_per_kwh: float | None, delay_price: float | None,
     power_kw: float | None, electricity: Path | None,
@@ -170,15 +188,16 @@ def _check_prices(
 
 def _load_pools(
     series: Path, by: str, column: str, time_column: str | None, where: tuple[str, ...], max_gap: float,
-    node_gpus: int | None, share: tuple[str, ...],
+    node_gpus: int | None, share: tuple[str, ...], features: tuple[str, ...],
 ) -> dict[str, LoadedSeries]:  # fmt: skip
     from commonwatt.planning.pools import load_pools
 
     groups = [[name.strip() for name in group.split(",")] for group in share]
     with naming_options():
         return load_pools(
-            series, by, column, time_column, pairs(where, "--where"), max_gap, node_gpus=node_gpus, together=groups
-        )
+            series, by, column, time_column, pairs(where, "--where"), max_gap, node_gpus=node_gpus, together=groups,
+            features=features,
+        )  # fmt: skip
 
 
 def _counts(given: tuple[str, ...]) -> dict[str, int] | None:

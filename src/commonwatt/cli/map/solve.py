@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -23,13 +23,14 @@ from commonwatt.cli.output import (
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
-    from commonwatt.mapping import Mapping, Transfer
-    from commonwatt.model.map_file import MapFile
+    from pydantic import BaseModel
+
+    from commonwatt._map import MapTask
+    from commonwatt.mapping import Mapping, MappingProblem
     from commonwatt.model.map_results import MapEvaluateResult, MapResult
+    from commonwatt.optimize import Solver
 
-__all__ = ["MapTask", "evaluate", "read_mapping", "read_task", "solve", "tell"]
-
-WARMED = ("auto", "gsharp")
+__all__ = ["evaluate", "solve", "tell"]
 
 OBJECTIVES = ("latency", "energy", "edp", "satisfaction", "tail", "completion")
 
@@ -92,6 +93,10 @@ OTHERS = (
     "--at", "at_cycles", type=click.FloatRange(min=0), metavar="CYCLES",
     help="With --after: its clock now; running jobs stay, waiting ones are mapped again.",
 )  # fmt: skip
+@click.option(
+    "--bound", type=click.Choice(("sharp", "quick")), default="sharp", show_default=True,
+    help="Lower bound to compare with; quick: within milliseconds, for decisions between two batches.",
+)  # fmt: skip
 @plot_option("the schedule, the bandwidth and the search")
 @seed_option
 @json_option
@@ -110,17 +115,29 @@ def solve(
     schedule: Path | None,
     after: Path | None,
     at_cycles: float | None,
+    bound: Literal["sharp", "quick"],
     plot: Path | None,
     seed: int,
     as_json: bool,
 ) -> None:
     """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators, and order them on each."""
-    _check_options(algorithm, start, transfer, {"--epochs": epochs, "--match": match})
-    learnt = None if transfer is None else (transfer, epochs or 0, match or "nearest")
-    task = read_task(problem, after, at_cycles)
-    result = _solve(problem, task, algorithm, budget, time_limit_s, objective, start, learnt, save_transfer, seed)
+    from commonwatt._map import mapper, task_of
+    from commonwatt.data.map_problem import load_map
+    from commonwatt.mapping import Transfer, scheduled
+
+    task = task_of(load_map(problem), problem, after, at_cycles)
+    if objective is not None:
+        task = task._replace(file=task.file.model_copy(update={"objective": objective}))
+    with blamed_on(problem):
+        by, first = mapper(
+            task, algorithm, ALGORITHMS + OTHERS, budget, time_limit_s, start=start, transfer=transfer, epochs=epochs,
+            match=match,
+        )  # fmt: skip
+    result = _solve(problem, task, algorithm, by, first, start, budget, time_limit_s, bound, seed)
+    if save_transfer is not None:
+        _save(save_transfer, Transfer.of_result(task.file, result).file())
     if schedule is not None:
-        _save_schedule(schedule, task, result, objective)
+        _save(schedule, scheduled(task.file, result, begin_cycles=task.begin_cycles))
     if plot is not None:
         from commonwatt.report.decision_plots import save_map
 
@@ -136,93 +153,29 @@ def solve(
         )
 
 
-def _check_options(
-    algorithm: str, start: Path | None, transfer: Path | None, of_transfer: dict[str, int | str | None]
-) -> None:
-    from commonwatt.model.errors import InputError
-
-    if transfer is None:
-        for name, value in of_transfer.items():
-            if value is not None:
-                raise InputError("--transfer beside it", field=name, value=value)
-    elif algorithm != "auto":
-        raise InputError("no algorithm beside --transfer", field="--algorithm", value=algorithm)
-    elif start is not None:
-        raise InputError("no mapping to start from beside --transfer", field="--start", value=start)
-
-
 def _solve(
-    path: Path, task: MapTask, name: str, budget: int | None, time_limit_s: float | None, objective: str | None,
-    start: Path | None, learnt: tuple[Path, int, Literal["nearest", "rank"]] | None, save_to: Path | None, seed: int,
+    path: Path, task: MapTask, name: str, by: str | Solver[MappingProblem, Mapping], first: Mapping | None,
+    start: Path | None, budget: int | None, time_limit_s: float | None, bound: Literal["sharp", "quick"], seed: int,
 ) -> MapResult:  # fmt: skip
     from commonwatt.mapping import answer
-    from commonwatt.plugins import chosen, valid
+    from commonwatt.plugins import valid
 
-    file = task.file
-    if objective is not None:
-        file = file.model_copy(update={"objective": objective})
-    spent = budget or (10**9 if time_limit_s else 10_000)
-    by = chosen("mappers", name, ALGORITHMS + OTHERS, spent)
-    with blamed_on(path):
-        algorithm = by if learnt is None else _transfer(file, learnt[0]).tuned(*learnt[1:])
-        first = task.start if start is None else read_mapping(start, file)
-    if name not in WARMED or learnt is not None:
-        first = None if start is None else first
     with (
         blamed_on(path if start is None else start),
         compiling(f"algorithm {name}") as watch,
-        _shown(time_limit_s, file.objective, lambda: watch.elapsed_s) as report,
+        _shown(time_limit_s, task.file.objective, lambda: watch.elapsed_s) as report,
         valid("mappers", name, ALGORITHMS + OTHERS),
     ):
-        result = answer(
-            file, clock=lambda: watch.elapsed_s, algorithm=algorithm, budget=budget, time_limit_s=time_limit_s,
-            start=first, seed=seed, report=report,
+        return answer(
+            task.file, clock=lambda: watch.elapsed_s, algorithm=by, budget=budget, time_limit_s=time_limit_s,
+            start=first, seed=seed, report=report, bound=bound,
         )  # fmt: skip
-    if save_to is not None:
-        _save_transfer(save_to, file, result)
-    return result
 
 
-class MapTask(NamedTuple):
-    """The jobs to map, when they begin, and where a search may start from."""
-
-    file: MapFile
-    begin_cycles: float = 0.0
-    start: Mapping | None = None
-
-
-def read_task(path: Path, after: Path | None, at_cycles: float | None) -> MapTask:
-    """Read a problem and, with *after*, the schedule that runs beside it. Raises ``InputError`` as they do."""
-    from commonwatt.data.files import load_yaml
-    from commonwatt.data.map_problem import load_map
-    from commonwatt.mapping import Mapping, MappingProblem, continued
-    from commonwatt.model.errors import InputError
-    from commonwatt.model.map_file import MappingFile
-    from commonwatt.model.map_results import MapSchedule
-
-    file = load_map(path)
-    if (after is None) != (at_cycles is None):
-        missing, given = ("--after", "--at") if after is None else ("--at", "--after")
-        raise InputError(f"{missing} beside it", field=given, value=at_cycles if after is None else after)
-    if after is None or at_cycles is None:
-        return MapTask(file)
-    runs = load_yaml(after, MapSchedule)
-    if at_cycles < runs.begin_cycles:
-        raise InputError(f"{runs.begin_cycles:g} or more, where {after} begins", field="--at", value=at_cycles)
-    with blamed_on(after):
-        genes = MappingFile(accelerator=runs.accelerator, priority=runs.priority)
-        mapping = Mapping.of(genes, MappingProblem.of(runs.problem))
-    with blamed_on(path):
-        made = continued(file, runs.problem, mapping, at_cycles - runs.begin_cycles)
-    return MapTask(made.file, at_cycles, made.start)
-
-
-def _save_schedule(path: Path, task: MapTask, result: MapResult, objective: str | None) -> None:
+def _save(path: Path, document: BaseModel) -> None:
     from commonwatt.data.files import write_atomic
-    from commonwatt.mapping import scheduled
 
-    file = task.file if objective is None else task.file.model_copy(update={"objective": objective})
-    write_atomic(path, scheduled(file, result, begin_cycles=task.begin_cycles).model_dump_json(indent=1) + "\n")
+    write_atomic(path, document.model_dump_json(indent=1) + "\n")
     say(f"written: {path}")
 
 
@@ -250,28 +203,6 @@ def _shown(
         bar.done()
 
 
-def _transfer(file: MapFile, path: Path) -> Transfer:
-    """Read a transfer of another batch; raises ``InputError`` if it does not suit this one."""
-    from commonwatt.data.files import load_yaml
-    from commonwatt.mapping import MappingProblem, Transfer
-    from commonwatt.model.map_file import TransferFile
-
-    learnt, problem = load_yaml(path, TransferFile), MappingProblem.of(file)
-    with blamed_on(path):
-        return Transfer.of(learnt, problem)
-
-
-def _save_transfer(path: Path, file: MapFile, result: MapResult) -> None:
-    from commonwatt.data.files import write_atomic
-    from commonwatt.mapping import Mapping, MappingProblem, Transfer
-    from commonwatt.model.map_file import MappingFile
-
-    problem = MappingProblem.of(file)
-    mapping = Mapping.of(MappingFile(accelerator=result.accelerator, priority=result.priority), problem)
-    write_atomic(path, Transfer.learn(problem, mapping).file().model_dump_json(indent=1) + "\n")
-    say(f"written: {path}")
-
-
 @click.command()
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.argument("mapping", type=click.Path(path_type=Path))
@@ -296,11 +227,13 @@ def evaluate(
     Example:
       commonwatt map evaluate examples/map.yaml mapping.json --json
     """
+    from commonwatt._map import mapping_in, task_of
+    from commonwatt.data.map_problem import load_map
     from commonwatt.mapping import evaluate as score
 
-    file = read_task(problem, after, at_cycles).file
+    file = task_of(load_map(problem), problem, after, at_cycles).file
     with blamed_on(problem):
-        result = score(file, read_mapping(mapping, file), seed=seed)
+        result = score(file, mapping_in(mapping, file, "mapping"), seed=seed)
     if plot is not None:
         from commonwatt.report.decision_plots import save_map
 
@@ -315,17 +248,6 @@ def evaluate(
 _UNITS = {
     "energy": " nJ", "edp": " nJ cycles", "satisfaction": " of the jobs", "tail": " cycles", "completion": " cycles",
 }  # fmt: skip
-
-
-def read_mapping(path: Path, file: MapFile) -> Mapping:
-    """Read a mapping file; raises ``InputError`` unless it places every job of the problem where it can run."""
-    from commonwatt.data.files import load_yaml
-    from commonwatt.mapping import Mapping, MappingProblem
-    from commonwatt.model.map_file import MappingFile
-
-    genes, problem = load_yaml(path, MappingFile), MappingProblem.of(file)
-    with blamed_on(path):
-        return Mapping.of(genes, problem)
 
 
 def tell(result: MapEvaluateResult, title: str) -> None:

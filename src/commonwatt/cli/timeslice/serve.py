@@ -10,12 +10,13 @@ import click
 from commonwatt.cli.output import blamed_on, json_option, print_json, progress_bar, say, seed_option
 
 if TYPE_CHECKING:
-    from commonwatt.devices.base import Device
+    from commonwatt.devices.base import Device, LoadedModel
     from commonwatt.devices.batches import Batching
+    from commonwatt.devices.language.generation import LanguagePlan
     from commonwatt.devices.profiles import ProfilerSettings
     from commonwatt.devices.session import DeviceSession
     from commonwatt.model.timeslice_file import CpuDeviceSpec, CudaDeviceSpec, TimesliceConfig
-    from commonwatt.model.timeslice_results import TimesliceProfileResult, TimesliceServeResult
+    from commonwatt.model.timeslice_results import ServedModelResult, TimesliceProfileResult, TimesliceServeResult
     from commonwatt.serving.server import Addresses
 
 __all__ = ["profile", "serve"]
@@ -150,10 +151,16 @@ def _tell(result: TimesliceProfileResult) -> None:
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--check", is_flag=True, help="Load everything, show what would be served, and exit.")
+@click.option("--tls-certificate", type=click.Path(path_type=Path), metavar="PEM",
+              help="Encrypt, with this certificate and its chain, instead of CONFIG's (server.tls).")  # fmt: skip
+@click.option("--tls-key", type=click.Path(path_type=Path), metavar="PEM",
+              help="Private key of the certificate, without a passphrase.")  # fmt: skip
 @seed_option
 @json_option
-def serve(config: Path, *, check: bool, seed: int, as_json: bool) -> None:
-    """Serve the tenants' models of CONFIG over the Open Inference Protocol v2 (REST and gRPC).
+def serve(
+    config: Path, *, check: bool, tls_certificate: Path | None, tls_key: Path | None, seed: int, as_json: bool
+) -> None:
+    """Serve the tenants' models of CONFIG: Open Inference Protocol v2 (REST and gRPC), OpenAI's API for text.
 
     SIGTERM or Ctrl-C stops the server when the requests it has accepted are answered; a second one stops it at once.
 
@@ -163,24 +170,29 @@ def serve(config: Path, *, check: bool, seed: int, as_json: bool) -> None:
     """
     import os
 
+    from commonwatt.data.certificates import Certificates
     from commonwatt.data.files import load_yaml
     from commonwatt.devices.session import open_session
     from commonwatt.model.timeslice_file import TimesliceConfig
+    from commonwatt.serving import wanted
     from commonwatt.serving.keys import resolve_keys
-    from commonwatt.serving.optional import wanted
+    from commonwatt.serving.triton_documents import read_repositories
 
     for package in ("starlette", "uvicorn", "grpc", "tritonclient.grpc", "prometheus_client"):
         wanted(package)
-    file = load_yaml(config, TimesliceConfig)
+    file = _encrypted(load_yaml(config, TimesliceConfig), tls_certificate, tls_key)
     with blamed_on(config):
+        if file.server.tls is not None:
+            Certificates(file.server.tls, config.parent, "server.tls")  # refused before models are loaded
         if file.device.kind == "simulated":
             _refuse_simulated()
         keys = resolve_keys(file, os.environ)
-        session = open_session(file, config.parent)
+        file, checks, ignored = read_repositories(file, config.parent)
+        session = open_session(file, config.parent, checks)
     from commonwatt.serving.sharing import SharingBackend
 
     backend = SharingBackend(session)
-    document = _document(file, session, seed)
+    document = _document(file, session, seed).model_copy(update={"ignored": ignored})
     if check:
         backend.close()
         _show(document, None, as_json=as_json)
@@ -193,11 +205,31 @@ def serve(config: Path, *, check: bool, seed: int, as_json: bool) -> None:
     try:
         with blamed_on(config):
             asyncio.run(
-                serve_it(backend, keys, file.server, on_ready=lambda where: _show(document, where, as_json=as_json))
-            )
+                serve_it(
+                    backend, keys, file.server, folder=config.parent,
+                    on_ready=lambda where: _show(document, where, as_json=as_json),
+                )
+            )  # fmt: skip
     finally:
         backend.close()
     say("stopped: every request that was accepted has been answered or refused")
+
+
+def _encrypted(file: TimesliceConfig, certificate: Path | None, key: Path | None) -> TimesliceConfig:
+    """Return *file* with certificate and key of the command line; an authority of clients in it stays."""
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.identity import TlsSpec
+
+    if certificate is None and key is None:
+        return file
+    if certificate is None or key is None:
+        given, missing = (
+            ("--tls-key", "--tls-certificate") if certificate is None else ("--tls-certificate", "--tls-key")
+        )
+        raise InputError(f"{missing} beside {given}", field=missing)
+    client_ca = None if file.server.tls is None else file.server.tls.client_ca
+    tls = TlsSpec(certificate=str(certificate.absolute()), key=str(key.absolute()), client_ca=client_ca)
+    return file.model_copy(update={"server": file.server.model_copy(update={"tls": tls})})
 
 
 def _refuse_simulated() -> NoReturn:
@@ -221,16 +253,34 @@ def _document(file: TimesliceConfig, session: DeviceSession, seed: int) -> Times
         phi=file.phi,
         rest=None,
         grpc=None,
+        tls=file.server.tls is not None,
         models=tuple(
             ServedModelResult(
-                tenant=tenant, model=model, segments=len(loaded.model.step_names),
+                tenant=tenant.name, model=spec.name, version=spec.version, segments=len(loaded.model.step_names),
                 longest_segment_s=max(loaded.model.step_times_s), time_s=loaded.powers.time_s,
-                power_w=loaded.powers.mean_w, power_source=session.power_source(tenant),
-                **_rows(loaded.batching),
+                power_w=loaded.powers.mean_w, power_source=session.power_source(tenant.name),
+                **_rows(loaded.batching) if loaded.language is None else _language(loaded.model, loaded.language),
             )
-            for (tenant, model), loaded in session.loaded.items()
+            for tenant in file.tenants
+            for spec in tenant.models
+            if (loaded := session.loaded.get((tenant.name, spec.key))) is not None
         ),
     )  # fmt: skip
+
+
+def _language(model: LoadedModel, plan: LanguagePlan) -> dict[str, Any]:
+    from commonwatt.devices.language.base import LanguageModel
+    from commonwatt.model.timeslice_results import LanguageResult
+
+    assert isinstance(model, LanguageModel)
+    return {
+        "most_rows": None, "together_rows": plan.max_sequences, "undivided": None,
+        "language": LanguageResult(
+            most_tokens=plan.most_tokens, kv_cache_tokens=plan.pool.tokens,
+            kv_cache_mb=plan.pool.tokens * model.cache_bytes_per_token / 1e6, max_sequences=plan.max_sequences,
+            step_tokens=plan.rows.most_rows() or 1,
+        ),
+    }  # fmt: skip
 
 
 def _rows(batching: Batching | None) -> dict[str, Any]:
@@ -242,9 +292,15 @@ def _rows(batching: Batching | None) -> dict[str, Any]:
     return {"most_rows": plan.most_rows(), "together_rows": together, "undivided": None}
 
 
+def _called(model: ServedModelResult) -> str:
+    return model.model if model.version == 1 else f"{model.model}, version {model.version}"
+
+
 def _show(document: TimesliceServeResult, where: Addresses | None, *, as_json: bool) -> None:
     import sys
 
+    for one in document.ignored:
+        say(f"{one.tenant}, {one.model}: {one.field} of config.pbtxt is ignored: {one.reason}")
     if where is not None:
         document = document.model_copy(update={"rest": where.rest, "grpc": where.grpc})
     if as_json:
@@ -259,12 +315,24 @@ def _show(document: TimesliceServeResult, where: Addresses | None, *, as_json: b
         table.add_column(heading, justify="left" if heading in {"tenant", "model"} else "right", overflow="fold")
     for m in document.models:
         table.add_row(
-            m.tenant, m.model, str(m.segments), f"{1e3 * m.longest_segment_s:.3g}", f"{1e3 * m.time_s:.3g}",
-            "whole" if m.undivided else str(m.most_rows or "any"), f"{m.power_w:.3g}", m.power_source,
+            m.tenant, _called(m), str(m.segments), f"{1e3 * m.longest_segment_s:.3g}",
+            f"{1e3 * m.time_s:.3g}",
+            "text" if m.language else "whole" if m.undivided else str(m.most_rows or "any"),
+            f"{m.power_w:.3g}", m.power_source,
         )  # fmt: skip
     Console().print(table)
     for m in document.models:
+        if m.language is not None:
+            say(
+                f"{m.tenant}, {_called(m)}: generates text, up to {m.language.most_tokens} tokens with the prompt; "
+                f"{m.language.step_tokens} tokens in a step, {m.language.max_sequences} requests at a time, cache of "
+                f"{m.language.kv_cache_tokens} tokens ({m.language.kv_cache_mb:.3g} MB)"
+            )
         if m.undivided:
-            say(f"{m.tenant}, {m.model}: rows of a request stay together, as {m.undivided}")
+            say(f"{m.tenant}, {_called(m)}: rows of a request stay together, as {m.undivided}")
     if where is not None:
-        say(f"serving: REST on {where.rest}" + (f", gRPC on {where.grpc}" if where.grpc else ""))
+        say(
+            f"serving: REST on {where.rest}"
+            + (f", gRPC on {where.grpc}" if where.grpc else "")
+            + (", with TLS" if where.tls else "")
+        )

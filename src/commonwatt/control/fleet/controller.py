@@ -22,7 +22,7 @@ from commonwatt.control.fleet.placing import ResidentPlacer
 from commonwatt.control.fleet.shared_gpus import FRACTIONS, SERVICES
 from commonwatt.control.ledger import Account
 from commonwatt.control.policy import Policy
-from commonwatt.model.arrays import Ints
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.fleet import Fleet
 from commonwatt.model.scenario import PolicySpec
 
@@ -72,10 +72,18 @@ class FleetController(Controller):
     def tick(self, now_s: float) -> None:
         """Decide about shared GPUs, then about training jobs."""
         self._now_s = now_s
+        self._usage.age(now_s, self._held_by_tenants())  # as it was until now, before shared GPUs change
         if self.capacity is None:
             self.absorb()
             self._share(now_s)
         super().tick(now_s)
+
+    def _held_by_tenants(self) -> Floats:
+        """Return the GPUs each tenant has: its jobs, and the parts its services and fractional jobs reserve. [T]."""
+        reserved = {self.registry.tenant_at(name): gpus for name, gpus in self.manager.reserved_gpus().items()}
+        held = self._gpus.of_tenants(len(self.registry.tenants)).copy()
+        held[list(reserved)] += list(reserved.values())
+        return held
 
     def _plan_capacity(self, capacity: Capacity, now_s: float) -> None:
         super()._plan_capacity(capacity, now_s)

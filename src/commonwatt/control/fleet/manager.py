@@ -134,6 +134,14 @@ class FleetManager:
             found[gpu.node] += 1
         return found
 
+    def reserved_gpus(self) -> dict[str, float]:
+        """Return the GPUs that services and fractional jobs have reserved, parts included, by tenant."""
+        found: dict[str, int] = {}
+        for one in self.gpus.residents.values():
+            owner = self.fleet.services[one.service] if one.service >= 0 else self.fleet.jobs[one.job]
+            found[owner.tenant] = found.get(owner.tenant, 0) + one.milli
+        return {tenant: milli / WHOLE_MILLI for tenant, milli in found.items()}
+
     def wanted_gpus(self) -> int:
         """Return the shared GPUs, and those that replicas and jobs without a place would take."""
         milli = sum(self.fleet.jobs[j].gpu_milli for j in self._waiting)

@@ -5,7 +5,10 @@ Columns, under these names or others given to ``read``: ``gpus``, and either ``s
 ``time_limit_s``, ``nodes`` (where it ran, a list of hosts in Slurm's notation), ``partition``, ``user``, ``qos`` and
 ``energy_j``, ``cpus`` and ``memory_gib`` (of the whole job) may, and ``submit_s`` beside ``start_s``, which otherwise
 stands for it. ``known_s`` is when the cluster knew that the job would come at ``submit_s`` (a begin time, a
-reservation); blank: with its submission. ``submit_time`` or ``submit``, ``start_time`` or ``start``, ``end_time`` or
+reservation); blank: with its submission. ``after`` names the jobs that a job waits for, as ``sbatch --dependency``
+does: ``afterok:12:13,afterany:7``. A number without a row stands for all tasks of that array (``12`` for ``12_0``,
+``12_1``). Jobs of a log have run, so what they waited for came true: ``afternotok`` counts as until its end, and a job
+that is not in the log as ended. ``submit_time`` or ``submit``, ``start_time`` or ``start``, ``end_time`` or
 ``end`` are other names of the three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs, no run time or no start
 are left out; one without an end was running at the last moment in the file. One with an end, but neither a submission
 nor a start, was running when the log begins: it counts from the first moment in the file.
@@ -13,7 +16,8 @@ nor a start, was running when the log begins: it counts from the first moment in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,13 +26,17 @@ import numpy as np
 from commonwatt.data.log import EARLY, JobLog, utc
 from commonwatt.data.table import TextTable, read_table
 from commonwatt.model.arrays import Bools, Floats
+from commonwatt.model.dependencies import Dependency, in_order, parse_after
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 
 __all__ = ["COLUMNS", "read"]
 
+AFTER_UNKNOWN = "wait for jobs that are not in the log: not for these"
+AFTER_FAILURE = "waited for a job to fail (afternotok): until it ends"
+
 COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus", "gpu_type", "time_limit_s", "nodes",
-           "partition", "energy_j", "user", "qos", "cpus", "memory_gib", "known_s")  # fmt: skip
+           "partition", "energy_j", "user", "qos", "cpus", "memory_gib", "known_s", "after")  # fmt: skip
 _ALSO = {"submit_s": ("submit_time", "submit"), "start_s": ("start_time", "start"), "end_s": ("end_time", "end")}
 
 
@@ -59,10 +67,12 @@ def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
             called[name] = next((other for other in others if other in table), called[name])
     times, gpus = _times(table, called), table.counts(called["gpus"])
     count = len(table)
+    names = _or(table, called["job"], [f"row-{i}" for i in range(1, count + 1)])
+    after, unknown = _after(table, called["after"], names)
     never = np.zeros(count, bool) if times.start_s is None else np.isnan(times.start_s)
     return JobLog.of(
         f"job log {path.name}",
-        job=_or(table, called["job"], [f"row-{i}" for i in range(1, count + 1)]),
+        job=names,
         tenant=_or(table, called["tenant"], ["default"] * count),
         submit_s=times.submit_s,
         duration_s=times.duration_s,
@@ -82,7 +92,8 @@ def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
         cpus=_quantity(table, called["cpus"], "CPUs"),
         memory_gib=_quantity(table, called["memory_gib"], "GiB"),
         known_s=_known(table, called["known_s"], times),
-        treated={} if times.early is None else {EARLY: times.early},
+        treated=({} if times.early is None else {EARLY: times.early}) | unknown,
+        after=after,
     )
 
 
@@ -99,6 +110,41 @@ def _known(table: TextTable, name: str, times: _Times) -> Floats | None:
     if (rows := np.flatnonzero(known_s > times.submit_s)).size:
         raise table.error(int(rows[0]), name, "a moment no later than the submission")
     return known_s
+
+
+def _after(
+    table: TextTable, name: str, jobs: Sequence[str]
+) -> tuple[list[dict[str, Dependency]] | None, dict[str, Bools]]:
+    """Return the jobs of the table that each job waits for, and which jobs wait for others; ``None``: none waits."""
+    if name not in table or not any(table.text(name)):
+        return None, {}
+    there: set[str] = set(jobs)
+    tasks: dict[str, list[str]] = {}
+    for job in jobs:
+        if "_" in job:
+            tasks.setdefault(job.rpartition("_")[0], []).append(job)
+    after: list[dict[str, Dependency]] = []
+    unknown, failures = np.zeros(len(table), dtype=bool), np.zeros(len(table), dtype=bool)
+    for row, cell in enumerate(table.text(name)):
+        try:
+            found = parse_after(cell)
+        except ValueError:
+            expected = "after, afterany, afterok or afternotok and :JOB, with commas between (afterok:12:13)"
+            raise table.error(row, name, expected) from None
+        own: dict[str, Dependency] = {}
+        for job, kind in found.items():
+            members = [job] if job in there else tasks.get(job, [])
+            unknown[row] |= not members
+            failures[row] |= kind == "afternotok"
+            own |= dict.fromkeys(members, "afterany" if kind == "afternotok" else kind)
+        after.append(own)
+    try:
+        in_order(dict(zip(jobs, after, strict=True)))
+    except CycleError as error:
+        circle = error.args[1]
+        expected = f"jobs that do not wait for each other ({' -> '.join(circle[:6])})"
+        raise table.error(list(jobs).index(circle[0]), name, expected) from None
+    return after, {AFTER_UNKNOWN: unknown, AFTER_FAILURE: failures}
 
 
 def _not_negative(text: str) -> float:

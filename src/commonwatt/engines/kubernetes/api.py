@@ -89,6 +89,10 @@ class KubernetesApi:
         """Close connections."""
         self._client.close()
 
+    def check_may_act(self) -> None:
+        """Raise where this process may change nothing, here or by other means: another controller has taken over."""
+        self._guard()
+
     def get(self, path: str, **params: str) -> dict[str, Any]:
         """Return what is at *path*."""
         return self.ask("GET", path, params=params)

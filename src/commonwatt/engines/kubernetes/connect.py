@@ -12,6 +12,7 @@ from commonwatt.engines.kubernetes.access import access_of
 from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.kubernetes.objects import Node, node_of, whole
+from commonwatt.engines.kubernetes.power import autoscaler
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, pod_manifest, resource_of
 from commonwatt.engines.meters import Since
 from commonwatt.engines.run_spec import JobWork, RunSpec
@@ -21,6 +22,8 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
 
 __all__ = [
+    "ALONE",
+    "POWER_RIGHTS",
     "RIGHTS",
     "USER_RIGHTS",
     "Right",
@@ -31,6 +34,7 @@ __all__ = [
     "mismatches",
     "nodes_in",
     "open_kubernetes",
+    "refuse_autoscaler",
     "settings_of",
 ]
 
@@ -58,6 +62,8 @@ def settings_of(spec: KubernetesSpec, namespace: str) -> KubernetesSettings:
         memory_gb_per_gpu=spec.memory_gb_per_gpu, grace_s=spec.grace_s, start_s=spec.start_s, lag_s=spec.lag_s,
         keep_s=spec.keep_s, requeue_deleted=spec.on_delete == "requeue",
         user_namespaces=tuple(spec.jobs),
+        power_hook=() if spec.power is None else spec.power.hook,
+        power_limit_s=300.0 if spec.power is None else spec.power.limit_s,
     )  # fmt: skip
 
 
@@ -75,6 +81,24 @@ def open_kubernetes(
         cluster, folder / spec.state, work_of, api, settings=settings_of(spec, api.access.namespace),
         declared_power=spec.meter == "declared", since=since, now_s=now_s,
     )  # fmt: skip
+
+
+ALONE = "no autoscaler on the same nodes: both would turn them off and on"
+
+
+def refuse_autoscaler(spec: KubernetesSpec, folder: Path) -> None:
+    """Raise ``InputError`` if nodes are to sleep where an autoscaler turns them off, as far as the server says."""
+    if spec.power is None or spec.read_only:
+        return
+    api = api_of(spec, folder)
+    try:
+        found = autoscaler(api, nodes_in(api))
+    except EngineError:  # it need not answer yet, and `check` says what it denies
+        found = ""
+    finally:
+        api.close()
+    if found:
+        raise InputError(ALONE, field="live.kubernetes.power", value=found)
 
 
 def _refuse() -> None:
@@ -107,6 +131,10 @@ RIGHTS = (
     Right("patch", "nodes", everywhere=True, needed=False, lacking="`commonwatt drain` keeps only our own jobs away"),
 )
 """All that the engine asks of an API server."""
+
+
+POWER_RIGHTS = (Right("patch", "nodes", everywhere=True),)
+"""What it needs to put nodes to sleep."""
 
 
 USER_RIGHTS = (

@@ -9,10 +9,12 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from commonwatt.control.engine import Capabilities, Change, NodeView, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
@@ -21,7 +23,8 @@ from commonwatt.engines.kubernetes.external_jobs import external_jobs
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.node_control import Cordons, KubernetesSnapshot, PodAllocations, snapshot_of
 from commonwatt.engines.kubernetes.objects import Node, Pod, node_of, pod_of
-from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, change_of, lost, refused
+from commonwatt.engines.kubernetes.power import HostPower
+from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, StartOrder, change_of, lost, refused
 from commonwatt.engines.kubernetes.settings import (
     KubernetesSettings,
     cluster_label,
@@ -50,6 +53,7 @@ _GONE_S = 5.0
 """How long a kubelet may take to say that a pod it has killed is over."""
 _LOOK_S = 1.0
 _SOON_S = 0.1
+_AT_ONCE = 8  # requests under way
 _MOST_DELETED = 100  # strays in one poll
 _NO_JOB = "its Job is gone, or has lost its label"
 
@@ -102,18 +106,24 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._settings, metered = settings or KubernetesSettings(), node_energy_j is not None or declared_power
         self.capabilities = Capabilities(
             preempt=True, gangs=True, energy=metered, deferred_stop=True, stop_s=self._settings.kill_s + _GONE_S,
-            drain=True, prune=True,
+            drain=True, prune=True, power_states=bool(self._settings.power_hook),
         )  # fmt: skip
         super().__init__(
             cluster, state, work_of, node_energy_j=node_energy_j, declared_power=declared_power, now_s=now_s
         )
         self._api = api
-        self._allocations = PodAllocations(cluster, self._settings)
         self._planner = RunPlanner(
             cluster, self._reports, self._history, _InPods(), self._settings.grace_s, now_s,
             look_s=self._settings.runner_look_s, locked=True, fence=fence_in(self._state),
         )  # fmt: skip
         self._label = cluster_label(prepare(self._state, self._settings, cluster.names))
+        self._power = HostPower(
+            api, cluster, self._label, self._settings.power_hook, self._settings.power_limit_s
+        )  # fmt: skip
+        self._allocations = PodAllocations(cluster, self._settings, self._power)
+        since = since or {}
+        asleep = {n for n, last in since.items() if last.asleep}  # what was asleep at its last reading
+        self._metered = [(False, n in asleep) for n in range(len(cluster))]  # waking, asleep
         self._cordons = Cordons(api, self._allocations.hosts, self._label)
         self._pods: Watched[Pod] = Watched(path_of("pods"), pod_of, keep=lambda pod: pod.cluster == self._label)
         self._nodes: Watched[Node] = Watched(path_of("nodes"), node_of)
@@ -123,7 +133,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
         self.user_jobs = UserJobs(api, self._label, self._settings.user_namespaces)
         self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
-        self._take_over(since or {})
+        self._take_over(since, asleep)
         self.informer = Informer(api, self._pods, self._nodes, *self.user_jobs.watched)
         self.user_jobs.informer = self.informer
 
@@ -216,40 +226,117 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     # -- jobs
 
+    def start_all(self, starts: Sequence[Start], guard: Callable[[], None]) -> Sequence[EngineError | None]:
+        """Start jobs, a few at a time; returns what refused each. No more are tried of a server that is down."""
+        found: list[EngineError | None] = []
+        for at in range(0, len(starts), _AT_ONCE):
+            guard()
+            found += self._start_some(starts[at : at + _AT_ONCE])
+            if any(isinstance(error, EngineDownError) for error in found):
+                break
+        return found
+
     def _start(self, command: Start) -> None:
+        (error,) = self._start_some([command])
+        if error is not None:
+            raise error
+
+    def _start_some(self, starts: Sequence[Start]) -> list[EngineError | None]:
+        """Write down the runs of *starts* one by one, create all their pods at once, and then place all of them."""
+        found: list[EngineError | None] = [None] * len(starts)
+        orders: dict[int, StartOrder] = {}
+        try:
+            snapshot = self._look()
+        except EngineError as error:
+            return [error] * len(starts)
+        for k, command in enumerate(starts):
+            try:
+                order = self._order(command, snapshot)
+            except EngineError as error:
+                found[k] = error
+            else:
+                orders |= {} if order is None else {k: order}
+        self._request(orders, lambda order: [partial(self._create, order.run, *each) for each in order.pods()])
+        self._request(orders, lambda order: [] if order.waits else self._bindings(order.run))
+        for k, order in orders.items():
+            if order.error is not None:
+                found[k] = self._taken_back(order.run, starts[k], order.error)
+            elif order.waits:
+                order.run.deferred = True
+            else:
+                order.run.note_placed()
+        return found
+
+    def _order(self, command: Start, snapshot: KubernetesSnapshot) -> StartOrder | None:
+        """Check a start, and write its run down; ``None``: there is no more to do."""
         if self._has_ended(command):
-            return
-        self._allocations.check(command, self._look())
+            return None
+        self._allocations.check(command, snapshot)
+        hosts = [snapshot.nodes.get(self._allocations.hosts[n]) for n in command.nodes]
+        waits = self._power.make_ready([node for node in hosts if node is not None])
         planned = self._planner.spec(command, ((),) * len(command.nodes))  # the kubelet chooses the GPUs
         if planned.workload:
             self._start_user_job(command, planned)
-            return
+            return None
         own = self._state / "jobs" / str(command.handle)
         specs = rank_specs(planned, self._label, self._settings.namespace, own)
-        spec, bodies = specs[0], self._manifests(specs)
+        bodies = self._manifests(specs)
         self._meter(command.nodes)
-        run = self._run_of(RunFolder.create(self._state / "runs", spec), spec)
+        run = self._run_of(RunFolder.create(self._state / "runs", specs[0]), specs[0])
         self._enter(run)
-        self._history.add(spec)
-        try:
-            for rank, each in enumerate(specs[1:], 1):
-                self._write_rank(run, rank, each)
-            for rank, body in enumerate(bodies):
-                self._create(run, rank, body)
-            for rank, n in enumerate(spec.nodes):
-                self._bind(run, rank, self._allocations.hosts[n])
-        except EngineError as error:
-            self._take_back(run, command, error)
-        run.placed, run.waiting_s = True, time.monotonic()
+        self._history.add(specs[0])
+        return StartOrder(run, specs, bodies, waits)
 
-    def _take_back(self, run: KubernetesRun, command: Start, error: EngineError) -> NoReturn:
-        """Give up a run that could not be started, and raise the *error*."""
+    @staticmethod
+    def _request(
+        orders: Mapping[int, StartOrder], requests_of: Callable[[StartOrder], Sequence[Callable[[], None]]]
+    ) -> None:
+        """Send requests of all *orders* at once; what refused one of an order, the first of them, is its error."""
+        due = [(order, request) for order in orders.values() if order.error is None for request in requests_of(order)]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            sent = [(order, pool.submit(request)) for order, request in due]
+        for order, future in sent:
+            try:
+                future.result()
+            except EngineError as error:
+                order.error = order.error or error
+
+    def _bindings(self, run: KubernetesRun) -> list[Callable[[], None]]:
+        """Return the requests that place the pods of a run."""
+        return [partial(self._bind, run, rank, self._allocations.hosts[n]) for rank, n in enumerate(run.spec.nodes)]
+
+    def _waits_for_nodes(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> bool:
+        """Whether a run of an earlier controller was never placed because its nodes are still waking."""
+        if not run.placed:
+            seen = (snapshot.nodes.get(self._allocations.hosts[n]) for n in run.spec.nodes)
+            run.deferred = any(self._power.waking(node) for node in seen)
+        return run.deferred
+
+    def _bind_deferred(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> End | None:
+        """Place the pods of a run if its nodes have woken; returns its end if one did not."""
+        seen = [snapshot.nodes.get(self._allocations.hosts[n]) for n in run.spec.nodes]
+        if any(self._power.waking(node) for node in seen):
+            return None
+        try:
+            if all(self._power.is_awake(node) for node in seen):
+                for bind in self._bindings(run):
+                    bind()
+                run.note_placed()
+                return None
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            return refused(error, self._now_s())
+        return End(None, stopped=False, at_s=self._now_s(), cause="its nodes did not wake")
+
+    def _taken_back(self, run: KubernetesRun, command: Start, error: EngineError) -> EngineError:
+        """Give up a run that could not be started; returns the *error* for the caller."""
         run.give_up(refused(error, self._now_s()))
         self._vacate(command.handle)
         with suppress(EngineError):
             self._sweep(self._look())
         msg = f"start {command.name}: {str(error).removeprefix(f'start {command.name}: ')}"
-        raise (EngineDownError if isinstance(error, EngineDownError) else EngineError)(msg) from error
+        return (EngineDownError if isinstance(error, EngineDownError) else EngineError)(msg)
 
     def _start_user_job(self, command: Start, spec: RunSpec) -> None:
         """Let the pods of a user's Job be made, and place those that are there already; ``poll`` places the others."""
@@ -264,7 +351,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         try:
             self._place(run)
         except EngineError as error:
-            self._take_back(run, command, error)
+            raise self._taken_back(run, command, error) from error
 
     def _place(self, run: UserJobRun) -> None:
         """Place the pods of a run if they are there; raises ``EngineError`` if that is impossible."""
@@ -274,6 +361,14 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             raise EngineError(msg)
         self.user_jobs.resume(job)
         hosts = {n: self._allocations.hosts[n] for n in run.spec.nodes}
+        snapshot = self._look()
+        nodes = [snapshot.nodes.get(host) for host in hosts.values()]
+        if any(self._power.waking(node) for node in nodes):
+            run.waiting_s = time.monotonic()
+            return
+        if not all(self._power.is_awake(node) for node in nodes):
+            msg = "its nodes did not wake, or are not ready any more"
+            raise EngineError(msg)
         if self.user_jobs.place(run, job, self._by_uid.values(), hosts):
             run.placed, run.waiting_s = True, time.monotonic()
 
@@ -295,8 +390,10 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             msg = f"its records cannot be written: {error}"
             raise EngineDownError(msg) from error
 
-    def _create(self, run: KubernetesRun, rank: int, body: dict[str, Any]) -> None:
-        """Create a pod; one whose creation was not answered is there already."""
+    def _create(self, run: KubernetesRun, rank: int, spec: RunSpec, body: Mapping[str, Any]) -> None:
+        """Write down and create a pod; one whose creation was not answered is there already."""
+        if rank:
+            self._write_rank(run, rank, spec)
         namespace, name = self._settings.namespace, body["metadata"]["name"]
         made = self._api.create_once(path_of("pods", namespace), body)
         pod = pod_of(made or self._api.get(path_of("pods", namespace, name)))
@@ -321,8 +418,22 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             raise EngineError(msg)
 
     def _set_power(self, command: SetPower) -> None:
-        msg = f"node {self._cluster.names[command.node]}: Kubernetes does not put nodes to sleep"
-        raise EngineError(msg)
+        snapshot, n = self._look(), command.node
+        node = snapshot.nodes.get(self._allocations.hosts[n])
+        self._power.set(command, node, used=self._allocations.own(n) > 0)
+        self._meter_power(snapshot)
+
+    def _power_state(self, n: int) -> tuple[bool, bool]:
+        return self._metered[n]
+
+    def _meter_power(self, snapshot: KubernetesSnapshot) -> None:
+        """Close the readings of nodes that fell asleep, or began to wake."""
+        for n, host in enumerate(self._allocations.hosts):
+            node = snapshot.nodes.get(host)
+            power = self._power.waking(node), self._power.is_off(node)
+            if power != self._metered[n]:
+                self._meter([n])
+                self._metered[n] = power
 
     def _await_end(self, run: KubernetesRun) -> End | None:
         run.asked_s = time.monotonic() if run.asked_s is None else run.asked_s
@@ -348,6 +459,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def _advance(self, snapshot: KubernetesSnapshot) -> None:
         """Give up runs whose node is lost, that were never placed, or that the kubelet does not start."""
+        self._power.advance(snapshot.nodes)
+        self._meter_power(snapshot)
         gone = self._allocations.lost(snapshot)
         for run in self._runs.values():
             seen = self._seen(run, snapshot)
@@ -358,6 +471,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             end: End | None = None
             if (node := next((pod.node for pod in at_work if pod.node in gone), None)) is not None:
                 end = lost(node, gone[node], self._now_s())
+            elif run.asked_s is None and (run.deferred or self._waits_for_nodes(run, snapshot)):
+                end = self._bind_deferred(run, snapshot)
             elif not run.placed:
                 run.placed = all(one.over or (one.pod is not None and one.pod.node) for one in seen.values())
                 if not run.placed and run.asked_s is None:

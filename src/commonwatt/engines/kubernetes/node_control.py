@@ -11,12 +11,17 @@ import numpy as np
 from commonwatt.control.engine import NodeView
 from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
 from commonwatt.engines.kubernetes.objects import CORDON, CPU, MEMORY, Node, Pod, matches, tolerated, whole
+from commonwatt.engines.kubernetes.power import HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
 from commonwatt.engines.recorded_engine import RunAllocations, command_each
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["Cordons", "KubernetesSnapshot", "PodAllocations", "snapshot_of"]
+
+
+_OF_SLEEP = frozenset(f"node.kubernetes.io/{word}" for word in ("unschedulable", "not-ready", "unreachable"))
+"""Taints that Kubernetes gives to a node that is asleep."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +71,13 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
         The declared nodes. A name ``NODE:TYPE`` is the part of a node that has GPUs of this type.
     settings
         Of the engine.
+    power
+        Which nodes we have put to sleep.
     """
 
-    def __init__(self, cluster: Cluster, settings: KubernetesSettings) -> None:
+    def __init__(self, cluster: Cluster, settings: KubernetesSettings, power: HostPower) -> None:
         super().__init__(cluster)
-        self._settings = settings
+        self._settings, self._power = settings, power
         self.hosts = [name.partition(":")[0] for name in cluster.names]
         self.resources = [resource_of(cluster.classes[k].gpu_type, settings.resources) for k in cluster.klass]
         self._gpus = cluster.gpus.tolist()
@@ -86,7 +93,13 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
         None but these where it is not ready, cordoned, or does not admit our pods.
         """
         own, node = self.own(n), snapshot.nodes.get(self.hosts[n])
-        if node is None or node.ready != "True" or node.cordoned or not self.admits(node):
+        if node is None or not self.admits(node):
+            return own
+        if self._power.mark(node) is None and (
+            node.ready != "True" or (node.cordoned and not self._power.released(node))
+        ):
+            return own
+        if node.cordoned_by and node.cordoned:
             return own
         others = snapshot.others.get(node.name, {})
         resource = self.resources[n]
@@ -101,8 +114,10 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
 
     def admits(self, node: Node) -> bool:
         """Whether our pods tolerate its taints, and select it."""
-        pod = self._settings.pod
-        return tolerated(node.taints, pod.get("tolerations") or ()) and matches(pod, node.labels, node.name)
+        pod, taints = self._settings.pod, node.taints
+        if self._power.mark(node) is not None or self._power.released(node):
+            taints = tuple(taint for taint in taints if taint[0] not in _OF_SLEEP)
+        return tolerated(taints, pod.get("tolerations") or ()) and matches(pod, node.labels, node.name)
 
     def view(self, snapshot: KubernetesSnapshot) -> NodeView:
         """The nodes for the controller, without the GPUs of others and of runs that it takes for gone."""
@@ -112,14 +127,16 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
             self.own(n) > 0 or snapshot.others.get(self.hosts[n], {}).get(self.resources[n], 0.0) > 0 for n in nodes
         ]
         up = [self.hosts[n] not in lost and self._is_up(snapshot.nodes.get(self.hosts[n])) for n in nodes]
+        there = [snapshot.nodes.get(host) for host in self.hosts]
+        wait_s = [self._power.wait_s(n, there[n]) for n in nodes]
+        states = [0 if self._power.asleep(there[n]) else -1 for n in nodes]
         return NodeView(
-            np.array(usable, dtype=np.int64), np.zeros(len(usable)), np.full(len(usable), -1, dtype=np.int64),
+            np.array(usable, dtype=np.int64), np.array(wait_s), np.array(states, dtype=np.int64),
             np.array(used, dtype=bool), np.array(up, dtype=bool),
         )  # fmt: skip
 
-    @staticmethod
-    def _is_up(node: Node | None) -> bool:
-        return node is not None and node.ready != "False"
+    def _is_up(self, node: Node | None) -> bool:
+        return node is not None and (node.ready != "False" or self._power.mark(node) is not None)
 
     def lost(self, snapshot: KubernetesSnapshot) -> dict[str, str | None]:
         """Return the declared nodes that are lost: their condition Ready is Unknown, or they are gone (``None``).
@@ -130,7 +147,7 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
         now_s, found = time.monotonic(), {}
         for host in self._parts:
             node = snapshot.nodes.get(host)
-            if node is not None and node.ready in ("True", "False"):
+            if node is not None and (node.ready in ("True", "False") or self._power.mark(node) is not None):
                 self._unknown_s.pop(host, None)
                 continue
             if now_s >= self._unknown_s.setdefault(host, now_s) + self._settings.lost_s:
@@ -159,10 +176,11 @@ class Cordons:
         command_each(there, lambda node: self._set(node, cordon=node.name in wanted))
 
     def _set(self, node: Node, *, cordon: bool) -> None:
-        if cordon and not node.cordoned:
+        slept = bool(node.asleep)  # its cordon is that of its sleep, and goes with it
+        if cordon and (not node.cordoned or (slept and not node.cordoned_by)):
             self._patch(node.name, self._label, cordon=True)
         elif not cordon and node.cordoned_by == self._label:
-            self._patch(node.name, None, cordon=False if node.cordoned else None)
+            self._patch(node.name, None, cordon=False if node.cordoned and not slept else None)
 
     def _patch(self, name: str, by: str | None, *, cordon: bool | None) -> None:
         body = {

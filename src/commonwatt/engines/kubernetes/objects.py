@@ -11,14 +11,16 @@ from datetime import datetime
 from typing import Any
 
 __all__ = [
-    "ATTEMPT", "CLUSTER", "CORDON", "CPU", "JOB", "MEMORY", "RANK", "RUN", "Container", "GpuRequest", "Node", "Pod",
-    "matches", "moment_s", "node_of", "pod_of", "quantity_of", "requests_of", "rules_of", "tolerated", "whole",
+    "ASLEEP", "ATTEMPT", "CLUSTER", "CORDON", "CPU", "JOB", "MEMORY", "RANK", "RUN", "Container", "GpuRequest", "Node",
+    "Pod", "matches", "moment_s", "node_of", "pod_of", "quantity_of", "requests_of", "rules_of", "tolerated", "whole",
 ]  # fmt: skip
 
 CLUSTER, JOB, ATTEMPT, RANK = (f"commonwatt.io/{word}" for word in ("cluster", "job", "attempt", "rank"))
 """Labels of our pods; annotations of the pods of users' Jobs, which they get when they are placed."""
 RUN, CORDON = "commonwatt.io/run", "commonwatt.io/cordoned-by"
 """Annotations: of our pods, which tells runs of the same number apart; of the nodes we cordon."""
+ASLEEP = "commonwatt.io/asleep"
+"""Annotation of the nodes we put to sleep: what is under way."""
 CPU, MEMORY = "cpu", "memory"
 
 _QUANTITY = re.compile(r"([+-]?[0-9.]+)([a-zA-Z]*)")
@@ -34,6 +36,7 @@ _GANGS = (
     "kueue.x-k8s.io/pod-group-name", "scheduling.x-k8s.io/pod-group", "volcano.sh/job-name",
 )  # fmt: skip
 """Labels that name what a pod is a part of and starts with, all at once."""
+_AUTOSCALERS = ("karpenter.sh/", "cluster-autoscaler.kubernetes.io/")
 _BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -119,6 +122,9 @@ class Node:
     labels: Mapping[str, str]
     allocatable: Mapping[str, float]
     cordoned_by: str = ""
+    asleep: str = ""  # our annotation, JSON
+    version: str = ""
+    autoscaled: str = ""  # a label or annotation of an autoscaler
 
 
 def pod_of(item: Mapping[str, Any]) -> Pod:
@@ -262,9 +268,11 @@ def node_of(item: Mapping[str, Any]) -> Node:
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     ready = next((c.get("status", "") for c in status.get("conditions") or () if c.get("type") == "Ready"), "Unknown")
     taints = tuple((t["key"], t.get("value") or "", t["effect"]) for t in spec.get("taints") or ())
+    labels, notes = dict(meta.get("labels") or {}), meta.get("annotations") or {}
     return Node(
-        meta["name"], ready, bool(spec.get("unschedulable")), taints, dict(meta.get("labels") or {}),
-        _counted(status.get("allocatable") or {}), (meta.get("annotations") or {}).get(CORDON, ""),
+        meta["name"], ready, bool(spec.get("unschedulable")), taints, labels,
+        _counted(status.get("allocatable") or {}), notes.get(CORDON, ""), notes.get(ASLEEP, ""),
+        meta.get("resourceVersion") or "", next((key for key in (*labels, *notes) if key.startswith(_AUTOSCALERS)), ""),
     )  # fmt: skip
 
 

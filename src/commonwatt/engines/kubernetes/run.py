@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft, Outcome
 from commonwatt.engines.kubernetes.objects import Pod
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, folder_of, mark_of_run
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.recorded_engine import SchedulerRun
+from commonwatt.engines.run_spec import RunSpec
 from commonwatt.model.errors import EngineError
 
-__all__ = ["KubernetesRun", "PodSeen", "change_of", "disrupted", "lost", "refused", "verdict"]
+__all__ = ["KubernetesRun", "PodSeen", "StartOrder", "change_of", "disrupted", "lost", "refused", "verdict"]
 
 _GIVEN_UP, _DELETED = "given-up", "deleted"
 _NOT_RUN = 125  # exit code of a container that could not be run, as of ``docker run``
@@ -72,6 +74,8 @@ class KubernetesRun(SchedulerRun):
         Of its pods, by rank, as far as they are known.
     placed
         All its pods are bound to their nodes.
+    deferred
+        Whether its pods wait for its nodes to wake.
     missing_s
         Since when a pod, by rank, is over and has no record of its end.
     decisive
@@ -80,6 +84,7 @@ class KubernetesRun(SchedulerRun):
 
     uids: dict[int, str] = field(default_factory=dict)
     placed: bool = False
+    deferred: bool = False
     missing_s: dict[int, float] = field(default_factory=dict)
     decisive: End | None = None
 
@@ -105,6 +110,10 @@ class KubernetesRun(SchedulerRun):
     def rank_folder(self, rank: int) -> RunFolder:
         """Return the records of a pod of it."""
         return RunFolder(folder_of(self.folder.path, rank))
+
+    def note_placed(self) -> None:
+        """Note that its pods were bound to their nodes a moment ago."""
+        self.placed, self.deferred, self.waiting_s = True, False, time.monotonic()
 
     # -- giving it up
 
@@ -214,6 +223,21 @@ class KubernetesRun(SchedulerRun):
         why = next((pod.container.waiting for pod in idle if pod.container is not None), "") or "no reason given"
         cause = f"the kubelet did not start it within {settings.start_s:g} s: {why}"
         return End(None, stopped=False, at_s=self.now_s(), cause=cause)
+
+
+@dataclass
+class StartOrder:
+    """A run that was written down, and the pods it needs; it *waits* if its nodes have yet to wake."""
+
+    run: KubernetesRun
+    specs: Sequence[RunSpec]
+    bodies: Sequence[Mapping[str, Any]]
+    waits: bool
+    error: EngineError | None = None
+
+    def pods(self) -> Iterable[tuple[int, RunSpec, Mapping[str, Any]]]:
+        """Rank, spec and manifest of each pod."""
+        return zip(range(len(self.specs)), self.specs, self.bodies, strict=True)
 
 
 def change_of(run: KubernetesRun, change: Change, end: End, *, requeue: bool) -> Change:

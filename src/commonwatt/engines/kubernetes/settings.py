@@ -76,6 +76,10 @@ class KubernetesSettings:
         Whether a job whose pod somebody else deletes is queued again; if not, it is cancelled.
     user_namespaces
         Where the Jobs of users are taken over.
+    power_hook
+        Program of the site, with its first arguments, that turns nodes off and on; empty: nodes stay on.
+    power_limit_s
+        Its time limit.
     """
 
     cluster_id: str = "commonwatt"
@@ -98,6 +102,8 @@ class KubernetesSettings:
     dark_s: float = 60.0
     requeue_deleted: bool = True
     user_namespaces: tuple[str, ...] = ()
+    power_hook: tuple[str, ...] = ()
+    power_limit_s: float = 300.0
 
     @property
     def kill_s(self) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.optimize import KeepGoing, always, ranked
 from commonwatt.placement._backfill import Backfill
-from commonwatt.placement._entitlement import TenantFairness, fair_schedule
+from commonwatt.placement._entitlement import TenantFairness, fair_schedule, shares_of
 from commonwatt.placement._peers import Peer
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import (
@@ -56,6 +56,13 @@ def decided(
             return found.best
         return settled(part, found.best, planned=solver.plans, fill=solver.leaves_room)
 
+    schedule = _within_guarantees(problem, solver, solve)
+    return schedule if fairness is None else replace(schedule, shares=shares_of(problem, fairness))
+
+
+def _within_guarantees(
+    problem: PlacementProblem, solver: PlacementSolver, solve: Callable[[PlacementProblem], Schedule]
+) -> Schedule:
     if problem.guarantees is None:
         return solve(problem)
     backfill = solver if isinstance(solver, Backfill) else None

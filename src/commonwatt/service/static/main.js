@@ -1,6 +1,7 @@
 // The page: signing in, the stream, and drawing changes.
 
 import { Refused, ask, token } from "./api.js";
+import { drawCapacity, drawCapacityFigure } from "./capacity.js";
 import { drawCluster } from "./cluster.js";
 import { eventLine, openJob, openNode } from "./details.js";
 import { confirmed, failed, say } from "./dialogs.js";
@@ -9,9 +10,9 @@ import { link } from "./link.js";
 import { drawPlan, setUpPlan } from "./plan.js";
 import { drawPower } from "./power.js";
 import { drawQueue, endedAnother, setUpQueue } from "./queue.js";
-import { now_s, state, takeBoard, takeEvent, takeSamples } from "./state.js";
+import { now_s, state, takeBoard, takeCapacity, takeEvent, takePowered, takeSamples, takeTenants } from "./state.js";
 import { openSubmit } from "./submit.js";
-import { drawCost, drawServices, drawTenants, drawTiles } from "./tenants.js";
+import { drawCost, drawServices, drawShareFigures, drawShares, drawTenants, drawTiles } from "./tenants.js";
 
 const ACCOUNTS_MS = 10000; // interval of requests for tenants and ledger
 const WHY = "commonwatt-why";
@@ -27,7 +28,11 @@ const draw = calmly(() => {
   drawCost();
   document.documentElement.dataset.ready = "true";
 });
-const drawCharts = calmly(drawPower, 2000);
+const drawCharts = calmly(() => {
+  drawPower();
+  drawCapacityFigure();
+  drawShareFigures();
+}, 2000);
 const drawEvents = calmly(() => byId("event-list").replaceChildren(
   ...(state.events.length ? state.events.map((event) => eventLine(event, now_s())) : [h("li", { class: "none" }, "Nothing yet.")])), 500);
 
@@ -68,11 +73,16 @@ function take({ name, data }) {
 
 async function readAccounts() {
   try {
-    const [tenants, ledger, services] = await Promise.all([ask("/tenants"), ask("/ledger"), ask("/services")]);
+    const plan = state.who?.operator ? ask("/capacity") : null;
+    const [tenants, ledger, services, capacity] = await Promise.all([ask("/tenants"), ask("/ledger"), ask("/services"), plan]);
+    takeCapacity(capacity);
+    drawCapacity();
+    drawCharts();
     state.services = services.services;
-    state.tenants = tenants.tenants;
+    takeTenants(tenants.tenants);
     state.ledger = ledger.ledger;
     drawTenants();
+    drawShares();
     drawServices();
     draw();
   } catch (error) {
@@ -82,7 +92,9 @@ async function readAccounts() {
 
 async function readSamples() {
   try {
-    takeSamples((await ask(`/samples?since=${Math.floor(Date.now() / 1000 - 86400)}&limit=3000`)).samples);
+    const { samples } = await ask(`/samples?since=${Math.floor(Date.now() / 1000 - 86400)}&limit=3000`);
+    takeSamples(samples);
+    takePowered(samples);
     drawCharts();
   } catch (error) {
     if (error instanceof Refused && error.status !== 403) failed(error);

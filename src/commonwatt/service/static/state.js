@@ -13,6 +13,9 @@ export const state = {
   tenants: [],
   ledger: [],
   services: [],
+  capacity: null, // the plan; null: not an operator's to see
+  powered: [], // GPUs on, and wanted, over time
+  shares: [], // shares of tenants over time, since the page was opened
   lastEvent: 0,
   sent_s: 0, // the server's clock when its last message was sent
   heard_ms: 0, // ours then
@@ -50,6 +53,37 @@ function addSample({ time_s, power_w, busy_gpus, running, waiting }) {
 export function takeSamples(samples) {
   const first = state.samples[0]?.time_s ?? Infinity;
   state.samples = [...samples.filter((sample) => sample.time_s < first), ...state.samples].slice(-MOST_SAMPLES);
+}
+
+// Samples of GPUs on and wanted from before, and from now on with each look at the plan.
+export function takePowered(samples) {
+  state.powered = samples.filter((sample) => sample.wanted_gpus !== null);
+}
+
+export function takeCapacity(plan) {
+  state.capacity = plan;
+  if (!plan?.pools.length || !state.head) return;
+  const on = [...state.nodes.values()].filter((node) => node.state === "on" || node.state === "waking");
+  state.powered.push({
+    time_s: now_s(), on_gpus: on.reduce((sum, node) => sum + node.usable_gpus, 0),
+    wanted_gpus: plan.pools.reduce((sum, pool) => sum + pool.wanted_gpus, 0),
+  });
+  if (state.powered.length > MOST_SAMPLES) state.powered.splice(0, state.powered.length - MOST_SAMPLES);
+}
+
+// Tenants as of now. Where the policy guarantees them shares, these are kept: `used NAME`, `entitled NAME`, `debt NAME`.
+export function takeTenants(tenants) {
+  state.tenants = tenants;
+  const guaranteed = tenants.filter((tenant) => tenant.fairness);
+  if (!guaranteed.length || !state.head) return;
+  const sample = { time_s: now_s() };
+  for (const { name, fairness } of guaranteed) {
+    sample[`used ${name}`] = fairness.used_share;
+    sample[`entitled ${name}`] = fairness.entitled_share;
+    sample[`debt ${name}`] = fairness.debt_gpu_s / 3600;
+  }
+  state.shares.push(sample);
+  if (state.shares.length > MOST_SAMPLES) state.shares.splice(0, state.shares.length - MOST_SAMPLES);
 }
 
 export function takeEvent(event) {

@@ -2,6 +2,7 @@
 
 import { byId, h, setText, table } from "./dom.js";
 import { DASH, duration, energy, gpuTime, money, number, percent, plural, si } from "./format.js";
+import { lineChart } from "./power.js";
 import { colourOf, state } from "./state.js";
 
 const sum = (values) => (values.every((value) => value !== null && value !== undefined) ? values.reduce((a, b) => a + b, 0) : null);
@@ -27,6 +28,34 @@ export function drawTenants() {
         bar(tenant.energy_share, tenant.entitlement, colour), money(tenant.cost, state.who?.currency),
         number(tenant.jobs.running), number(tenant.jobs.waiting)];
     }));
+}
+
+// What fairness entitles tenants to; hidden where the policy guarantees nothing.
+export function drawShares() {
+  const guaranteed = state.tenants.filter((tenant) => tenant.fairness);
+  byId("shares").hidden = !guaranteed.length;
+  if (!guaranteed.length) return;
+  table(byId("share-table"),
+    ["Tenant", "GPUs now", "Entitled to", "Used share", "Entitled share", "Used, decayed", "Debt"],
+    guaranteed.map(({ name, fairness }) => {
+      const chip = h("i", { class: "chip" });
+      chip.style.background = colourOf(name);
+      return [h("span", {}, chip, name), number(fairness.held_gpus), number(fairness.entitled_gpus, 1),
+        bar(fairness.used_share, fairness.entitled_share, colourOf(name)), percent(fairness.entitled_share),
+        gpuTime(fairness.used_gpu_s), gpuTime(fairness.debt_gpu_s)];
+    }));
+}
+
+const MOST_LINES = 8; // there are no more colours
+
+export function drawShareFigures() {
+  const guaranteed = state.tenants.filter((tenant) => tenant.fairness);
+  const size = ({ fairness }) => Math.abs(fairness.debt_gpu_s);
+  const shown = [...guaranteed].sort((a, b) => size(b) - size(a)).slice(0, MOST_LINES);
+  if (!shown.length) return;
+  lineChart("share-figure", "share", state.shares, shown.flatMap(({ name }) => [
+    [`${name}, used`, `used ${name}`, colourOf(name)], [`${name}, entitled`, `entitled ${name}`, colourOf(name), "dot"]]));
+  lineChart("debt-figure", "debt, GPU h", state.shares, shown.map(({ name }) => [name, `debt ${name}`, colourOf(name)]));
 }
 
 export function drawServices() {
