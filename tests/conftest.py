@@ -1,7 +1,7 @@
 """Marks tests by what they need; runs them with the same examples of Hypothesis each time.
 
 ``HYPOTHESIS_PROFILE=explore`` tries new examples. ``COMMONWATT_TEST_PASSED=FILE`` adds the tests that pass to
-a file, and leaves out those it has.
+a file, and leaves out those it has; ``FILE-failed`` has those that failed in the last run.
 """
 
 import os
@@ -47,7 +47,7 @@ def pytest_itemcollected(item):
         marks.add("database")
     for mark in sorted(marks):
         item.add_marker(mark)
-    if "browser" in marks:  # now and then it does not start; nothing else has a second try
+    if "browser" in marks:  # now and then it does not start
         item.add_marker(pytest.mark.flaky(reruns=1))
 
 
@@ -84,6 +84,8 @@ def pytest_sessionfinish(session):
             file.writelines(
                 f"{report.nodeid}\n" for report in reporter.stats.get("passed", ()) if report.when == "call"
             )
+        failed = {report.nodeid for kind in ("failed", "error") for report in reporter.stats.get(kind, ())}
+        Path(f"{PASSED}-failed").write_text("".join(f"{name}\n" for name in sorted(failed)), encoding="utf-8")
 
 
 def _count(config, items):

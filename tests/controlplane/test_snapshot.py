@@ -98,7 +98,7 @@ def test_why_a_job_waits_is_said_by_what_is_known_now(bench):
     b.settle()
     job = b.submit(100.0, gpus=2, due_in_s=10_000.0)
     b.settle()
-    shown, why = b.snapshot().jobs[job], f"{job}-j waits: too many of the nodes it can run on are down or drained"
+    shown, why = b.snapshot().jobs[job], f"{job}-j waits: too many of its GPUs are down, drained or held by services"
     assert why_of(shown) == why_of(b.row(job)) == ("nodes-down", why)
     late = replace(shown, expected_end_s=b.row(job).due_s + 90.0)
     assert why_of(late)[1].endswith("; it will be late by 90 s or more")

@@ -1,4 +1,7 @@
-"""A job: works epoch by epoch for as long as it is told, keeps a snapshot of each, and says so."""
+"""A job: works epoch by epoch for as long as it is told, keeps a snapshot of each, and says so.
+
+Processes of a gang write the same files, each by a name of its own.
+"""
 
 import json
 import os
@@ -22,10 +25,10 @@ for epoch in range(begun, spec["epochs"]):
         done = epoch + (part + 1) / 4
         time.sleep(max(0.0, began_s + (done - begun) * epoch_s - time.monotonic()))
         if part == 3:
-            kept = snapshot.with_name("epoch.part")
+            kept = snapshot.with_name(f"epoch.part-{os.getpid()}")
             kept.write_text(str(epoch + 1))
             kept.replace(snapshot)
-        said = progress.with_name("progress.part")
+        said = progress.with_name(f"progress.part-{os.getpid()}")
         said.write_text(json.dumps({"done_epochs": done, "kept_epochs": int(done)}))
         said.replace(progress)
 sys.stdout.write("done\n")

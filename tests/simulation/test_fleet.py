@@ -133,6 +133,15 @@ class TestByHand:
                  if kind == "replica-stopped"]  # fmt: skip
         assert stops == [1800.0, 2400.0]
 
+    def test_of_a_service_that_shrinks_the_replica_that_has_a_gpu_alone_goes(self):
+        # web and text fill a GPU each; web needs two as text shrinks, so its second joins text; then web needs one
+        web = service(rps=[60.0, 60.0, 110.0, 110.0, 30.0, 30.0, 30.0, 30.0])
+        text = service("text", [60.0, 60.0, 20.0, 20.0, 20.0, 20.0, 20.0, 20.0])
+        _, record = run(scenario(services=[web, text], sharing=plain(), nodes=[{"name": "n", **NODE}]))
+        started = [time for time, kind in zip(record.events.time_s, record.events.kind, strict=True)
+                   if kind == "started"]  # fmt: skip
+        assert started == [1500.0]
+
     def test_small_services_are_cut_by_mig_where_that_saves_a_gpu(self):
         profile = {"A100-80GB": {"request_s": 0.01, "power_w": 200, "parallel_fraction": 0.9}}
         services = [service(f"s{i}", [55.0] * 6, profiles=profile) for i in range(3)]

@@ -214,7 +214,7 @@ class PlacementExplanation:
                 f"restarting from its last checkpoint takes {extra}{self._beyond('; ')}{late}"
             )
         if self.reason is Reason.NODES_DOWN:
-            return f"waits: too many of the nodes it can run on are down or drained{late}"
+            return f"waits: too many of its GPUs are down, drained or held by services{late}"
         if self.reason in (Reason.RESERVED, Reason.NEXT) and self.starts_within_s is not None:
             whose = "the oldest that cannot start" if self.reason is Reason.RESERVED else "the next in order"
             sure = "starts within" if self.expected_s is None else "is expected to start within"

@@ -341,8 +341,10 @@ class FleetManager:
                 for resident in others:
                     self._supersede(resident, serves_s, now_s)
                 continue
+            if len(others) > demand.replicas:  # those alone on a GPU go first: others may then have it
+                others.sort(key=lambda r: (r.ready_s > now_s, len(self.gpus.on(self.gpus.gpus[r.gpu])) == 1))
             for resident in others[demand.replicas :]:
-                self._stop_replica(resident, now_s, f"{service.name} needs {demand.replicas} replicas")
+                self._stop_replica(resident, now_s, f"{service.name} needs {plural(demand.replicas, 'replica')}")
             short = sum(not self._resize(r, demand, now_s) for r in others[: demand.replicas])
             lacking = max(0, demand.replicas - len(others)) + short
             if lacking:
