@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from joblib import Parallel, delayed
 
+from commonwatt.control.policy import warm_up
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import DAY_S, J_PER_KWH, MICRO, NANO
 from commonwatt.simulation.compose import run_policy
 from commonwatt.simulation.runner import Prepared
-from commonwatt.simulation.warm import warm_up
 from commonwatt.simulation.workload import prepare
 
 STATES = [

@@ -4,6 +4,8 @@
 fixed rate (an open loop: a request that is late counts from when it was due), how long answers take, how much memory
 the server holds, and, with the local engine, how long a job takes from submission to its first instruction.
 
+With `--own-process` the API has a process of its own: compare two runs, one after the other.
+
 A site: `--curve --solver easy` goes through 1,000, 2,000 and 5,000 nodes with ten waiting jobs each, `--mix site` asks
 as dashboards and the command line do (open streams too), `--ended 100000` has so many ended jobs in the store.
 
@@ -77,11 +79,12 @@ PARTS = (  # of a cycle: object, method
 )  # fmt: skip
 
 
-def cluster(nodes: int, solver: str) -> dict[str, Any]:
+def cluster(nodes: int, solver: str, *, own_process: bool = False) -> dict[str, Any]:
     """Return a configuration with the simulated engine."""
+    server = {"port": 0, "requests_per_s": 100_000, "own_process": own_process}
     return {
         "engine": "simulated",
-        "live": {"store": "live.db", "server": {"port": 0, "requests_per_s": 100_000}},
+        "live": {"store": "live.db", "server": server},
         "nodes": [
             {"name": "v", "count": nodes // 2, "gpu_type": "V100", "gpus": 4, "idle_w": 400, "gpu_w": 250},
             {"name": "t", "count": nodes - nodes // 2, "gpu_type": "T4", "gpus": 2, "idle_w": 200, "gpu_w": 65},
@@ -225,6 +228,13 @@ def ticks(url: str, token: str, since_s: float) -> list[float]:
     return [row["tick_s"] for row in rows]
 
 
+def api_of(pid: int) -> int | None:
+    """Process of the API of a server; none: it has none of its own."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    of_api = (int(child) for child in children if b"own_process" in Path(f"/proc/{child}/cmdline").read_bytes())
+    return next(of_api, None)
+
+
 def resident_mb(pid: int) -> tuple[float, float]:
     """Memory now and at most."""
     text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
@@ -289,7 +299,7 @@ def under_load(options: argparse.Namespace, nodes: int, waiting: int) -> dict[st
     with TemporaryDirectory() as name:
         folder = Path(name)
         # Those that find GPUs run; so many more that the wanted number still waits.
-        config = cluster(nodes, options.solver)
+        config = cluster(nodes, options.solver, own_process=options.own_process)
         jobs = waiting + round(nodes * 2.2)
         with served(folder, config, jobs, options.ended) as (pid, url, token, ids):
             began_s = time.monotonic()
@@ -308,7 +318,8 @@ def under_load(options: argparse.Namespace, nodes: int, waiting: int) -> dict[st
                 sys.executable, "-m", "benchmarks.live_load", "--generate", url, "--rate", str(options.rate),
                 "--seconds", str(options.seconds), "--mix", options.mix,
             ]  # fmt: skip
-            before_s = cpu_s(pid)
+            api = api_of(pid)
+            before_s, api_before_s = cpu_s(pid), 0.0 if api is None else cpu_s(api)
             done = subprocess.run(
                 command, input=json.dumps({"token": token, "ids": ids}), capture_output=True, text=True, check=False
             )
@@ -318,6 +329,8 @@ def under_load(options: argparse.Namespace, nodes: int, waiting: int) -> dict[st
             during = ticks(url, token, loaded_s)
             quiet = [t for t in ticks(url, token, quiet_s) if t not in during]
             now_mb, most_mb = resident_mb(pid)
+            api_mb = 0.0 if api is None else resident_mb(api)[1]
+            api_used_s = 0.0 if api is None else cpu_s(api) - api_before_s
             all_cycles = cycles(folder)
             board = httpx.get(path, headers=_with(token), timeout=120).json()
     everything = np.concatenate([np.array(times) for times in asked["latencies_s"].values()])
@@ -328,7 +341,8 @@ def under_load(options: argparse.Namespace, nodes: int, waiting: int) -> dict[st
         "quiet_ticks_s": _summary(quiet), "loaded_ticks_s": _summary(during),
         "quiet_cycles": _cycles([c for c in later if quiet_s <= c["at_s"] < loaded_s]),
         "loaded_cycles": _cycles([c for c in later if c["at_s"] >= loaded_s]),
-        "memory_mb": now_mb, "peak_memory_mb": most_mb, "mix": options.mix, "rate": options.rate,
+        "memory_mb": now_mb, "peak_memory_mb": most_mb, "api_peak_memory_mb": api_mb, "api_cpu_s": api_used_s,
+        "mix": options.mix, "rate": options.rate,
         "requests": len(everything), "statuses": asked["statuses"], "seconds": asked["seconds"], "cpu_s": used_s,
         "latency_ms": _quantiles(everything),
         "by_route_ms": {route: _quantiles(np.array(times)) for route, times in sorted(asked["latencies_s"].items())},
@@ -411,6 +425,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000, help="that wait")
     parser.add_argument("--curve", action="store_true", help="1,000, 2,000 and 5,000 nodes, ten waiting jobs each")
     parser.add_argument("--solver", default="random-greedy")
+    parser.add_argument("--own-process", action="store_true", help="the API in a process of its own")
     parser.add_argument("--ended", type=int, default=0, help="jobs in the store that have ended")
     parser.add_argument("--mix", choices=MIXES, default="api", help="of requests")
     parser.add_argument("--rate", type=float, default=200.0, help="requests per second")
@@ -461,10 +476,13 @@ def _print(load: dict[str, Any]) -> None:
         rows = load[f"{what}_cycles"]
         print(f"{what} cycles, s: {_few(rows['wall_s'])}; of CPU: {_few(rows['cpu_s'])}")
         print("  mean of CPU: " + ", ".join(f"{name} {spent_s:.3f}" for name, spent_s in rows["parts_cpu_s"].items()))
-    print(f"memory, MB: {load['memory_mb']:.0f} (at most {load['peak_memory_mb']:.0f})")
+    own = f", and the API's process {load['api_peak_memory_mb']:.0f}" if load["api_peak_memory_mb"] else ""
+    print(f"memory, MB: {load['memory_mb']:.0f} (at most {load['peak_memory_mb']:.0f}{own})")
     print(f"API, mix {load['mix']}, {load['rate']:g}/s, {load['requests']} requests; ms from when due:")
     print(f"  answers by status: {load['statuses']}")
     print(f"  the server used {load['cpu_s']:.1f} s of CPU, its ticks included, in {load['seconds']:.1f} s")
+    if own:
+        print(f"  and the API's process {load['api_cpu_s']:.1f} s")
     for route, row in [("all", load["latency_ms"]), *load["by_route_ms"].items()]:
         print(f"  {route:60s} " + "  ".join(f"{name} {value:8.1f}" for name, value in row.items()), flush=True)
 

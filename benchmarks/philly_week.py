@@ -13,9 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+from commonwatt.control.policy import warm_up
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.runner import run_seeds
-from commonwatt.simulation.warm import warm_up
 from commonwatt.simulation.workload import prepare
 
 POLICIES = ("random-greedy", "lookahead", "easy", "fair-share", "fifo")

@@ -15,12 +15,12 @@ from time import perf_counter
 
 import numpy as np
 
+from commonwatt.control.policy import warm_up
 from commonwatt.data import locate
 from commonwatt.data.files import validate
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import J_PER_KWH, MICRO
 from commonwatt.simulation.compose import run_policy
-from commonwatt.simulation.warm import warm_up
 from commonwatt.simulation.workload import prepare
 
 PEERS: dict[str, dict] = {

@@ -11,9 +11,12 @@ import click
 from commonwatt.cli.output import blamed_on, digest, json_option, needing, print_json, say, seed_option
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from commonwatt.controlplane.logs import LogFormat
     from commonwatt.controlplane.wiring import Live
     from commonwatt.model.admin_results import CheckLine
+    from commonwatt.service.own_process import ApiProcess
     from commonwatt.service.server import LocalSocket
 
 __all__ = ["check", "serve"]
@@ -73,7 +76,8 @@ def serve(
         from commonwatt.service.app import make_app
         from commonwatt.service.connections import limits_of
         from commonwatt.service.context import ServiceContext
-        from commonwatt.service.server import bound, run_server
+        from commonwatt.service.own_process import has_own_process
+        from commonwatt.service.server import bound, run_server, shown_address
         from commonwatt.store.claim import holder_of
 
     form: LogFormat = "json" if log_format == "json" else "text"
@@ -91,11 +95,6 @@ def serve(
         supervisor = live.supervisor
         if supervisor.active:
             _first_token(live, form)
-        context = ServiceContext(
-            live.config, live.folder, live.store, live.maker, supervisor.snapshot, supervisor.wake,
-            supervisor.counters.counts
-        )  # fmt: skip
-        app = make_app(context)
 
         def ready(address: str) -> None:
             engine, nodes = live.config.engine, len(live.cluster)
@@ -127,13 +126,38 @@ def serve(
                     )
                 )  # fmt: skip
 
-        run_server(app, listening, ready, limits_of(server), certificates=certificates, local=local)
+        if has_own_process(live.config, len(live.cluster)):
+            log = form, getattr(logging, log_level.upper())
+            address = shown_address(listening, encrypted=certificates is not None)
+            _api_process(live, listening, local, log).run(lambda: ready(address))
+        else:
+            context = ServiceContext(
+                live.config, live.folder, live.store, live.maker, supervisor.snapshot, supervisor.wake,
+                supervisor.counters.counts
+            )  # fmt: skip
+            app = make_app(context)
+            run_server(app, listening, ready, limits_of(server), certificates=certificates, local=local)
     finally:
         if local is not None:
             local.close()
         live.close()
         if stop_services:
             _stop_services(live)
+
+
+def _api_process(
+    live: Live, listening: socket, local: LocalSocket | None, log: tuple[LogFormat, int]
+) -> ApiProcess:  # fmt: skip
+    """Return the API of *live* in a process of its own, which is not started."""
+    from commonwatt.controlplane.wiring import IDLE_S
+    from commonwatt.service.own_process import ApiProcess, ApiSetup
+
+    supervisor = live.supervisor
+    setup = ApiSetup(
+        live.config, live.folder, live.database.url, IDLE_S, live.maker, supervisor.snapshot(), log,
+        listening.fileno(), -1 if local is None else local.listening.fileno(),
+    )  # fmt: skip
+    return ApiProcess(setup, supervisor.wait_for, supervisor.counters.counts, supervisor.wake)
 
 
 def _local_socket(live: Live, path: Path | None) -> LocalSocket | None:

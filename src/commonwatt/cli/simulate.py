@@ -135,8 +135,7 @@ def _tell_kept(prepared: Sequence[Prepared], out: Path, *, overwrite: bool) -> N
 def _run(
     prepared: Sequence[Prepared], jobs: int | None, backend: Backend, kept: KeptRuns | None
 ) -> tuple[list[SimulationResult], list[Record]]:
-    from commonwatt.simulation.runner import run_seeds
-    from commonwatt.simulation.warm import warm_up_all
+    from commonwatt.simulation.runner import run_seeds, warm_up_all
 
     policies = prepared[0].scenario.policies
     with compiling(f"solvers ({', '.join(dict.fromkeys(policy.solver for policy in policies))})"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
+from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.scenario import PeerName, PolicyLimits, PolicySpec, PriceWait
 from commonwatt.optimize import KeepGoing, always
 from commonwatt.placement import PlacementProblem, Schedule, TenantFairness, make_solver
@@ -15,7 +17,7 @@ from commonwatt.placement.guarantees import decided, within_cpus_memory
 if TYPE_CHECKING:
     from commonwatt.placement import PlacementSolver
 
-__all__ = ["Policy"]
+__all__ = ["Policy", "warm_up"]
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,25 @@ class Policy:
         if self.sunk_idle_power:
             problem = problem.with_sunk_idle_power()
         return within_cpus_memory(problem, decided(problem, self.solver, rng, keep_going, self.fairness))
+
+
+@cache
+def warm_up(spec: PolicySpec, *, certain: bool = True) -> None:
+    """Compile and load the code of a policy before its time is taken, once in each process: it decides a tiny problem.
+
+    Run times may not be *certain*: other code.
+    """
+    if spec.solver in get_args(PeerName) and spec.solver != "completion":  # nothing of it is compiled
+        return
+    times = {"A": [60.0, 40.0]}
+    job = {"due_s": 100, "tardiness_weight": 1.0, "times_s": times, "requested_gpus": 1}
+    file = PlaceFile.model_validate(
+        {
+            "nodes": [{"name": "a", "count": 2, "gpu_type": "A", "gpus": 2, "idle_w": 100, "gpu_w": 100}],
+            "jobs": [{"name": str(i), **job} for i in range(4)],
+        }
+    )
+    problem = PlacementProblem.of(file)
+    if not certain:
+        problem = replace(problem, outcomes=np.array([[0.5, 1.5]] * 4))
+    Policy.of(spec).decide(problem, np.random.default_rng(0))

@@ -17,7 +17,7 @@ from commonwatt.control.controller import Controller
 from commonwatt.control.electricity import check_electricity
 from commonwatt.control.engine import LiveEngine
 from commonwatt.control.job_registry import Rules
-from commonwatt.control.policy import Policy
+from commonwatt.control.policy import Policy, warm_up
 from commonwatt.controlplane.announcer import Announcer, announcer_of
 from commonwatt.controlplane.capacity import check_plan, live_capacity, since_s
 from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
@@ -51,7 +51,6 @@ from commonwatt.model.scenario import PolicySpec, Scenario
 from commonwatt.model.units import DAY_S
 from commonwatt.optimize import KeepGoing
 from commonwatt.planning.capacity import FitCache
-from commonwatt.simulation.warm import warm_up
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.database import Database, address, within_reach
@@ -63,7 +62,7 @@ __all__ = ["Live", "open_live", "read_config"]
 
 log = logging.getLogger("commonwatt.serve")
 
-_IDLE_S = 4.0
+IDLE_S = 4.0
 """How long a transaction of ours may be silent: shorter than a lease, as a frozen controller may be in one."""
 
 
@@ -306,7 +305,7 @@ def open_live(
         except InputError as error:
             raise error.within(path) from None
     cluster = Cluster.of(config.nodes)
-    database = Database(address(config.live.store, folder), idle_s=_IDLE_S)
+    database = Database(address(config.live.store, folder), idle_s=IDLE_S)
     prepare(database)
     store, ticks = ApiStore(database), ControllerStore(database)
     clock = clock or SteadyClock()

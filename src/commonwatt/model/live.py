@@ -232,6 +232,9 @@ class ServerSpec(FileModel):
         ge=1, le=100_000,
     )  # fmt: skip
     head_limit_s: float = quantity("longest time for the head of a request", "s", 10.0, gt=0, le=3600)
+    own_process: bool | None = quantity(
+        "whether the API runs in a process of its own, beside the controller's; absent: from 1,000 nodes on", "-", None
+    )
     past_due: Literal["warn", "refuse"] = quantity(
         "handling of a job whose due date has passed at submission", "-", "warn"
     )

@@ -25,7 +25,7 @@ from commonwatt.data.certificates import Certificates
 from commonwatt.model.errors import InputError
 from commonwatt.service.connections import ACCEPTED_AT_ONCE, AcceptErrors, Connections
 
-__all__ = ["LocalSocket", "bound", "run_server"]
+__all__ = ["LocalSocket", "bound", "get_ready", "run_server", "served", "shown_address", "signals_end_only_the_server"]
 
 _log = logging.getLogger("commonwatt.service")
 
@@ -157,16 +157,13 @@ def run_server(
     the controller in another thread goes on meanwhile.
     """
     host, port = listening.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
+    url = shown_address(listening, encrypted=certificates is not None)
     connections = Connections(_MOST) if connections is None else connections  # an empty one is false
-    connections.tls = certificates
-    app.openapi()  # built now, as the first request would wait for it
-    sys.setswitchinterval(_TURN_S)
-    url = f"http{'' if certificates is None else 's'}://{shown}:{port}"
-    with _signals_end_only_the_server():
+    get_ready(app, connections, certificates)
+    with signals_end_only_the_server():
         while True:
             sockets = [listening] if local is None else [listening, local.listening]
-            if _served(app, sockets, partial(on_ready, url), connections, certificates):
+            if served(app, sockets, partial(on_ready, url), connections, certificates):
                 return
             time.sleep(_AGAIN_S)
             on_ready, listening = _quiet, bound(host, port) if listening.fileno() < 0 else listening
@@ -174,11 +171,25 @@ def run_server(
                 local.again()
 
 
-def _served(
+def shown_address(listening: socket.socket, *, encrypted: bool) -> str:
+    """Return the URL of a server on *listening*."""
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"http{'s' if encrypted else ''}://{shown}:{port}"
+
+
+def get_ready(app: FastAPI, connections: Connections, certificates: Certificates | None) -> None:
+    """Do what the first request would wait for, and let threads of this process take turns more often."""
+    connections.tls = certificates
+    app.openapi()
+    sys.setswitchinterval(_TURN_S)
+
+
+def served(
     app: FastAPI, sockets: list[socket.socket], ready: Callable[[], None], connections: Connections,
     certificates: Certificates | None,
 ) -> bool:  # fmt: skip
-    """Serve until a signal (returns ``True``) or a failure of the server."""
+    """Serve *app* on *sockets* until a signal (returns ``True``) or a failure; *ready* once it answers."""
     config = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off",
         http=connections.protocol,  # type: ignore[arg-type]
@@ -200,7 +211,7 @@ def _quiet(_: str) -> None:
 
 
 @contextmanager
-def _signals_end_only_the_server() -> Iterator[None]:
+def signals_end_only_the_server() -> Iterator[None]:
     """Keep uvicorn from raising its signal again when it ends, so that the caller can clean up."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 import numpy as np
 
 from commonwatt import __version__
+from commonwatt.control.policy import warm_up
 from commonwatt.data.log import JobLog
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import MissingExtraError
@@ -23,18 +24,17 @@ from commonwatt.model.fleet import Fleet, RequestLoad
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
 from commonwatt.model.results import PolicyResult, SimulationResult, Spread, SweepPolicy, SweepResult
-from commonwatt.model.scenario import PolicySpec, Scenario
+from commonwatt.model.scenario import Knowledge, PolicySpec, Scenario
 from commonwatt.model.study_results import RunService
 from commonwatt.placement import lower_bound
 from commonwatt.planning.capacity import Past
 from commonwatt.simulation.compose import due_dates_move, run_policy, slowdowns
 from commonwatt.simulation.record import KeptRuns, Record, code_digest
 from commonwatt.simulation.summary import record_of
-from commonwatt.simulation.warm import warm_up
 
 __all__ = [
     "BACKENDS", "Backend", "Listener", "Prepared", "RunsInterruptedError", "document_of", "keys_of", "run_each",
-    "run_seeds", "sweep_result",
+    "run_seeds", "sweep_result", "warm_up_all",
 ]  # fmt: skip
 
 Backend = Literal["loky", "ray"]
@@ -371,3 +371,13 @@ def _spread(values: Sequence[float | None]) -> Spread:
         return Spread(mean=None, sd=None)
     sd = float(np.std(known, ddof=1)) if len(known) > 1 else None
     return Spread(mean=float(np.mean(known)), sd=sd)
+
+
+def warm_up_all(specs: Iterable[PolicySpec], knowledge: Knowledge = "oracle") -> None:
+    """Compile and load the code of each solver of *specs*, so that no process does what another does at that time.
+
+    *knowledge* is the scenario's.
+    """
+    known = [(spec, (spec.knowledge or knowledge) in ("oracle", "user-limit")) for spec in specs]
+    for spec, certain in {(spec.solver, spec.aim, certain): (spec, certain) for spec, certain in known}.values():
+        warm_up(spec, certain=certain)

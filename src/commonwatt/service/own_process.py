@@ -1,0 +1,318 @@
+"""The API in a process of its own: the controller's decisions and requests no longer take turns in one interpreter.
+
+The controller's process (``ApiProcess``) keeps the listening sockets and sends each snapshot as what differs from the
+one before; the API's process (``main``) puts it together, and asks to be heard at once by ``WAKE``. All else goes
+through the store. Either may die: the API is started again, and ends when the controller's process has ended.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, NoReturn
+
+from sqlalchemy import URL
+
+from commonwatt.controlplane.counters import TickCounts
+from commonwatt.controlplane.jobs import JobMaker
+from commonwatt.controlplane.logs import LogFormat, configure
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
+from commonwatt.data.certificates import Certificates
+from commonwatt.model.scenario import Scenario
+from commonwatt.service.app import make_app
+from commonwatt.service.connections import limits_of
+from commonwatt.service.context import ServiceContext
+from commonwatt.service.server import get_ready, served, signals_end_only_the_server
+from commonwatt.store.api_store import ApiStore
+from commonwatt.store.database import Database
+from commonwatt.store.records import JobRow
+
+__all__ = ["ApiProcess", "ApiSetup", "Changes", "Entries", "Replica", "changes", "has_own_process", "main"]
+
+_log = logging.getLogger("commonwatt.service")
+
+READY, WAKE = b"ready", b"wake"
+_CHUNK = 500  # entries of a message: other threads of the controller get their turn after each
+_BEAT_S = 1.0
+_SILENT_S = 15.0
+_GRACE_S = 12.0
+_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+
+
+_FROM_NODES = 1000
+
+_Entry = SnapshotJob | JobRow | SnapshotNode
+
+
+class Entries(NamedTuple):
+    """Some of what has changed since the snapshot before."""
+
+    kind: Literal["jobs", "rows", "nodes"]
+    entries: Sequence[tuple[int, _Entry]]  # by job, or by node
+
+
+class Changes(NamedTuple):
+    """The end of what has changed; ``None``: there is no other snapshot.
+
+    Attributes
+    ----------
+    rest
+        The snapshot without its jobs, rows and nodes.
+    jobs, rows
+        Those that are gone.
+    nodes
+        How many there are.
+    """
+
+    rest: Snapshot | None
+    jobs: list[int]
+    rows: list[int]
+    nodes: int
+    counts: TickCounts
+
+
+def changes(before: Snapshot, after: Snapshot, counts: TickCounts) -> Iterator[Entries | Changes]:
+    """Yield what turns snapshot *before* into *after*: objects that are others now, a few at a time."""
+    if after is before:
+        yield Changes(None, [], [], 0, counts)
+        return
+    yield from _chunks("jobs", [(i, one) for i, one in after.jobs.items() if before.jobs.get(i) is not one])
+    yield from _chunks("rows", [(i, one) for i, one in after.rows.items() if before.rows.get(i) is not one])
+    if after.nodes is not before.nodes:
+        each = enumerate(zip_longest(before.nodes, after.nodes))
+        yield from _chunks("nodes", [(n, new) for n, (old, new) in each if new is not None and old != new])
+    rest = replace(after, jobs={}, rows={}, nodes=())
+    jobs, rows = (
+        [i for i in old if i not in new] for old, new in ((before.jobs, after.jobs), (before.rows, after.rows))
+    )
+    yield Changes(rest, jobs, rows, len(after.nodes), counts)
+
+
+def _chunks(kind: Literal["jobs", "rows", "nodes"], entries: Sequence[tuple[int, _Entry]]) -> Iterator[Entries]:
+    for first in range(0, len(entries), _CHUNK):
+        yield Entries(kind, entries[first : first + _CHUNK])
+
+
+class Replica:
+    """A snapshot that is put together from changes; what has not changed are the same objects.
+
+    Parameters
+    ----------
+    first
+        The snapshot until there is one.
+    clock
+        Seconds of a clock that goes on.
+    """
+
+    def __init__(self, first: Snapshot, clock: Callable[[], float] = time.monotonic) -> None:
+        self._snapshot, self._clock, self._heard_s = first, clock, clock()
+        self._counts, self._silent = TickCounts(), False
+        self._parts: dict[str, dict[int, Any]] = {"jobs": {}, "rows": {}, "nodes": {}}
+        self.filled = threading.Event()  # there is one
+
+    def apply(self, message: Entries | Changes) -> None:
+        """Apply a message."""
+        self._heard_s = self._clock()
+        if isinstance(message, Entries):
+            self._parts[message.kind].update(message.entries)
+            return
+        self._counts = message.counts
+        if message.rest is None:
+            return
+        for part, gone in (("jobs", message.jobs), ("rows", message.rows)):
+            for i in gone:
+                self._parts[part].pop(i, None)
+        nodes = self._parts["nodes"]
+        self._snapshot = replace(
+            message.rest, jobs=dict(self._parts["jobs"]), rows=dict(self._parts["rows"]),
+            nodes=tuple(nodes[n] for n in range(message.nodes)),
+        )  # fmt: skip
+        self.filled.set()
+
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot; one that fails where nothing was heard for a while."""
+        silent_s = self._clock() - self._heard_s
+        if silent_s > _SILENT_S and self._snapshot.healthy:
+            trouble = "the controller's process does not answer"
+            self._snapshot = replace(self._snapshot, healthy=False, trouble=trouble)
+        return self._snapshot
+
+    def counts(self) -> TickCounts:
+        """Return the controller's counters."""
+        return self._counts
+
+
+def has_own_process(config: Scenario, nodes: int) -> bool:
+    """Return whether the API of a cluster of so many *nodes* has a process of its own."""
+    wanted = config.live.server.own_process
+    return nodes >= _FROM_NODES if wanted is None else wanted
+
+
+@dataclass(frozen=True)
+class ApiSetup:
+    """What the API's process is told first.
+
+    Attributes
+    ----------
+    listening, local
+        Descriptors of sockets that listen; -1: none.
+    """
+
+    config: Scenario
+    folder: Path
+    database: URL
+    idle_s: float
+    maker: JobMaker
+    first: Snapshot
+    log: tuple[LogFormat, int]
+    listening: int
+    local: int = -1
+
+
+class ApiProcess:
+    """Runs the API in a process of its own until a signal ends this one.
+
+    Parameters
+    ----------
+    snapshot_after
+        Waits for another snapshot than the one given, at most so many seconds, and returns the newest.
+    counts, wake
+        As in ``ServiceContext``.
+    """
+
+    def __init__(
+        self, setup: ApiSetup, snapshot_after: Callable[[Snapshot, float], Snapshot],
+        counts: Callable[[], TickCounts], wake: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._setup, self._snapshot_after, self._counts, self._wake = setup, snapshot_after, counts, wake
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answered = False
+
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Run until SIGTERM or SIGINT; *on_ready* is called when the API answers for the first time."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, lambda *_: self.stop()) for number in numbers}
+        pause_s = _PAUSE_S
+        try:
+            while not self._stopping.is_set():
+                began_s = time.monotonic()
+                code = self._run_once(on_ready)
+                if self._stopping.wait(pause_s):  # a signal to both may have come there first
+                    break
+                _log.error("the API ended and restarts; the controller keeps running", extra={"exit_code": code})
+                lasted = time.monotonic() > began_s + _LONGEST_PAUSE_S
+                pause_s = _PAUSE_S if lasted else min(2 * pause_s, _LONGEST_PAUSE_S)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def stop(self) -> None:
+        """End the API, and then ``run``; open requests have some seconds."""
+        self._stopping.set()
+        if (process := self._process) is not None:
+            process.terminate()
+            timer = threading.Timer(_GRACE_S, process.kill)
+            timer.daemon = True
+            timer.start()
+
+    def _run_once(self, on_ready: Callable[[], None]) -> int:
+        """Start the API's process; returns its exit code when it has ended."""
+        ours, theirs = Pipe()
+        sockets = [number for number in (self._setup.listening, self._setup.local) if number >= 0]
+        code = f"from {__name__} import main; main({theirs.fileno()})"
+        with ours, theirs:
+            process = self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno(), *sockets],
+                start_new_session=True,  # Ctrl-C is for this process, which ends that one
+            )
+            theirs.close()
+            if self._stopping.is_set():  # while it was being started
+                process.kill()
+            threads = [
+                threading.Thread(target=target, args=(ours, *more), daemon=True, name=name)
+                for name, target, more in (("api-feed", self._feed, ()), ("api-asks", self._hear, (on_ready,)))
+            ]
+            for thread in threads:
+                thread.start()
+            ended = process.wait()
+            for thread in threads:
+                thread.join()
+        return ended
+
+    def _feed(self, connection: Connection) -> None:
+        """Send snapshots until the other end is gone."""
+        before = replace(self._setup.first)
+        with suppress(OSError):
+            connection.send(self._setup)
+            while True:
+                after = self._snapshot_after(before, _BEAT_S)
+                for message in changes(before, after, self._counts()):
+                    connection.send(message)
+                before = after
+
+    def _hear(self, connection: Connection, on_ready: Callable[[], None]) -> None:
+        with suppress(OSError, EOFError):
+            while True:
+                if connection.recv_bytes() == WAKE:
+                    self._wake()
+                elif not self._answered:
+                    self._answered = True
+                    on_ready()
+
+
+def main(descriptor: int) -> NoReturn:
+    """Serve the API of the controller at the other end of a connection until SIGTERM; exits with 0 then."""
+    sys.exit(_serve(Connection(descriptor)))
+
+
+def _serve(connection: Connection) -> int:
+    setup: ApiSetup = connection.recv()
+    configure(*setup.log)
+    replica, sending = Replica(setup.first), threading.Lock()
+
+    def hear() -> None:
+        with suppress(OSError, EOFError):
+            while True:
+                replica.apply(connection.recv())
+        os._exit(1)  # the controller's process is gone: another one may want the port
+
+    def say(word: bytes) -> None:
+        with suppress(OSError), sending:
+            connection.send_bytes(word)
+
+    threading.Thread(target=hear, daemon=True, name="replica").start()
+    database = Database(setup.database, idle_s=setup.idle_s)
+    context = ServiceContext(
+        setup.config, setup.folder, ApiStore(database), setup.maker, replica.snapshot, lambda: say(WAKE), replica.counts
+    )
+    server, sockets = setup.config.live.server, [socket.socket(fileno=setup.listening)]
+    if setup.local >= 0:
+        sockets.append(socket.socket(fileno=setup.local))
+    certificates = None if server.tls is None else Certificates(server.tls, setup.folder, "live.server.tls")
+    app, connections = make_app(context), limits_of(server)
+    get_ready(app, connections, certificates)
+    replica.filled.wait(_SILENT_S)
+    gc.collect()
+    gc.freeze()
+    try:
+        with signals_end_only_the_server():
+            return 0 if served(app, sockets, lambda: say(READY), connections, certificates) else 1
+    finally:
+        database.close()
