@@ -16,7 +16,7 @@ from commonwatt.forecasting._history import ObservingPredictor
 from commonwatt.forecasting._network_inputs import MEMORY, context_width, contexts, level_sequences, sequences
 from commonwatt.forecasting._network_layers import KINDS, Layers, NetworkShape, build
 from commonwatt.forecasting._network_training import Examples, Recipe, forecast, train
-from commonwatt.forecasting._predictors import check_length, check_step, checked_origins, learnable_origins
+from commonwatt.forecasting._origins import check_length, check_step, checked_origins, learnable_origins
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import HORIZON, LEVELS, LOOK_BACK, DemandSeries, QuantileForecast
 from commonwatt.model.errors import InputError
