@@ -53,7 +53,6 @@ _AWAY = frozenset({0, 429, 502, 503, 504})
 """Statuses from the server, or a proxy in front of it, while it restarts or is busy; 0: no response."""
 
 _KEY = re.compile(r"[!-~]{1,128}")
-
 _log = logging.getLogger("commonwatt.client")
 
 
@@ -145,10 +144,8 @@ class Client:
         limit: int = 100,
     ) -> JobPage:  # fmt: skip
         """Return one page of jobs."""
-        params = {
-            "status": list(status), "tenant": tenant, "newest_first": newest_first, "cursor": cursor, "limit": limit
-        }  # fmt: skip
-        return self._link.ask(JobPage, "GET", "/jobs", params=params)
+        asked = {"status": [*status], "tenant": tenant, "newest_first": newest_first, "cursor": cursor, "limit": limit}
+        return self._link.ask(JobPage, "GET", "/jobs", params=asked)
 
     def jobs(
         self, *, status: Sequence[str] = (), tenant: str | None = None, newest_first: bool = False, page: int = 500

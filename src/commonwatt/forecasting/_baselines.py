@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from commonwatt.forecasting._history import History, SortedWindow, sliding_quantiles
-from commonwatt.forecasting._origins import check_length, checked_origins
+from commonwatt.forecasting._history import History, SortedWindow, check_length, checked_origins, sliding_quantiles
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import HORIZON, LEVELS, LOOK_BACK, DemandSeries, Predictor, QuantileForecast
 from commonwatt.model.errors import InputError

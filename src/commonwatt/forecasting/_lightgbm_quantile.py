@@ -17,9 +17,16 @@ from typing import Any
 import numpy as np
 
 from commonwatt.forecasting._baselines import WrappedPredictor
-from commonwatt.forecasting._history import History, ObservingPredictor
+from commonwatt.forecasting._history import (
+    MOST_EXAMPLES,
+    History,
+    ObservingPredictor,
+    check_length,
+    check_step,
+    checked_origins,
+    learnable_origins,
+)
 from commonwatt.forecasting._network_inputs import IN_GPUS, WINDOWS, features_at, width
-from commonwatt.forecasting._origins import MOST_EXAMPLES, check_length, check_step, checked_origins, learnable_origins
 from commonwatt.forecasting._trees import Trees
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import HORIZON, LEVELS, LOOK_BACK, DemandSeries, Predictor, QuantileForecast

@@ -12,11 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.forecasting._history import ObservingPredictor
+from commonwatt.forecasting._history import (
+    ObservingPredictor,
+    check_length,
+    check_step,
+    checked_origins,
+    learnable_origins,
+)
 from commonwatt.forecasting._network_inputs import MEMORY, context_width, contexts, level_sequences, sequences
 from commonwatt.forecasting._network_layers import KINDS, Layers, NetworkShape, build
 from commonwatt.forecasting._network_training import Examples, Recipe, forecast, train
-from commonwatt.forecasting._origins import check_length, check_step, checked_origins, learnable_origins
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import HORIZON, LEVELS, LOOK_BACK, DemandSeries, QuantileForecast
 from commonwatt.model.errors import InputError
@@ -40,8 +45,7 @@ class NetworkSettings:
     hidden, width, dropout, ignored
         As in ``NetworkShape``.
     held_out
-        Part of the training values that validates each epoch, different for each member; the best epoch is kept. 0
-        keeps the last.
+        Part of the training values that validates epochs, another for each member; the best is kept. 0: the last is.
     raw
         Work on the levels themselves, without context: shows what drifting levels do to such a network.
     recipe

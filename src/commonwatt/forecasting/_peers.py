@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.forecasting._history import History
-from commonwatt.forecasting._origins import check_length, checked_origins
+from commonwatt.forecasting._history import History, check_length, checked_origins
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import HORIZON, LEVELS, LOOK_BACK, DemandSeries, QuantileForecast
 from commonwatt.model.errors import InputError
