@@ -53,9 +53,14 @@ def snapshot_job(job: int, **more: Any) -> SnapshotJob:
 class MadeService:
     """What the live process gives the service."""
 
-    def __init__(self, folder: Path, *, nodes: int = 20, running: int = 12, waiting: int = 30, seed: int = 1) -> None:
+    def __init__(
+        self, folder: Path, *, nodes: int = 20, running: int = 12, waiting: int = 30, seed: int = 1,
+        server: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        solver = {"solver": "fair-share"}  # divides by weight
+        live = {"server": server or {}}
         self.config = Scenario.model_validate(
-            {"engine": "local", "nodes": nodes_of(nodes), "policies": [{"solver": "fair-share"}]}  # divides by weight
+            {"engine": "local", "nodes": nodes_of(nodes), "policies": [solver], "live": live}
         )
         self.database = Database(address("store.db", folder))
         tables.metadata.create_all(self.database.engine)

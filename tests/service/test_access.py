@@ -60,6 +60,10 @@ ACCESS = {
     "DELETE /api/v1/tokens/{token}": (401, 403, 403, 204, 401),
     "GET /api/v1/audit": OPERATORS,
     "GET /api/v1/stream": MEMBERS,
+    "GET /sign-in": (404,) * 5,  # there is no provider
+    "GET /sign-in/back": (404,) * 5,
+    "POST /sign-in/token": (200,) * 5,
+    "POST /sign-in/out": (404,) * 5,
 }
 BODIES = {
     "POST /api/v1/jobs": job(), "PUT /api/v1/tenants/{tenant}": {"weight": 2.0}, "POST /api/v1/mode": {"mode": "live"},
@@ -144,7 +148,8 @@ def test_answers_have_the_form_that_is_promised(as_, app, service):
 def test_every_changing_route_is_audited(app):
     changing = {name: route for name, route in routes_of(app).items() if not name.startswith("GET ")}
     kinds = {name: type(getattr(route, "original_route", route)) for name, route in changing.items()}
-    assert {name for name, kind in kinds.items() if not issubclass(kind, AuditedRoute)} == set()
+    own = {"POST /sign-in/token", "POST /sign-in/out"}  # of the person's own browser; they change nothing here
+    assert {name for name, kind in kinds.items() if not issubclass(kind, AuditedRoute)} == own
 
 
 def test_a_tenant_sees_only_its_own(as_, service):

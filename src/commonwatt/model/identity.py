@@ -72,6 +72,10 @@ class OidcSpec(FileModel):
         "-",
         "id",
     )
+    secret_variable: str | None = quantity(
+        "environment variable with the client's secret, for sign-in to the dashboard; absent: a public client", "-",
+        None, min_length=1,
+    )  # fmt: skip
     algorithms: tuple[Algorithm, ...] = quantity("signatures that are accepted", "-", ("RS256", "ES256"), min_length=1)
     groups_claim: str = quantity("claim with the groups of a person", "-", "groups", min_length=1, max_length=256)
     skew_s: float = quantity("largest difference of the clocks", "s", 30.0, ge=0, le=300)

@@ -29,13 +29,14 @@ from commonwatt.model.live_results import (
     TenantOrder,
     TokenOrder,
 )
-from commonwatt.service import cluster, jobs, stream, tenants, tokens
+from commonwatt.service import cluster, jobs, sign_in, stream, tenants, tokens
 from commonwatt.service.auth import Authenticator, Watcher
 from commonwatt.service.context import PREFIX, AnswerCache, ServiceContext, TtlCache, context_of
 from commonwatt.service.metrics import metrics_page
 from commonwatt.service.middleware import HttpTimes, Middleware
 from commonwatt.service.oidc import TokenVerifier
 from commonwatt.service.problems import install, refusals
+from commonwatt.service.sign_in import SignIns
 
 __all__ = ["make_app"]
 
@@ -61,6 +62,9 @@ def make_app(context: ServiceContext) -> FastAPI:
     app.state.authenticator = Authenticator(
         context.store, server.requests_per_s, verifier=verifier, peers=peers_of(context.config)
     )
+    app.state.sign_ins = None
+    if server.oidc is not None and verifier is not None:
+        app.state.sign_ins = SignIns(server.oidc, context.folder, verifier, server.public_url)
     app.state.streams = Counter()
     times, profiling = HttpTimes(), context.config.live.profiling
     app.state.metrics = metrics_page(
@@ -69,9 +73,9 @@ def make_app(context: ServiceContext) -> FastAPI:
     )  # fmt: skip
     for part in _RESOURCES:
         app.include_router(part.router, responses=refusals(401, 422, 429, 500, 503))
-    for router in (_monitoring, _page):
+    for router in (_monitoring, _page, sign_in.router):
         app.include_router(router)
-    routers = (*(part.router for part in _RESOURCES), _monitoring, _page)
+    routers = (*(part.router for part in _RESOURCES), _monitoring, _page, sign_in.router)
     app.state.routes = [route for router in routers for route in router.routes]
     install(app)
     app.add_middleware(Middleware, observe=times.observe)

@@ -28,7 +28,17 @@ from commonwatt.model.names import is_loopback
 if TYPE_CHECKING:
     from joserfc.jwk import Key
 
-__all__ = ["JWT", "BusyError", "Person", "ProviderKeys", "TokenError", "TokenVerifier"]
+__all__ = [
+    "JWT",
+    "BusyError",
+    "Person",
+    "ProviderKeys",
+    "TokenError",
+    "TokenVerifier",
+    "configuration",
+    "provider_client",
+    "trusted",
+]
 
 JWT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _LONGEST = 16_384  # characters of a token
@@ -133,24 +143,37 @@ class ProviderKeys:
 
     async def _documents(self) -> Any:  # noqa: ANN401
         """Return the provider's JWKS, at the address that its configuration names."""
-        import httpx
-
         self.fetches += 1
         issuer = self.spec.issuer
-        file = self.spec.ca_file
-        trust = None if file is None else ssl.create_default_context(cafile=self.folder / file)
-        async with httpx.AsyncClient(
-            timeout=_FETCH_S, follow_redirects=False, verify=trust or True,
-            trust_env=not is_loopback(urlsplit(issuer).hostname),
-        ) as client:  # fmt: skip
-            found = await _document(client, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-            if not isinstance(found, dict) or found.get("issuer") != issuer:
-                raise ValueError(f"its configuration does not name the issuer {issuer}")
-            address = urlsplit(str(found.get("jwks_uri")))
+        async with provider_client(self.spec, self.folder) as client:
+            address = urlsplit(str((await configuration(client, self.spec)).get("jwks_uri")))
             local = is_loopback(urlsplit(issuer).hostname) and is_loopback(address.hostname)
             if not (address.scheme == "https" or (address.scheme == "http" and local)):
                 raise ValueError("its configuration names no jwks_uri with https")
             return await _document(client, address.geturl())
+
+
+def trusted(spec: OidcSpec, folder: Path) -> ssl.SSLContext | bool:
+    """Return the authorities by which the provider's certificate is checked."""
+    return True if spec.ca_file is None else ssl.create_default_context(cafile=folder / spec.ca_file)
+
+
+def provider_client(spec: OidcSpec, folder: Path) -> Any:  # noqa: ANN401
+    """Return a client for the provider's documents."""
+    import httpx
+
+    return httpx.AsyncClient(
+        timeout=_FETCH_S, follow_redirects=False, verify=trusted(spec, folder),
+        trust_env=not is_loopback(urlsplit(spec.issuer).hostname),
+    )  # fmt: skip
+
+
+async def configuration(client: Any, spec: OidcSpec) -> Mapping[str, Any]:  # noqa: ANN401
+    """Return the document in which the provider names its endpoints; raises ``ValueError`` if it is another's."""
+    found = await _document(client, f"{spec.issuer.rstrip('/')}/.well-known/openid-configuration")
+    if not isinstance(found, dict) or found.get("issuer") != spec.issuer:
+        raise ValueError(f"its configuration does not name the issuer {spec.issuer}")
+    return found
 
 
 async def _document(client: Any, url: str) -> Any:  # noqa: ANN401

@@ -1,13 +1,38 @@
 // The REST API and its stream. The token stays in this tab (sessionStorage) and travels in a header only.
 
 const KEY = "commonwatt-token";
+const TENANT = "commonwatt-tenant";
+const SIGNED_IN = "commonwatt-signed-in"; // the token is of a sign-in at the provider, and renewed
 const SENDABLE = /^[!-~]+$/; // characters that a browser can send in a header
 export const token = {
   good: (value) => SENDABLE.test(value ?? ""),
   get: () => (token.good(sessionStorage.getItem(KEY)) ? sessionStorage.getItem(KEY) : null),
   set: (value) => sessionStorage.setItem(KEY, value),
-  drop: () => sessionStorage.removeItem(KEY),
+  drop: () => [KEY, TENANT, SIGNED_IN].forEach((key) => sessionStorage.removeItem(key)),
+  renewed: () => sessionStorage.getItem(SIGNED_IN) !== null,
+  tenant: (name) => sessionStorage.setItem(TENANT, name),
 };
+
+// Where people sign in (issuer, null: nowhere), and the token of whoever has (null: nobody).
+export async function session() {
+  const answer = await fetch("/sign-in/token", { method: "POST", cache: "no-store", credentials: "same-origin", redirect: "error" });
+  if (!answer.ok) throw new Refused(answer.status, {});
+  return answer.json();
+}
+
+// Takes the token of the person who has signed in. Returns in how many seconds to ask again, or null: nobody has.
+export async function renew() {
+  const { token: value, expires_s } = await session();
+  if (value === null) return null;
+  token.set(value);
+  sessionStorage.setItem(SIGNED_IN, "yes");
+  const left_s = expires_s - Date.now() / 1000;
+  return Math.max(2, left_s - Math.min(55, left_s / 2)); // a little later than the server would renew it
+}
+
+export async function leave() {
+  if (token.renewed()) await fetch("/sign-in/out", { method: "POST", credentials: "same-origin", redirect: "error" });
+}
 
 // A refusal of the server; `problem` is its application/problem+json.
 export class Refused extends Error {
@@ -21,6 +46,7 @@ export class Refused extends Error {
 async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
   const sent = { ...headers, Authorization: `Bearer ${token.get() ?? ""}` };
   if (body !== undefined) sent["Content-Type"] = "application/json";
+  if (sessionStorage.getItem(TENANT)) sent["Commonwatt-Tenant"] = sessionStorage.getItem(TENANT);
   const answer = await fetch(`/api/v1${path}`, {
     method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), signal,
     cache: "no-store", credentials: "omit", redirect: "error",

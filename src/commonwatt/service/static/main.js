@@ -1,6 +1,6 @@
 // The page: signing in, the stream, and drawing changes.
 
-import { Refused, ask, token } from "./api.js";
+import { Refused, ask, leave, renew, session, token } from "./api.js";
 import { drawCapacity, drawCapacityFigure } from "./capacity.js";
 import { drawCluster } from "./cluster.js";
 import { eventLine, openJob, openNode } from "./details.js";
@@ -17,6 +17,7 @@ import { drawCost, drawServices, drawShareFigures, drawShares, drawTenants, draw
 const ACCOUNTS_MS = 10000; // interval of requests for tenants and ledger
 const WHY = "commonwatt-why";
 let unlink = null;
+let renewal;
 
 const draw = calmly(() => {
   if (state.head === null || state.who === null) return;
@@ -106,11 +107,25 @@ function signIn(why = "") {
   setText(byId("login-error"), why);
   byId("token").value = "";
   if (!dialog.open) dialog.showModal();
+  offerSignIn();
+}
+
+// Shows where people sign in, if the site has an identity provider.
+async function offerSignIn() {
+  try {
+    const { issuer } = await session();
+    byId("by-provider").hidden = issuer === null;
+    if (issuer !== null) setText(byId("provider"), `Sign in at ${new URL(issuer).host}`);
+  } catch {
+    byId("by-provider").hidden = true; // no server at this moment
+  }
 }
 
 // Reloads the page, so that nothing of the last user stays.
-function signOut(why = "") {
+async function signOut(why = "") {
   unlink?.();
+  clearTimeout(renewal);
+  await leave().catch(() => {});
   token.drop();
   if (state.who === null) return signIn(why);
   sessionStorage.setItem(WHY, why);
@@ -122,8 +137,39 @@ function begin() {
     take,
     lost: (seconds, error) => banner("lost",
       `Connection lost${error instanceof Refused ? ` (${error.message})` : ""}. The page is out of date. Reconnecting in ${seconds} s.`),
-    refused: () => signOut("This token is invalid or revoked."),
+    refused,
   });
+}
+
+async function refused(error) {
+  if (error.message.startsWith("you have several tenants")) return askTenant(error.message);
+  if (error.status === 401 && (await keepSignedIn())) return begin(); // the computer slept, say
+  signOut(error.status === 403 || token.renewed() ? `You cannot use this page: ${error.message}.` : "This token is invalid or revoked.");
+}
+
+// Renews the token of a sign-in in time; returns whether there is one.
+async function keepSignedIn() {
+  clearTimeout(renewal);
+  try {
+    const after_s = await renew();
+    if (after_s !== null) renewal = setTimeout(keepSignedIn, 1000 * after_s);
+    return after_s !== null;
+  } catch {
+    renewal = setTimeout(keepSignedIn, 10000); // no server at this moment
+    return false;
+  }
+}
+
+function askTenant(text) {
+  const [, names] = text.match(/\(([^)]*)\)/) ?? [null, ""];
+  byId("tenant-choice").replaceChildren(...names.split(", ").map((name) => h("button", {
+    class: "primary", onclick: () => {
+      token.tenant(name);
+      byId("tenants-of").close();
+      begin();
+    },
+  }, name)));
+  byId("tenants-of").showModal();
 }
 
 async function switchMode() {
@@ -152,6 +198,8 @@ byId("login").querySelector("form").addEventListener("submit", (event) => {
   token.set(given);
   begin();
 });
+byId("tenants-of").addEventListener("cancel", (event) => event.preventDefault());
+byId("provider").addEventListener("click", () => location.assign("/sign-in"));
 byId("out").addEventListener("click", () => signOut());
 byId("new").addEventListener("click", openSubmit);
 byId("switch").addEventListener("click", switchMode);
@@ -162,6 +210,8 @@ setInterval(() => document.hidden || draw(), 5000); // relative times change bet
 setInterval(() => state.who && !document.hidden && readAccounts(), ACCOUNTS_MS);
 setUpPlan(openJob);
 setUpQueue(openJob, failed);
-if (token.get()) begin();
-else signIn(sessionStorage.getItem(WHY) ?? "");
+const why = sessionStorage.getItem(WHY);
 sessionStorage.removeItem(WHY);
+if (token.get() && !token.renewed()) begin();
+else if (why === null && ((await keepSignedIn()) || token.get())) begin();
+else signIn(why ?? "");
