@@ -43,7 +43,7 @@ def test_equilibria_of_markets_of_all_kinds(kind):
         market = random_market(rng, int(rng.integers(1, 12)), int(rng.integers(1, 9)), kind)
         found = solve(market)
         assert found.residual <= 1e-9
-        assert pareto_violation(market, found.shares) < 1e-5
+        assert pareto_violation(market, found.shares, rounds=1) < 1e-5
 
 
 @pytest.mark.parametrize("kind", ["", "w", "z", "l", "lz"])

@@ -161,8 +161,9 @@ def test_names_are_shown_as_they_are(visit):
 @pytest.mark.long
 def test_many_nodes_and_policies(visit):
     size = Size(nodes=300, gpus=8, jobs=3000, tenants=60, span_s=2e5, mean_run_s=2e4)
+    report = render(*make(size, tuple(f"policy number {i}" for i in range(9))))
     for width in (1400, 390):
-        page = visit(render(*make(size, tuple(f"policy number {i}" for i in range(9)))), width=width).page
+        page = visit(report, width=width).page
         check_shared_figures(page, 9)
         assert marks(page, "gantt-0")["images"] == 1
         page.click("#tab-8")
@@ -196,8 +197,9 @@ def test_printed(visit, medium, tmp_path):
 
 @pytest.mark.long
 def test_large(visit):
+    report = render(*make(LARGE))
     for width in (1400, 390):
-        page = visit(render(*make(LARGE)), width=width).page
+        page = visit(report, width=width).page
         check_shared_figures(page, 5)
         assert marks(page, "gantt-0")["images"] == 1
         assert no_sideways_scroll(page)

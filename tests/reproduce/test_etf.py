@@ -82,7 +82,7 @@ def test_fig_8_on_a_real_device_as_it_would_run_on_a_gpu():
     from commonwatt.reproduce.papers.etf_figures import EtfFigure, _on_a_gpu
     from commonwatt.reproduce.papers.etf_runs import run_really
 
-    real = run_really({"kind": "cpu"}, 2.0, 0, (22.0, 10.0))
+    real = run_really({"kind": "cpu"}, 1.0, 0, (22.0, 10.0))
     assert real.ratio == pytest.approx(2.2)
     assert real.phi_fair == pytest.approx(0.625)
     figure = EtfFigure("8")

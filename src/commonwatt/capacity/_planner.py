@@ -134,6 +134,7 @@ class CapacityPlanner:
         self.pools = Pools.of(spec, cluster)
         self._reach: Bools = self.pools.reach[:, cluster.klass]
         self._next_s: float | None = None
+        self._last: dict[int, tuple[bytes, Ints]] = {}  # what was asked of each class, and its states: often the same
         self._promises: list[deque[tuple[float, int]]] = [deque() for _ in self._outlooks]
         self._states = [
             tuple(state for state in kind.states if spec.states is None or state.name in spec.states)
@@ -259,7 +260,11 @@ class CapacityPlanner:
             now = _now(kind, states, nodes, own)
             price_w = delay_w(kind.idle_w, states, self._spec.promised_share)
             own_need = Need(need.probability[own], need.promised[own])
-            choice, _ = plan_states(kind, states, now, own_need, self._spec.step_s, price_w)
+            given = (own, now.state, now.busy_s, own_need.probability, own_need.promised)
+            asked = b"".join(each.tobytes() for each in given)
+            if k not in self._last or self._last[k][0] != asked:
+                self._last[k] = asked, plan_states(kind, states, now, own_need, self._spec.step_s, price_w)[0]
+            choice = self._last[k][1]
             for n, to in zip(own[choice != now.state], choice[choice != now.state], strict=True):
                 changes.append((int(n), None if to == ON else states[to].name))
         return tuple(changes)

@@ -108,7 +108,7 @@ def load_yaml(path: str | Path, model: type[Model]) -> Model:
     file, field, value and what was expected, or the command that reads a file of this kind.
     """
     path = Path(path)
-    raw = _parse(path, called(model) or "a YAML or JSON file of fields")
+    raw = _parse(path, model)
     try:
         loaded = validate(of_result(raw, model), model, path)
     except InputError as error:
@@ -170,7 +170,7 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
         raise InputError("a file that can be written", file=path, value=error.strerror) from None
 
 
-def _parse(path: Path, wanted: str) -> Any:  # noqa: ANN401
+def _parse(path: Path, model: type[BaseModel]) -> Any:  # noqa: ANN401
     text = read_text(path)
     try:
         raw = json.loads(text, object_pairs_hook=_object) if text.lstrip().startswith("{") else parse_yaml(text)
@@ -179,10 +179,14 @@ def _parse(path: Path, wanted: str) -> Any:  # noqa: ANN401
     except DuplicateKeyError as error:
         raise _twice(path, error) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise (other_kind(path, text, wanted) or _syntax(path, error)) from None
+        raise (other_kind(path, text, _wanted(model)) or _syntax(path, error)) from None
     if not isinstance(raw, dict):
-        raise other_kind(path, text, wanted) or _no_fields(path, raw)
+        raise other_kind(path, text, _wanted(model)) or _no_fields(path, raw)
     return raw
+
+
+def _wanted(model: type[BaseModel]) -> str:
+    return called(model) or "a YAML or JSON file of fields"
 
 
 def _no_fields(path: Path, raw: object) -> InputError:

@@ -13,9 +13,6 @@ from pydantic import BaseModel
 
 from commonwatt.model.demand import TIME_COLUMNS
 from commonwatt.model.errors import InputError
-from commonwatt.model.map_file import MappingFile, MapTable
-from commonwatt.model.timeslice_file import ModelProfile
-from commonwatt.model.training_profile import TrainingProfile
 
 __all__ = [
     "DEMAND",
@@ -85,13 +82,13 @@ TABLES: tuple[tuple[set[str], set[str], Kind], ...] = (
     ({"gpus"}, set(TIME_COLUMNS), DEMAND),
 )
 """Columns that a table of each kind has: all of the first, and one of the second unless it is empty."""
-RESULTS: dict[type[BaseModel], str] = {
-    MappingFile: "map",
-    MapTable: "map table",
-    ModelProfile: "timeslice profile",
-    TrainingProfile: "profile",
+RESULTS = {
+    "MappingFile": "map",
+    "MapTable": "map table",
+    "ModelProfile": "timeslice profile",
+    "TrainingProfile": "profile",
 }
-"""Files that the command named here answers with under ``--json``, among other fields."""
+"""Models, by name, that the command named here answers with under ``--json``, among other fields."""
 _ADVICE = {
     "map-table-result": _IN_PROBLEM.format("table"),
     "map-layers-result": _IN_PROBLEM.format("jobs"),
@@ -108,7 +105,7 @@ def is_result(raw: Mapping[str, Any]) -> bool:
 
 def of_result(raw: Mapping[str, Any], model: type[BaseModel]) -> Mapping[str, Any]:
     """Return the part of *raw* that is a *model*, if a command that answers with one printed it; else *raw*."""
-    if model not in RESULTS or not is_result(raw):
+    if model.__name__ not in RESULTS or not is_result(raw):
         return raw
     needed, allowed = _fields(model)
     for part in (raw, *raw.values()):

@@ -54,6 +54,8 @@ class MappingProblem:
         if self.latency.ndim != 2 or self.latency.shape != self.bandwidth.shape or 0 in self.latency.shape:
             shapes = f"{self.latency.shape} and {self.bandwidth.shape}"
             raise InputError("two tables of the same shape, jobs by sub-accelerators", field="table", value=shapes)
+        for name in ("latency", "bandwidth", "energy"):  # of one layout, for which everything is compiled once
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name)))
         if not (np.isfinite(self.system_bandwidth) and self.system_bandwidth > 0):
             value = self.system_bandwidth
             raise InputError("a finite number above 0", field="system_bandwidth_gbs", value=value)

@@ -188,7 +188,10 @@ def best_weighted(market: Market, factors: Floats) -> Floats:
     for _ in range(120):
         middle = np.sqrt(low * high)
         over = curves.held(middle / scale).sum(axis=0) > market.pe_count
+        ended = ((middle == low) | (middle == high)).all()
         low, high = np.where(over, middle, low), np.where(over, high, middle)
+        if ended:
+            break
     least, most = curves.held(high / scale), np.minimum(curves.held(low / scale), market.pe_count)
     room, left = (most - least).sum(axis=0), market.pe_count - least.sum(axis=0)
     part = np.divide(left, room, out=np.zeros_like(left), where=room > 0)

@@ -208,13 +208,14 @@ class _Search:
         return self.best is not None and self.best.residual <= self.tolerance
 
     def _bid_to(self, goal: int) -> Bidding:
-        """Bid up to so many rounds in all."""
+        """Bid up to so many rounds in all, also where prices rest: bids may not yet."""
         if self.state is None:
             self.state = bid(self.market, 0)
         before = self.state
         self.state = bid(
-            self.market, goal - before.iterations, bids=before.bids, keep=max(0, _KEPT - len(before.history))
-        )
+            self.market, goal - before.iterations, -1.0, relative=-1.0, bids=before.bids,
+            keep=max(0, _KEPT - len(before.history)),
+        )  # fmt: skip
         self.state.iterations += before.iterations
         self.state.history = before.history + self.state.history[1:]
         self.rounds = self.state.iterations

@@ -72,7 +72,7 @@ class Backfill:
         menu = _Menu(ranked(problem.row_job[c.rows["origin"]], preferred), may_have[c.rows["origin"]])
         nodes = len(problem.node_gpus)
         promise = _Promise(np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64), menu)
-        cost, head, shadow_s = _start_jobs(c, waiting, promise, problem.limit_s)
+        cost, head, shadow_s = _start_jobs(c, waiting, promise, np.ascontiguousarray(problem.limit_s))
         reservation = None
         if np.isfinite(shadow_s):
             kept, by_s = np.flatnonzero(promise.reserved), problem.now_s + shadow_s

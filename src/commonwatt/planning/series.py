@@ -15,7 +15,6 @@ from commonwatt.data.demand import demand_of
 from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.kinds import DEMAND, kind_of_text, other_kind
 from commonwatt.data.log import JobLog, part_of, time_of
-from commonwatt.data.nixtla import from_long
 from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.series_files import FIRST_DATE_S, LONGEST_GAP_S, SeriesFile, read_series, write_series
 from commonwatt.data.text import read_text
@@ -255,6 +254,8 @@ def given_series(given: object, column: str = "gpus", features: Sequence[str] = 
         if not hasattr(given, "columns"):
             expected = "a path, a mapping, a frame (polars or pandas) or a DemandSeries"
             raise ArgumentError(expected, field="series", value=type(given).__name__)
+        from commonwatt.data.nixtla import from_long  # imports polars
+
         named = from_long(given)
         if len(named) != 1:
             raise InputError("a frame with one series", field="unique_id", value=", ".join(sorted(named)))

@@ -106,6 +106,7 @@ class Runs:
     seed: int
     quanta: int
     digests: list[str]
+    long_quanta: int  # where quanta are long
 
     def run(
         self,
