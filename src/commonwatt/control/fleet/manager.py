@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
-from commonwatt.control.engine import NodeView
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.fleet.interface import (
     Cut,
     DeviceShares,
     FractionEnded,
+    Host,
     Instance,
     Placing,
     ReplicaDemand,
@@ -37,7 +36,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
 from commonwatt.partitioning.mig import mig_types
 
-__all__ = ["FleetManager", "Host"]
+__all__ = ["FleetManager"]
 
 URGENT = 1.0
 """Currency for a second in which a replica has no place: more than jobs that can wait."""
@@ -45,28 +44,10 @@ STAYS_S = 3600.0
 """How long a replica counts as staying where it is placed."""
 LOOKS_S = 3600.0
 """Most time between ticks while fractional jobs have not ended."""
+RETRY_S = 300.0
+"""The same while some wait for power: nodes that fall asleep leave more of it."""
 PATIENCE = 10_000
 """Ticks in a row in which nothing runs and fractional jobs wait."""
-
-
-class Host(Protocol):
-    """What the manager asks of the controller it is a part of."""
-
-    def charge(self) -> None:
-        """Account for all readings the meters have given."""
-        ...
-
-    def node_view(self) -> NodeView:
-        """Return the nodes as placement may use them."""
-        ...
-
-    def whole_gpus(self) -> Ints:
-        """Return the GPUs of each node that whole jobs have. Shape [N]."""
-        ...
-
-    def make_room(self, gpu_types: Sequence[str], shared: bool, now_s: float) -> bool:
-        """Stop a training job so that a GPU of these types (*shared*: of a node that may share) is free, if it may."""
-        ...
 
 
 class FleetManager:
@@ -92,6 +73,7 @@ class FleetManager:
         self._ends_s = max((service.load.end_s for service in fleet.services), default=0.0)
         self._tenants = tuple(dict.fromkeys([s.tenant for s in fleet.services] + [j.tenant for j in fleet.jobs]))
         self._room: tuple[int, int] = (-1, -1)
+        self._wait_for_power = False  # some fractional job does
         self._dirty: set[int] = set()
         self._stuck = 0
         self._last_s = 0.0
@@ -124,7 +106,7 @@ class FleetManager:
         for resident in self.gpus.residents.values():
             times += [t for t in (resident.ready_s, resident.until_s) if now_s < t < math.inf]
         if len(self.counters.ended_s) < self._arrived:  # the engine reports ends, but somebody has to wait for them
-            times.append(now_s + LOOKS_S)
+            times.append(now_s + (RETRY_S if self._wait_for_power else LOOKS_S))
         return min(times, default=None)
 
     def held(self) -> Ints:
@@ -144,10 +126,21 @@ class FleetManager:
 
     def wanted_gpus(self) -> int:
         """Return the shared GPUs, and those that replicas and jobs without a place would take."""
-        milli = sum(self.fleet.jobs[j].gpu_milli for j in self._waiting)
+        return len(self.gpus.gpus) + math.ceil(int(self.unplaced_milli().sum()) / WHOLE_MILLI)
+
+    def unplaced_milli(self) -> Ints:
+        """Return what replicas and jobs without a place would take of a class each could be on, in 1/1000 GPU. [K]."""
+        found = np.zeros(len(self.cluster.classes), dtype=np.int64)
+        first: dict[str, int] = {}
+        for k, kind in enumerate(self.cluster.classes):
+            first.setdefault(kind.gpu_type, k)
+        runs = [k for k, kind in enumerate(self.cluster.classes) if self.fleet.sharing.runs_fractions(kind)]
+        found[runs[:1]] += sum(self.fleet.jobs[j].gpu_milli for j in self._waiting)
         for service, count in self._lacks.items():
-            milli += count * min(self._demands[service].milli.values(), default=WHOLE_MILLI)
-        return len(self.gpus.gpus) + math.ceil(milli / WHOLE_MILLI)
+            sizes = self._demands[service].milli
+            at = min(sizes, key=lambda gpu_type: sizes[gpu_type], default="")
+            found[first.get(at, 0)] += count * sizes.get(at, WHOLE_MILLI)
+        return found
 
     @property
     def phi(self) -> float:
@@ -382,6 +375,7 @@ class FleetManager:
         candidates = self._candidates(now_s)
         if not candidates or not self._has_more_room(candidates):
             return
+        self._wait_for_power = False
         placed = self._placed(candidates, now_s)
         urgent = [c for c in candidates if c.weight > 0 and c.resident not in placed]
         for candidate in urgent if self.fleet.sharing.preempt else ():
@@ -403,7 +397,7 @@ class FleetManager:
         """Whether placement could find more than the last time it left somebody waiting."""
         fresh = any(c.submit_s >= self._last_s for c in candidates)
         milli, whole = self._room_now()
-        return fresh or milli > self._room[0] or whole > self._room[1]
+        return fresh or milli > self._room[0] or whole > self._room[1] or self._wait_for_power
 
     def _room_now(self) -> tuple[int, int]:
         view = self._host.node_view()
@@ -439,15 +433,26 @@ class FleetManager:
             now_s, candidates, shared, free, on, view.wait_s.tolist(), self._tenants, self._rng
         )
         opened: dict[int, int] = {}  # GPUs opened for this, by the number they were placed under
+        powered = set()
         for placing in placings:
             number = placing.gpu
+            if placing.resident >= 0 and not self._has_power(placing, now_s):
+                self._wait_for_power = True
+                continue
+            powered.add(placing.resident)
             if number < 0:
                 if number not in opened:
                     opened[number] = self._open(placing.node, cut=False).gpu
                     self._event(now_s, EventKind.GPU_SHARED, self.gpus.gpus[opened[number]], "taken from whole jobs")
                 number = opened[number]
             self._enter(placing, number, now_s)
-        return {placing.resident for placing in placings}
+        return powered
+
+    def _has_power(self, placing: Placing, now_s: float) -> bool:
+        """Whether a fractional job stays below the power cap where it is placed, until its end."""
+        job = placing.resident
+        left_w = self._host.power_left_w(placing.node, now_s, self.fleet.jobs[job].duration_s)
+        return self._slicer.job_w(job, placing.node) <= left_w + 1e-6
 
     def _open(self, node: int, *, cut: bool) -> SharedGpu:
         number = self.gpus.next_gpu
@@ -502,6 +507,23 @@ class FleetManager:
         self._say(now_s, EventKind.FRACTION_STOPPED, resident, f"{self._name(resident)}: {why}")
         self._remove(resident)
         self._requeue(resident.job)
+
+    def stop_for_power(self, now_s: float, *, best_effort: bool) -> bool:
+        """Stop the fractional job that came last, one of class BE if so asked for; returns whether there was one."""
+        own = [r for r in self.gpus.residents.values() if r.job >= 0]
+        own = [r for r in own if not best_effort or self.fleet.jobs[r.job].qos == "BE"]
+        if not own:
+            return False
+        self._stop_fraction(max(own, key=lambda r: r.key), now_s, "the power cap leaves it none")
+        self.counters.cap.stopped_fractions += 1
+        self._wait_for_power = True
+        self._return_empty(now_s)
+        self._slice(now_s, everything=False)
+        return True
+
+    def spare_w(self) -> float:
+        """Return how much more shared GPUs would draw if all on them used what they may, W."""
+        return self._slicer.spare_w()
 
     def _return_empty(self, now_s: float) -> None:
         empty = [gpu for gpu in self.gpus.gpus.values() if not gpu.residents]
