@@ -513,7 +513,7 @@ class TestUnderACap:
         assert (cap.over_s, cap.over_beside_jobs_s, cap.most_over_w) == (600.0, 0.0, pytest.approx(150.0))
         said = [text for _, text, kind in self.events(record) if kind.endswith("-cap")]
         assert said == [
-            "services alone draw 150 W more than the power cap of 400 W",
+            "the nodes draw 150 W more than their power cap of 400 W: services alone do, and no job is left to stop",
             "the nodes draw no more than their power cap again",
         ]
 
@@ -563,7 +563,7 @@ class TestUnderACap:
 def capped_fleets(draw: st.DrawFn) -> dict:
     document = draw(fleets())
     document["nodes"][0]["gpus"] = 3
-    watts = draw(st.lists(st.sampled_from([250.0, 640.0, 900.0, 1200.0]), min_size=0, max_size=3))
+    watts = draw(st.lists(st.sampled_from([300.0, 640.0, 900.0, 1200.0]), min_size=0, max_size=3))
     caps_w = [*watts, draw(st.sampled_from([1000.0, 1250.0]))]  # in the end there is power for each of them alone
     steps = [{"from_s": 700.0 * k, "price_per_kwh": 0.1, "power_cap_w": cap_w} for k, cap_w in enumerate(caps_w)]
     document["electricity"] = {"pue": 1.0, "series": steps}
@@ -573,6 +573,10 @@ def capped_fleets(draw: st.DrawFn) -> dict:
         policy["capacity"] = {**policy["capacity"], "power_kw": draw(st.sampled_from([1.0, 1.25]))}
         if draw(st.booleans()):
             document["electricity"] = {"pue": 1.0}
+    if policy["capacity"] is not None and draw(st.booleans()):
+        old = {"name": "old", **NODE, "gpu_type": "P100", "idle_w": 60, "gpu_w": 150, "share": ["time"]}
+        document["nodes"] = [*document["nodes"], {**old, "states": document["nodes"][0]["states"]}]
+        policy["capacity"] = {**policy["capacity"], "pools": "gpu_type"}
     if draw(st.booleans()):
         policy["rounds"] = {"length_s": 400.0}
     return document
@@ -597,3 +601,54 @@ def test_no_fleet_draws_more_than_its_cap_unless_services_alone_do(document):
     assert above_s <= cap.over_s + cap.over_beside_jobs_s + 1e-6
     if not document["services"]:
         assert not above
+    for sample in done.controller.samples:
+        assert sample.wanted_by_pool is None or sum(sample.wanted_by_pool.values()) == sample.wanted_gpus
+
+
+class TestPools:
+    """Two nodes of 2 A100, where a service is, and one of 2 P100 for jobs."""
+
+    def two_types(self, policy: str = "last-value", **capacity: object) -> dict:
+        off = [{"name": "off", "power_w": 0, "enter_s": 10, "wake_s": 30}]
+        old = {"name": "old", **NODE, "gpu_type": "P100", "share": ["time"], "states": off}
+        return scenario(
+            workload={"source": "jobs", "jobs": [
+                {"name": f"j{i}", "submit_s": 700 * i, "times_s": {"P100": [600]}} for i in range(3)]},
+            nodes=[{"name": "n", "count": 2, **NODE, "states": off}, old], sharing=plain(modes=["time"]),
+            services=[service(rps=[20.0] * 4 + [150.0] * 4 + [20.0] * 4)],
+            fractional={"source": "jobs", "jobs": [fraction("f", 100, 900, 400)]},
+            policies=[{"solver": "fifo", "capacity": {
+                "policy": policy, "pools": "gpu_type", "step_s": 300, **capacity}}],
+        )  # fmt: skip
+
+    def test_shared_gpus_count_in_the_pool_of_their_nodes(self):
+        done, record = run(self.two_types())
+        by_pool = [sample.wanted_by_pool or {} for sample in done.controller.samples]
+        assert all(sum(own.values()) == s.wanted_gpus for own, s in zip(by_pool, done.controller.samples, strict=True))
+        assert max(own["A100-80GB"] for own in by_pool) >= 2  # two replicas
+        assert record.result.capacity is not None
+        pools = {pool.name: pool for pool in record.result.capacity.pools}
+        assert pools["A100-80GB"].mean_wanted_gpus > 1
+        assert pools["P100"].mean_wanted_gpus < 1
+        assert done.controller.ledger.total() == done.controller.ledger.meter
+
+    @pytest.mark.parametrize("policy", ["always-on", "foresight"])
+    def test_other_plans_count_them_too(self, policy):
+        _, record = run(self.two_types(policy))
+        assert record.result.capacity is not None
+        assert {pool.name for pool in record.result.capacity.pools} == {"A100-80GB", "P100"}
+
+    @pytest.mark.parametrize(("power_kw", "began_s"), [(1.3, 600.0), (2.1, 100.0)])
+    def test_within_a_power_budget_fractional_jobs_wake_no_node_beyond_it(self, power_kw, began_s):
+        # a node counts 700 W with its GPUs busy, and one of each type is on: for the service, and for a job of 600 s
+        document = self.two_types(power_kw=power_kw)
+        document["services"] = [service(rps=[20.0] * 12)]
+        document["workload"]["jobs"] = document["workload"]["jobs"][:1]
+        document["fractional"]["jobs"] = [fraction(f"f{i}", 100, 600, 1000) for i in range(3)]
+        done, record = run(document)
+        assert isinstance(done.controller, FleetController)
+        assert done.controller.manager.counters.began_s == {0: 100.0, 1: 100.0, 2: began_s}
+        assert record.result.fleet is not None
+        cap = record.result.fleet.power_cap
+        assert cap is not None
+        assert (cap.over_s, cap.most_w <= 1000 * power_kw) == (0, True)

@@ -164,6 +164,8 @@ class Capacity:
         Each pool at the last plan.
     power_now
         The power budget at the last plan; ``None`` without one.
+    others_claim
+        Nodes that power keeps off and others than jobs need: the next plan promises them first.
     others
         Returns the GPUs of each pool that others than jobs have, and those with what they wait for; ``None``: none do.
     """
@@ -178,6 +180,7 @@ class Capacity:
         self.pools_now: tuple[PoolNow, ...] = ()
         self.power_now: PowerNow | None = None
         self.others: Callable[[], tuple[Ints, Ints]] | None = None
+        self.others_claim: set[int] = set()
         self._waits_since: dict[int, float] = {}
         self._counted: int | None = None  # jobs whose arrival was observed
         self._later: set[int] = set()  # jobs whose time has not come, by handle
@@ -308,7 +311,7 @@ class Capacity:
             PoolDemand(int(held[p]), int(wanted[p]), self._arrivals(p), None if due is None else due[p])
             for p in range(len(self.pools))
         ]
-        plan = self._planner.plan(now_s, nodes, demands, self._claimed)
+        plan = self._planner.plan(now_s, nodes, demands, self._claimed | self.others_claim)
         if plan is None:
             return []
         self._came.clear()
@@ -450,7 +453,10 @@ class Capacity:
         if view.power_state[node] < 0:
             return True
         room_w, more_w = self._power_left(view, now_s, busy)
-        return float(more_w[node]) <= room_w + 1e-6
+        may = float(more_w[node]) <= room_w + 1e-6
+        if not may and not self.others_claim:
+            self.others_claim.add(node)
+        return may
 
     def _end_waits(self, before: Mapping[int, float], now_s: float) -> None:
         """Count how long jobs waited for power that do not wait for it any more."""

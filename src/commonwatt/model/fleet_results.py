@@ -60,7 +60,9 @@ class PowerCapResult(ResultModel):
     """What happened under the power cap, or the power budget of the capacity plan."""
 
     most_w: float = quantity("most power drawn after any decision", "W")
-    over_s: float = quantity("time above the cap by services alone: nothing was left to stop", "s")
+    over_s: float = quantity(
+        "time above the cap by services alone, with the nodes they are on: no job was left to stop", "s"
+    )
     over_beside_jobs_s: float = quantity("time above it by services, beside jobs that may not be stopped", "s")
     most_over_w: float = quantity("the most by which it was exceeded; nodes that are down count as on", "W")
     stopped_jobs: int = quantity("training jobs stopped to stay below it when services grew")

@@ -118,6 +118,8 @@ class FleetController(Controller):
             self.manager.observe(now_s)
             return
         before = self.manager.held()
+        if self.capacity is not None:
+            self.capacity.others_claim.clear()
         self.manager.tick(now_s)
         self._keep_cap(now_s)
         if self.registry.waiting and (self.manager.held() < before).any():
@@ -216,8 +218,8 @@ class FleetController(Controller):
         counts.jobs_left = left
         counts.most_over_w = max(counts.most_over_w, over_w)
         if over_w and before != (True, left):
-            by = "services, beside jobs that may not be stopped," if left else "services alone"
-            text = f"{by} draw {over_w:.0f} W more than the power cap of {self._cap_w(now_s):.0f} W"
+            why = "jobs beside services may not be stopped" if left else "services alone do, and no job is left to stop"
+            text = f"the nodes draw {over_w:.0f} W more than their power cap of {self._cap_w(now_s):.0f} W: {why}"
             self.log.append(Event(now_s, EventKind.OVER_CAP, -1, reason="over-cap", text=text))
         elif before[0] and not over_w:
             text = "the nodes draw no more than their power cap again"

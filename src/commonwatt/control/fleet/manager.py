@@ -24,14 +24,14 @@ from commonwatt.control.fleet.interface import (
     ReplicaDemand,
     SharingEngine,
 )
-from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut
+from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut, thriftiest
 from commonwatt.control.fleet.placing import OpenGpu, ResidentPlacer, UnplacedResident
 from commonwatt.control.fleet.shared_gpus import Resident, SharedGpu, SharedGpus
 from commonwatt.control.fleet.sizing import FleetCounters, ReplicaSizer
 from commonwatt.control.fleet.slices import GpuSlicer
 from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.errors import SolverError
-from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ServiceModel
+from commonwatt.model.fleet import WHOLE_MILLI, Fleet
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
 from commonwatt.partitioning.mig import mig_types
@@ -85,16 +85,9 @@ class FleetManager:
         """Return a planner of layouts for each GPU type that may be cut, and give each service one type at most."""
         cuttable = {k.gpu_type: None for k in self.cluster.classes if "mig" in k.share and k.gpu_type in mig_types()}
         types = list(cuttable) if "mig" in self.fleet.sharing.modes else []
-        self._type_of = {i: self._thriftiest(service, types) for i, service in enumerate(self.fleet.services)}
+        self._type_of = {i: thriftiest(service, self.cluster, types) for i, service in enumerate(self.fleet.services)}
         relayout_s = self.fleet.sharing.relayout_s
         return {t: LayoutPlanner(self.fleet.services, t, relayout_s) for t in types}
-
-    def _thriftiest(self, service: ServiceModel, types: Sequence[str]) -> str | None:
-        """Return the GPU type on which a request takes least energy, idle included, if that is one of *types*."""
-        idle_w = {k.gpu_type: k.idle_w / k.gpus for k in self.cluster.classes}
-        joules = {t: (model.power_w + idle_w[t]) / model.rate_rps for t, model in service.types.items()}
-        best = min(joules, key=lambda t: joules[t])
-        return best if best in types else None
 
     # -- what the controller asks
 
@@ -131,9 +124,7 @@ class FleetManager:
     def unplaced_milli(self) -> Ints:
         """Return what replicas and jobs without a place would take of a class each could be on, in 1/1000 GPU. [K]."""
         found = np.zeros(len(self.cluster.classes), dtype=np.int64)
-        first: dict[str, int] = {}
-        for k, kind in enumerate(self.cluster.classes):
-            first.setdefault(kind.gpu_type, k)
+        first = {kind.gpu_type: k for k, kind in reversed([*enumerate(self.cluster.classes)])}
         runs = [k for k, kind in enumerate(self.cluster.classes) if self.fleet.sharing.runs_fractions(kind)]
         found[runs[:1]] += sum(self.fleet.jobs[j].gpu_milli for j in self._waiting)
         for service, count in self._lacks.items():
@@ -425,28 +416,45 @@ class FleetManager:
         return (-1 - resident) % len(self.fleet.services)
 
     def _placed(self, candidates: Sequence[UnplacedResident], now_s: float) -> set[int]:
-        view = self._host.node_view()
-        free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.held())
-        on: Bools = view.power_state < 0
-        shared = [OpenGpu(g.gpu, g.node, self.gpus.free_milli(g)) for g in self.gpus.gpus.values() if not g.cut]
-        placings = self._placer.place(
-            now_s, candidates, shared, free, on, view.wait_s.tolist(), self._tenants, self._rng
-        )
+        """Place *candidates*; a fractional job without power where it is placed is placed on nodes of another kind."""
+        placed: set[int] = set()
+        short = np.zeros(len(self.cluster), dtype=bool)
+        while left := [c for c in candidates if c.resident not in placed]:
+            view = self._host.node_view()
+            free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.held())
+            free[short] = 0
+            on: Bools = view.power_state < 0
+            shared = [
+                OpenGpu(g.gpu, g.node, self.gpus.free_milli(g))
+                for g in self.gpus.gpus.values() if not g.cut and not short[g.node]
+            ]  # fmt: skip
+            placings = self._placer.place(now_s, left, shared, free, on, view.wait_s.tolist(), self._tenants, self._rng)
+            done, lacking = self._enter_all(placings, now_s)
+            placed |= done
+            if not lacking:
+                break
+            self._wait_for_power = True
+            for node in lacking:
+                short |= (self.cluster.klass == self.cluster.klass[node]) & (on == on[node])
+        return placed
+
+    def _enter_all(self, placings: Sequence[Placing], now_s: float) -> tuple[set[int], set[int]]:
+        """Put residents where they are placed; returns those, and the nodes that lack power for a fractional job."""
         opened: dict[int, int] = {}  # GPUs opened for this, by the number they were placed under
-        powered = set()
+        placed, lacking = set(), set()
         for placing in placings:
             number = placing.gpu
             if placing.resident >= 0 and not self._has_power(placing, now_s):
-                self._wait_for_power = True
+                lacking.add(placing.node)
                 continue
-            powered.add(placing.resident)
+            placed.add(placing.resident)
             if number < 0:
                 if number not in opened:
                     opened[number] = self._open(placing.node, cut=False).gpu
                     self._event(now_s, EventKind.GPU_SHARED, self.gpus.gpus[opened[number]], "taken from whole jobs")
                 number = opened[number]
             self._enter(placing, number, now_s)
-        return powered
+        return placed, lacking
 
     def _has_power(self, placing: Placing, now_s: float) -> bool:
         """Whether a fractional job stays below the power cap where it is placed, until its end."""
