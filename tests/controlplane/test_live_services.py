@@ -267,6 +267,13 @@ def test_what_is_not_served_is_refused_with_its_field(tmp_path, models, changes,
 # -- requests are counted
 
 
+def test_a_power_cap_is_accepted_beside_services_and_a_capacity_plan_is_not(tmp_path, models):
+    capped = read_config(fleet_in(tmp_path, models, electricity={"power_cap_w": 400}))
+    assert capped.electricity.tariff().cap_w.at(0.0) == 400
+    with pytest.raises(InputError, match="capacity"):
+        read_config(fleet_in(tmp_path, models, capacity={"policy": "last-value", "power_kw": 1.0}))
+
+
 def test_the_rate_is_that_of_the_last_whole_step():
     load = CountedLoad(step_s=10.0)
     load.count(1003.0, 50)

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from commonwatt.control.events import EventKind
 from commonwatt.control.fleet.controller import FleetController
 from commonwatt.data.files import validate
+from commonwatt.engines.simulated.engine import SimulatedEngine
+from commonwatt.model.electricity import StepIntegral
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.compose import PolicyRun, run_policy
@@ -303,6 +305,11 @@ def fleets(draw: st.DrawFn) -> dict:
 @settings(max_examples=40, deadline=None)
 @given(fleets())
 def test_what_holds_of_every_fleet(document):
+    holds(document)
+
+
+def holds(document: dict) -> tuple[PolicyRun, Record]:
+    """Run a fleet and check what holds of every one."""
     seen: list[str] = []
     original = FleetController.tick
 
@@ -349,6 +356,7 @@ def test_what_holds_of_every_fleet(document):
         assert 0 <= own.late_requests <= own.requests * (1 + 1e-9)
     assert not controller.manager.gpus.gpus
     assert not any(kind == EventKind.FAILED for kind in record.events.kind)
+    return done, record
 
 
 @pytest.mark.slow
@@ -385,7 +393,15 @@ def test_the_same_input_and_seed_give_the_same_bytes(document):
         ),
         ({"services": [service(), service()]}, "services"),
         ({"services": [service()], "policies": [{"solver": "las"}]}, "policies.las.solver"),
-        ({"services": [service()], "electricity": {"power_cap_w": 500}}, "electricity.power_cap_w"),
+        (
+            {
+                "fractional": {"source": "jobs", "jobs": [fraction("f", 0, 10, 900)]},
+                "electricity": {"power_cap_w": 390},
+                "nodes": [{"name": "n", **NODE}, {**NODE, "name": "old", "gpu_type": "P100", "gpu_w": 99, "share": []}],
+                "workload": {"source": "jobs", "jobs": [{"name": "j", "submit_s": 0, "times_s": {"P100": [9]}}]},
+            },
+            "electricity.power_cap_w",
+        ),
         ({"services": [service()], "nodes": [{"name": "n", **NODE, "platform": "S9"}]}, "nodes.platform"),
         (
             {
@@ -405,3 +421,243 @@ def test_what_is_refused(fields, field):
     with pytest.raises(InputError) as refused:
         run(scenario(**fields))
     assert field in str(refused.value)
+
+
+class Trace:
+    """Power of a simulated cluster from moment to moment, as its meters see it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pieces: list[tuple[float, float, float]] = []  # from, to, watts
+
+        def moved(engine: SimulatedEngine, now_s: float) -> None:
+            before_s = engine.__dict__.get("now_s", now_s)
+            if now_s > before_s:
+                self.pieces.append((before_s, now_s, engine.power_w()))
+            engine.__dict__["now_s"] = now_s
+
+        now_s = property(lambda engine: engine.__dict__["now_s"], moved)
+        monkeypatch.setattr(SimulatedEngine, "now_s", now_s, raising=False)
+
+    def above(self, done: PolicyRun) -> list[tuple[float, float, float]]:
+        """Return when more was drawn than the cap allows, with the watts."""
+        cap_w = done.controller.tariff.cap_w
+        assert cap_w is not None
+        return [
+            (begin_s, end_s, drawn_w)
+            for from_s, to_s, drawn_w in self.pieces
+            for begin_s, end_s, most_w in zip(*edges(cap_w, from_s, to_s), strict=True)
+            if drawn_w > most_w + 1e-6
+        ]
+
+
+def edges(cap_w: StepIntegral, from_s: float, to_s: float) -> tuple[list[float], list[float], list[float]]:
+    times, values = cap_w.pieces(from_s, to_s)
+    return times[:-1].tolist(), times[1:].tolist(), values.tolist()
+
+
+def reported(record: Record) -> list[tuple[float, float]]:
+    """Return from when to when events say that services alone exceed the cap."""
+    spans, since_s = [], math.inf
+    for at_s, kind, text in zip(record.events.time_s, record.events.kind, record.events.sentence, strict=True):
+        if kind in ("over-cap", "within-cap"):
+            spans += [(since_s, at_s)] if since_s < at_s else []
+            since_s = at_s if kind == "over-cap" and "alone" in text else math.inf
+    return [*spans, (since_s, math.inf)]
+
+
+class TestUnderACap:
+    """Node: 100 W idle and 300 W for each of two busy GPUs; a busy replica takes 200 W of its GPU."""
+
+    def capped(self, cap_w: float, **fields: object) -> dict:
+        return scenario(nodes=[{"name": "n", **NODE}], unused_nodes={"state": None},
+                        electricity={"pue": 1.0, "power_cap_w": cap_w}, sharing=plain(modes=[]), **fields)  # fmt: skip
+
+    def events(self, record: Record) -> list[tuple[float, str, str]]:
+        return list(zip(record.events.time_s, record.events.sentence, record.events.kind, strict=True))
+
+    def test_a_job_starts_only_within_what_a_service_may_draw(self):
+        # the replica may draw 200 W beside 100 W idle: 300 W more fit under 600 W, not under 590 W
+        for cap_w, began_s in ((600, 0.0), (590, 1800.0)):
+            _, record = run(self.capped(cap_w, services=[service()]))
+            assert record.jobs.began_s.tolist() == [began_s], cap_w
+            waits = [text for _, text, kind in self.events(record) if kind == "waits"]
+            sentence = "train waits: with 1 GPU more, the nodes would draw more than their power cap allows"
+            why = f"{sentence}, of which services and fractional jobs draw 40 W"
+            assert waits == [why][: began_s > 0]
+
+    def test_services_come_before_jobs_where_their_load_rises(self):
+        # 20 requests/s take 40 W, later 150 take two replicas: 200 W reserved of each, 300 W drawn
+        rps = [20.0, 20.0, 150.0, 150.0, 150.0, 20.0, 20.0, 20.0]
+        document = self.capped(600, services=[service(rps=rps, replicas={"min": 1, "max": 1})])
+        document["workload"] = {"source": "jobs", "jobs": [{**JOB, "epochs": 12}]}
+        document["electricity"] = {"pue": 1.0, "series": [
+            {"from_s": 0, "price_per_kwh": 0.1, "power_cap_w": 600}, {"from_s": 50000, "price_per_kwh": 0.1},
+        ]}  # fmt: skip
+        _, record = run(document)
+        assert record.result.preemptions == 0  # what it had reserved was enough
+        grown = service(rps=rps, replicas={"min": 1, "max": 1}, profiles={"A100-80GB": {"request_s": 0.005}})
+        _, record = run({**document, "services": [grown], "sharing": plain(modes=["time"])})
+        assert record.result.fleet is not None
+        cap = record.result.fleet.power_cap
+        assert cap is not None
+        assert (cap.stopped_jobs, record.result.preemptions, cap.over_s) == (1, 1, 0.0)
+        assert cap.most_w <= 600
+        stopped = [text for _, text, kind in self.events(record) if kind == "preempted"]
+        assert "draw more than their power cap allows, of which services and fractional jobs draw" in stopped[0]
+
+    def test_services_above_the_cap_are_served_and_that_is_said(self, monkeypatch):
+        trace = Trace(monkeypatch)
+        rps = [20.0, 20.0, 150.0, 150.0, 150.0, 20.0, 20.0, 20.0]
+        document = self.capped(450, services=[service(rps=rps)])
+        document["sharing"] = plain(modes=[], headroom=1.0)
+        document["workload"] = {"source": "jobs", "jobs": [{**JOB, "submit_s": 3000}]}
+        document["electricity"]["power_cap_w"] = 400
+        document["services"][0]["profiles"]["A100-80GB"]["power_w"] = 300
+        done, record = run(document)
+        assert record.result.fleet is not None
+        cap = record.result.fleet.power_cap
+        # from 900 s on two replicas serve 150 requests/s: 100 + 1.5 * 300 W
+        assert trace.above(done) == [(900.0, 1200.0, pytest.approx(550.0)), (1200.0, 1500.0, pytest.approx(550.0))]
+        assert cap is not None
+        assert (cap.over_s, cap.over_beside_jobs_s, cap.most_over_w) == (600.0, 0.0, pytest.approx(150.0))
+        said = [text for _, text, kind in self.events(record) if kind.endswith("-cap")]
+        assert said == [
+            "the nodes draw 150 W more than their power cap of 400 W: services alone do, and no job is left to stop",
+            "the nodes draw no more than their power cap again",
+        ]
+
+    def test_jobs_that_may_not_be_stopped_are_not_and_that_is_said(self):
+        document = self.capped(600, services=[service(rps=[20.0, 20.0, 150.0, 150.0], profiles={
+            "A100-80GB": {"request_s": 0.005}})], preemption={"allowed": False})  # fmt: skip
+        document["workload"] = {"source": "jobs", "jobs": [{**JOB, "epochs": 3}]}
+        _, record = run({**document, "sharing": plain(modes=["time"])})
+        assert record.result.fleet is not None
+        cap = record.result.fleet.power_cap
+        assert cap is not None
+        assert record.result.preemptions == 0
+        assert (cap.over_s, cap.over_beside_jobs_s > 0) == (0.0, True)
+
+    def test_a_fractional_job_waits_for_power_and_starts_when_there_is(self):
+        # 300 W of a training job, 100 W idle: half a GPU, 150 W, fits under 550 W only
+        jobs = [fraction("f", 100, 1000, 500)]
+        for cap_w, wait_s in ((550, 0.0), (540, 1100.0)):
+            document = self.capped(cap_w, fractional={"source": "jobs", "jobs": jobs})
+            _, record = run({**document, "sharing": plain()})
+            assert record.result.fleet is not None
+            assert record.result.fleet.fractional is not None
+            assert record.result.fleet.fractional.mean_wait_s == pytest.approx(wait_s), cap_w
+            assert record.result.fleet.fractional.ended == 1
+
+    def test_best_effort_goes_first_then_jobs_then_other_fractional_jobs(self):
+        rps = [10.0, 10.0, 60.0, 60.0, 110.0, 110.0, 180.0, 180.0, 180.0]  # drawn one step later: 300, 550, 900 W
+        web = service(rps=rps, profiles={"A100-80GB": {"request_s": 0.005, "power_w": 1000}}, replicas={"max": 1})
+        jobs = [fraction("be", 0, 9000, 1000, qos="BE"), fraction("ls", 0, 9000, 1000)]
+        document = self.capped(1110, services=[web], fractional={"source": "jobs", "jobs": jobs})
+        document |= {"sharing": plain(quantum_s=0.001), "nodes": [{"name": "n", **NODE, "gpus": 4}]}
+        document["workload"] = {"source": "jobs", "jobs": [{**JOB, "times_s": {"A100-80GB": [9000]}}]}
+        _, record = run(document)
+        stops = [
+            (at_s, text.split()[0]) for at_s, text, kind in self.events(record)
+            if kind in ("preempted", "fraction-stopped")
+        ]  # fmt: skip
+        assert stops == [(900.0, "be:"), (1500.0, "train"), (2100.0, "ls:")]
+        assert record.result.fleet is not None
+        assert record.result.fleet.power_cap is not None
+        assert record.result.fleet.power_cap.over_s == 0
+        assert record.result.fleet.fractional is not None
+        assert record.result.fleet.fractional.ended == 2
+
+
+@st.composite
+def capped_fleets(draw: st.DrawFn) -> dict:
+    document = draw(fleets())
+    document["nodes"][0]["gpus"] = 3
+    watts = draw(st.lists(st.sampled_from([300.0, 640.0, 900.0, 1200.0]), min_size=0, max_size=3))
+    caps_w = [*watts, draw(st.sampled_from([1000.0, 1250.0]))]  # in the end there is power for each of them alone
+    steps = [{"from_s": 700.0 * k, "price_per_kwh": 0.1, "power_cap_w": cap_w} for k, cap_w in enumerate(caps_w)]
+    document["electricity"] = {"pue": 1.0, "series": steps}
+    document["preemption"] = {"allowed": draw(st.sampled_from([True, True, False]))}
+    policy = document["policies"][0]
+    if policy["capacity"] is not None and draw(st.booleans()):
+        policy["capacity"] = {**policy["capacity"], "power_kw": draw(st.sampled_from([1.0, 1.25]))}
+        if draw(st.booleans()):
+            document["electricity"] = {"pue": 1.0}
+    if policy["capacity"] is not None and draw(st.booleans()):
+        old = {"name": "old", **NODE, "gpu_type": "P100", "idle_w": 60, "gpu_w": 150, "share": ["time"]}
+        document["nodes"] = [*document["nodes"], {**old, "states": document["nodes"][0]["states"]}]
+        policy["capacity"] = {**policy["capacity"], "pools": "gpu_type"}
+    if draw(st.booleans()):
+        policy["rounds"] = {"length_s": 400.0}
+    return document
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(capped_fleets())
+def test_no_fleet_draws_more_than_its_cap_unless_services_alone_do(document):
+    with pytest.MonkeyPatch.context() as patch:
+        trace = Trace(patch)
+        done, record = holds(document)
+    assert record.result.fleet is not None
+    cap = record.result.fleet.power_cap
+    assert cap is not None
+    above, spans = trace.above(done), reported(record)
+    if document["preemption"]["allowed"]:
+        assert cap.over_beside_jobs_s == 0
+        for begin_s, end_s, drawn_w in above:
+            assert any(from_s <= begin_s and end_s <= to_s for from_s, to_s in spans), (begin_s, end_s, drawn_w)
+    above_s = sum(end_s - begin_s for begin_s, end_s, _ in above)
+    assert above_s <= cap.over_s + cap.over_beside_jobs_s + 1e-6
+    if not document["services"]:
+        assert not above
+    for sample in done.controller.samples:
+        assert sample.wanted_by_pool is None or sum(sample.wanted_by_pool.values()) == sample.wanted_gpus
+
+
+class TestPools:
+    """Two nodes of 2 A100, where a service is, and one of 2 P100 for jobs."""
+
+    def two_types(self, policy: str = "last-value", **capacity: object) -> dict:
+        off = [{"name": "off", "power_w": 0, "enter_s": 10, "wake_s": 30}]
+        old = {"name": "old", **NODE, "gpu_type": "P100", "share": ["time"], "states": off}
+        return scenario(
+            workload={"source": "jobs", "jobs": [
+                {"name": f"j{i}", "submit_s": 700 * i, "times_s": {"P100": [600]}} for i in range(3)]},
+            nodes=[{"name": "n", "count": 2, **NODE, "states": off}, old], sharing=plain(modes=["time"]),
+            services=[service(rps=[20.0] * 4 + [150.0] * 4 + [20.0] * 4)],
+            fractional={"source": "jobs", "jobs": [fraction("f", 100, 900, 400)]},
+            policies=[{"solver": "fifo", "capacity": {
+                "policy": policy, "pools": "gpu_type", "step_s": 300, **capacity}}],
+        )  # fmt: skip
+
+    def test_shared_gpus_count_in_the_pool_of_their_nodes(self):
+        done, record = run(self.two_types())
+        by_pool = [sample.wanted_by_pool or {} for sample in done.controller.samples]
+        assert all(sum(own.values()) == s.wanted_gpus for own, s in zip(by_pool, done.controller.samples, strict=True))
+        assert max(own["A100-80GB"] for own in by_pool) >= 2  # two replicas
+        assert record.result.capacity is not None
+        pools = {pool.name: pool for pool in record.result.capacity.pools}
+        assert pools["A100-80GB"].mean_wanted_gpus > 1
+        assert pools["P100"].mean_wanted_gpus < 1
+        assert done.controller.ledger.total() == done.controller.ledger.meter
+
+    @pytest.mark.parametrize("policy", ["always-on", "foresight"])
+    def test_other_plans_count_them_too(self, policy):
+        _, record = run(self.two_types(policy))
+        assert record.result.capacity is not None
+        assert {pool.name for pool in record.result.capacity.pools} == {"A100-80GB", "P100"}
+
+    @pytest.mark.parametrize(("power_kw", "began_s"), [(1.3, 600.0), (2.1, 100.0)])
+    def test_within_a_power_budget_fractional_jobs_wake_no_node_beyond_it(self, power_kw, began_s):
+        # a node counts 700 W with its GPUs busy, and one of each type is on: for the service, and for a job of 600 s
+        document = self.two_types(power_kw=power_kw)
+        document["services"] = [service(rps=[20.0] * 12)]
+        document["workload"]["jobs"] = document["workload"]["jobs"][:1]
+        document["fractional"]["jobs"] = [fraction(f"f{i}", 100, 600, 1000) for i in range(3)]
+        done, record = run(document)
+        assert isinstance(done.controller, FleetController)
+        assert done.controller.manager.counters.began_s == {0: 100.0, 1: 100.0, 2: began_s}
+        assert record.result.fleet is not None
+        cap = record.result.fleet.power_cap
+        assert cap is not None
+        assert (cap.over_s, cap.most_w <= 1000 * power_kw) == (0, True)

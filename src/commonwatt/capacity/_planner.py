@@ -149,8 +149,12 @@ class CapacityPlanner:
         self._idle_each = np.array([kind.idle_w / kind.gpus for kind in cluster.classes])[cluster.klass]
         self.budget: NodePowerBudget | None = None
         if spec.power_kw is not None or cap_w is not None:
-            limit_w = np.inf if spec.power_kw is None else 1000.0 * spec.power_kw
-            self.budget = NodePowerBudget(cluster, self._states, limit_w, cap_w)
+            self.budget = NodePowerBudget(cluster, self._states, self.limit_w, cap_w)
+
+    @property
+    def limit_w(self) -> float:
+        """The constant power budget, W; infinity for none."""
+        return np.inf if self._spec.power_kw is None else 1000.0 * self._spec.power_kw
 
     @property
     def steps_s(self) -> Floats:

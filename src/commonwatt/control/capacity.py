@@ -164,6 +164,10 @@ class Capacity:
         Each pool at the last plan.
     power_now
         The power budget at the last plan; ``None`` without one.
+    others_claim
+        Nodes that power keeps off and others than jobs need: the next plan promises them first.
+    others
+        Returns the GPUs of each pool that others than jobs have, and those with what they wait for; ``None``: none do.
     """
 
     def __init__(self, planner: CapacityPlanner, targets: Sequence[Target | None] = ()) -> None:
@@ -175,6 +179,8 @@ class Capacity:
         self.planned_s: Mapping[int, float] = {}
         self.pools_now: tuple[PoolNow, ...] = ()
         self.power_now: PowerNow | None = None
+        self.others: Callable[[], tuple[Ints, Ints]] | None = None
+        self.others_claim: set[int] = set()
         self._waits_since: dict[int, float] = {}
         self._counted: int | None = None  # jobs whose arrival was observed
         self._later: set[int] = set()  # jobs whose time has not come, by handle
@@ -188,6 +194,11 @@ class Capacity:
     def next_s(self) -> float | None:
         """When the next plan is due; ``None`` before the first."""
         return self._planner.next_s
+
+    @property
+    def limit_w(self) -> float:
+        """The plan's own power budget, W; infinity without one."""
+        return self._planner.limit_w
 
     @property
     def waits_for_power(self) -> Set[int]:
@@ -231,6 +242,7 @@ class Capacity:
         if len(self.pools) == 1:
             return None
         wanted = self._by_pool(registry, held) + self._by_pool(registry, waiting())
+        wanted += 0 if self.others is None else self.others()[1]
         return dict(zip(self.pools.names, wanted.tolist(), strict=True))
 
     # -- plans
@@ -254,8 +266,11 @@ class Capacity:
         asked, active = registry.job("asked_gpus"), registry.active
         if len(self.pools) == 1:
             return self.plan(now_s, view, busy, sum(held.values()), wanted_gpus, asked, not_yet, active)
-        wanted = self._by_pool(registry, gpus) + self._by_pool(registry, waiting)
-        return self.plan(now_s, view, busy, self._by_pool(registry, held), wanted, asked, not_yet, active)
+        wanted, has = self._by_pool(registry, gpus) + self._by_pool(registry, waiting), self._by_pool(registry, held)
+        if self.others is not None:
+            own, all_wanted = self.others()
+            has, wanted = has + own, wanted + all_wanted
+        return self.plan(now_s, view, busy, has, wanted, asked, not_yet, active)
 
     def plan(
         self,
@@ -296,7 +311,7 @@ class Capacity:
             PoolDemand(int(held[p]), int(wanted[p]), self._arrivals(p), None if due is None else due[p])
             for p in range(len(self.pools))
         ]
-        plan = self._planner.plan(now_s, nodes, demands, self._claimed)
+        plan = self._planner.plan(now_s, nodes, demands, self._claimed | self.others_claim)
         if plan is None:
             return []
         self._came.clear()
@@ -432,6 +447,16 @@ class Capacity:
         wait_s[slept if slept_s == now_s else []] = np.inf  # they could be back at once, but are not asleep yet
         nodes = NodePowers(view.usable_gpus, view.power_state, wait_s, in_use)
         return self._planner.power_room_w(now_s, nodes), self._planner.budget.more_w(nodes)
+
+    def may_wake(self, node: int, view: NodeView, now_s: float, busy: Bools) -> bool:
+        """Whether *node* is on, or the power budget allows to wake it. *busy* are nodes in use. Shape [N]."""
+        if view.power_state[node] < 0:
+            return True
+        room_w, more_w = self._power_left(view, now_s, busy)
+        may = float(more_w[node]) <= room_w + 1e-6
+        if not may and not self.others_claim:
+            self.others_claim.add(node)
+        return may
 
     def _end_waits(self, before: Mapping[int, float], now_s: float) -> None:
         """Count how long jobs waited for power that do not wait for it any more."""

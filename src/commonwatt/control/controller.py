@@ -41,7 +41,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
 from commonwatt.optimize import KeepGoing, always
 from commonwatt.placement import POSTPONED, Background, Explainer, PlacementProblem, Schedule
-from commonwatt.placement.start_times import under_cap
+from commonwatt.placement.start_times import Power, under_cap
 
 __all__ = ["Controller"]
 
@@ -79,12 +79,10 @@ class Controller:
         self._seen_tariff = seen_tariff.never_negative()  # what the policy decides by
         if rules.preempt and not engine.capabilities.preempt:
             self.rules = Rules(**{**vars(rules), "preempt": False})
-        self._rng = rng
+        self._rng, self._stopwatch = rng, stopwatch
         self._weights = dict(tenant_weights or {})
-        self._stopwatch = stopwatch
-        self.capacity = capacity
         self.registry = JobRegistry(cluster)
-        self.beliefs = beliefs
+        self.capacity, self.beliefs = capacity, beliefs
         self.on_absorbed: Callable[[float], object] = lambda _: None
         self.remaining: Callable[[Ints, float, JobProgress], Remaining | None] | None = None
         if beliefs is not None:
@@ -96,18 +94,16 @@ class Controller:
         self.preemptions = self.migrations = 0
         self.dry = False
         self._dry_run = DryRun(cluster.klass, self.log)
-        self._gpus = AllocatedGpus()  # of running jobs
-        self.quotas = QuotaKeeper(self.registry)
+        self._gpus, self.quotas = AllocatedGpus(), QuotaKeeper(self.registry)  # GPUs of running jobs
         self.limits = None if policy.limits is None else LimitKeeper(policy.limits, self.registry)
         kept, price = (self.registry, self.scheduling, self.log, self.rules), policy.wait_for_price
         self._prices = None if price is None else PriceKeeper(price, policy.limits, seen_tariff, *kept)
         self._usage = DecayedUsage(self.rules.half_life_s, now_s)
         self.service = ServiceTimes(self.registry, now_s, wanted=policy.by_service)
-        self._rounds = RoundClock(rules.round_s)
+        self._rounds, self._on = RoundClock(rules.round_s), OnGpus()
         self._decided_s: float | None = None
         # usable GPUs, and those placement saw, when the last decision left every job running as it was
         self._settled: tuple[Ints, Ints] | None = None
-        self._on = OnGpus()
         # solvers of eq. (1) decide about all jobs at every event, as ANDREAS does; a cap counts all of them
         paced = policy.solver.plans and capacity is None and tariff.cap_w is None and rules.round_s is None
         self._pacing = Pacing(rules.interval_s) if paced else None
@@ -294,7 +290,7 @@ class Controller:
         before, view = set(self.deferred), self.engine.nodes()  # nodes that are asleep can be awake by then
         handles = prices.candidates()
         problem, rows = self._problem(handles, now_s, self._without_closed(view), None)
-        power, running = power_of(self.registry, problem, rows, view, self.tariff), problem.stay >= 0
+        power, running = self._power(problem, rows, view), problem.stay >= 0
         fixed = running & np.isin(handles, handles if self.dry else list(self.scheduling.terminating))
         if self.limits is not None:
             fixed |= self.limits.lasting(handles, running, now_s)
@@ -467,8 +463,12 @@ class Controller:
             problem = replace(problem, guarantees=self.limits.guarantees(problem, handles, now_s, closed))
         schedule = self.policy.decide(problem, self._rng, self._stopwatch())
         if self.tariff.cap_w is not None:
-            schedule = under_cap(problem, schedule, power_of(self.registry, problem, rows, view, self.tariff))
+            schedule = under_cap(problem, schedule, self._power(problem, rows, view))
         return problem, rows, schedule
+
+    def _power(self, problem: PlacementProblem, rows: Ints, view: NodeView) -> Power:
+        """Return what the configurations of *problem* and the nodes draw, and how much they may."""
+        return power_of(self.registry, problem, rows, view, self.tariff)
 
     def _problem(
         self, handles: Ints, now_s: float, view: NodeView, background: Background | None

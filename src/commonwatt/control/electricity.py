@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import Electricity, StepIntegral, Tariff
 from commonwatt.model.errors import InputError
 from commonwatt.model.explanation import PlacementExplanation, Reason
+from commonwatt.model.fleet import WHOLE_MILLI, Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import PolicyLimits, PriceWait, Scenario
@@ -22,8 +24,9 @@ from commonwatt.model.units import HOUR_S
 from commonwatt.placement import PlacementProblem, PlacementSolver
 from commonwatt.placement.start_times import Power, StartPlan, StartRules, plan_starts
 
-__all__ = ["PriceKeeper", "check_electricity", "power_of"]
+__all__ = ["PriceKeeper", "check_electricity", "drawn_by_jobs_w", "power_of", "resting_w"]
 
+NO_FLEETS: Mapping[str, Fleet] = MappingProxyType({})
 REPLAN_S = 3600.0  # a plan holds so long if nothing happens
 LEAST_REGULAR = 12  # steps of a series that may be taken for a regular one
 MOST_HOLES = 0.1  # of its steps: with more, it is not regular
@@ -140,10 +143,25 @@ def power_of(registry: JobRegistry, problem: PlacementProblem, rows: Ints, view:
     idle_w = np.array([kind.idle_w for kind in classes])[klass]
     gpus = problem.width * problem.per_node
     busy_w: Floats = gpus * registry.row("gpu_w")[rows]
-    rest_w = idle_w.copy()
+    return Power(
+        busy_w, busy_w + gpus * per_gpu_w[problem.klass], idle_w, resting_w(registry, view), tariff.cap_w
+    )  # fmt: skip
+
+
+def resting_w(registry: JobRegistry, view: NodeView) -> Floats:
+    """Return what nodes draw without anybody on them, as they are in *view*; one that is down as if it were on. [N]."""
+    classes, klass = registry.cluster.classes, registry.cluster.klass
+    rest_w: Floats = np.array([kind.idle_w for kind in classes])[klass]
     for n in np.flatnonzero(_asleep(registry, view)).tolist():
         rest_w[n] = classes[klass[n]].states[int(view.power_state[n])].power_w
-    return Power(busy_w, busy_w + gpus * per_gpu_w[problem.klass], idle_w, rest_w, tariff.cap_w)
+    return rest_w
+
+
+def drawn_by_jobs_w(registry: JobRegistry, gpus: Mapping[int, int]) -> float:
+    """Return what the *gpus* of jobs that run, by handle, draw beyond their nodes' idle power, W."""
+    running = [handle for handle in gpus if handle in registry.nodes]
+    held = np.array([gpus[handle] for handle in running], dtype=np.int64)
+    return float((held * registry.row("gpu_w")[registry.job("row")[running]]).sum()) if running else 0.0
 
 
 def _asleep(registry: JobRegistry, view: NodeView) -> Bools:
@@ -156,11 +174,12 @@ def _asleep(registry: JobRegistry, view: NodeView) -> Bools:
 
 
 def check_electricity(
-    scenario: Scenario, cluster: Cluster, table: JobArrays | None = None, now_s: float = -np.inf
-) -> None:
+    scenario: Scenario, cluster: Cluster, table: JobArrays | None = None, now_s: float = -np.inf,
+    fleets: Mapping[str, Fleet] = NO_FLEETS,
+) -> None:  # fmt: skip
     """Raise ``InputError`` for prices that no job can wait for, and for a power cap that cannot be kept.
 
-    Without *table*, jobs come later than *now_s*, and nodes stay on.
+    Without *table*, jobs come later than *now_s*, and nodes stay on. Of *fleets*, by policy, fractional jobs count.
     """
     electricity = scenario.electricity
     from_s = now_s if table is None else float(table.submit_s.min(initial=np.inf))
@@ -174,6 +193,8 @@ def check_electricity(
         state = None if table is None else (policy.unused_nodes or scenario.unused_nodes).state
         rest_w = _rest_w(cluster, state) if plan is None else _deepest_w(cluster, plan)
         added = () if table is None else tuple(_alone_w(table, cluster, rest_w, whole=plan is not None))
+        if policy.label in fleets:
+            added += tuple(_fractions_w(fleets[policy.label], cluster, rest_w, whole=plan is not None))
         if cap_w is not None:
             field = "electricity.power_cap_w" if cap_w.is_constant else "electricity.series.power_cap_w"
             what = "idle power" if state is None else f"power in state {state!r}"
@@ -244,3 +265,14 @@ def _alone_w(table: JobArrays, cluster: Cluster, rest_w: Floats, *, whole: bool)
                 busy_w = width * kind.gpus * kind.gpu_w if whole else gpus * (kind.gpu_w if np.isnan(own_w) else own_w)
                 least_w = min(least_w, busy_w + width * (kind.idle_w - float(rest_w[klass])))
         yield name, least_w
+
+
+def _fractions_w(fleet: Fleet, cluster: Cluster, rest_w: Floats, *, whole: bool) -> Iterator[tuple[str, float]]:
+    """Yield the same of fractional jobs, which use what they may."""
+    kinds = [(kind, float(own_w)) for kind, own_w in zip(cluster.classes, rest_w, strict=True)]
+    kinds = [(kind, own_w) for kind, own_w in kinds if fleet.sharing.runs_fractions(kind)]
+    for job in fleet.jobs:
+        part = fleet.most_milli(job) / WHOLE_MILLI
+        yield job.name, min(
+            (kind.gpus if whole else part) * kind.gpu_w + kind.idle_w - own_w for kind, own_w in kinds
+        )  # fmt: skip

@@ -64,6 +64,8 @@ class EventKind(StrEnum):
     FRACTION_STARTED = "fraction-started"
     FRACTION_STOPPED = "fraction-stopped"
     FRACTION_ENDED = "fraction-ended"
+    OVER_CAP = "over-cap"
+    WITHIN_CAP = "within-cap"
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,10 @@ class StepIntegral:
             raise ValueError(msg)
         return StepIntegral.of(self.starts_s, self.values + other.values, self.period_s)
 
+    def at_most(self, limit: float) -> StepIntegral:
+        """Return this function, nowhere above *limit*."""
+        return StepIntegral.of(self.starts_s, np.minimum(self.values, limit), self.period_s)
+
     def minimum_from(self, from_s: ArrayLike) -> Floats:
         """Return the smallest value at or after each of *from_s*."""
         times = np.asarray(from_s, dtype=float)

@@ -85,6 +85,8 @@ class PlacementExplanation:
         waits.
     used_share, half_life_s
         The tenant's part of all past use over its part of all weights, and the half-life with which that counts.
+    shared_w
+        What services and fractional jobs draw under the power cap that it waits for; ``None``: nothing.
     """
 
     reason: Reason
@@ -114,6 +116,7 @@ class PlacementExplanation:
     entitled_gpus: float | None = None
     used_share: float | None = None
     half_life_s: float | None = None
+    shared_w: float | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
@@ -190,6 +193,12 @@ class PlacementExplanation:
         what = "electricity of less carbon" if carbon else "a lower price of electricity"
         return f"{what} in {_span(self.starts_within_s or 0.0)}; {saved}"
 
+    def _beside(self) -> str:
+        """What of the power cap is not left to jobs."""
+        if self.shared_w is None:
+            return ""
+        return f", of which services and fractional jobs draw {self.shared_w:.0f} W"
+
     def _in_time(self) -> str:
         if self.spare_s is None:
             return "; it has no due date"
@@ -226,9 +235,11 @@ class PlacementExplanation:
             head = f"is preempted on {_names(self.nodes)}, and waits" if self.nodes else "waits"
             return f"{head} for {self._saves()}{self._in_time()}"
         if self.reason is Reason.POWER_CAP and self.nodes:
-            return f"is preempted on {_names(self.nodes)}: the nodes would draw more than their power cap allows{late}"
+            why = f"the nodes would draw more than their power cap allows{self._beside()}{late}"
+            return f"is preempted on {_names(self.nodes)}: {why}"
         if self.reason is Reason.POWER_CAP:
-            return f"waits: with {_gpus(self.gpus)} more, the nodes would draw more than their power cap allows{late}"
+            why = f"the nodes would draw more than their power cap allows{self._beside()}"
+            return f"waits: with {_gpus(self.gpus)} more, {why}{late}"
         if self.reason is Reason.CPUS_OR_MEMORY:
             return f"waits: nodes with {_gpus(self.gpus)} free have too few CPUs or too little memory for it{late}"
         if self.reason is Reason.HELD_BACK and self.for_oldest:

@@ -365,3 +365,7 @@ class Fleet:
     slowdown: float  # of interference, beside a GPU's worth of other work
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     sentence: str = ""
+
+    def most_milli(self, job: FractionalModel) -> int:
+        """Return the thousandths of a GPU that a fractional job can use."""
+        return min(WHOLE_MILLI, int(self.sharing.burst * job.gpu_milli))

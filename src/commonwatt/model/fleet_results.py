@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
 from commonwatt.model.fields import ResultModel, quantity
 
-__all__ = ["FleetResult", "FleetTenantResult", "FractionalResult", "ServiceResult"]
+__all__ = ["FleetResult", "FleetTenantResult", "FractionalResult", "PowerCapResult", "ServiceResult"]
 
 
 class ServiceResult(ResultModel):
@@ -52,6 +56,19 @@ class FleetTenantResult(ResultModel):
     late_requests: float = quantity("late requests of its services")
 
 
+class PowerCapResult(ResultModel):
+    """What happened under the power cap, or the power budget of the capacity plan."""
+
+    most_w: float = quantity("most power drawn after any decision", "W")
+    over_s: float = quantity(
+        "time above the cap by services alone, with the nodes they are on: no job was left to stop", "s"
+    )
+    over_beside_jobs_s: float = quantity("time above it by services, beside jobs that may not be stopped", "s")
+    most_over_w: float = quantity("the most by which it was exceeded; nodes that are down count as on", "W")
+    stopped_jobs: int = quantity("training jobs stopped to stay below it when services grew")
+    stopped_fractional: int = quantity("fractional jobs stopped for that")
+
+
 class FleetResult(ResultModel):
     """How GPUs were shared, and what that gave."""
 
@@ -79,3 +96,11 @@ class FleetResult(ResultModel):
         "Jain's index of energy over weight, over tenants; 1: even; null: fewer than two tenants"
     )
     time_evenness: float | None = quantity("the same of GPU time over weight")
+    power_cap: PowerCapResult | None = quantity("what happened under a power cap; absent: there is none", "-", None)
+
+    @model_serializer(mode="wrap")
+    def _without_cap(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        if self.power_cap is None:
+            document.pop("power_cap", None)
+        return document

@@ -414,15 +414,6 @@ class Scenario(FileModel):
             if policy.solver in get_args(PeerName):
                 msg = f"policies.{policy.label}.solver: got {policy.solver}, expected another beside services"
                 raise ValueError(msg)
-        for plan in (self.capacity, *(policy.capacity for policy in self.policies)):
-            if plan is not None and (plan.pools is not None or plan.power_kw is not None):
-                field = "power_kw" if plan.pools is None else "pools"
-                msg = f"capacity.{field}: expected none beside services and fractional jobs, which it does not count"
-                raise ValueError(msg)
-        capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)
-        if capped:
-            msg = "electricity.power_cap_w: expected none beside services and fractional jobs, which it does not count"
-            raise ValueError(msg)
         if (
             isinstance(self.workload, LogWorkload)
             and self.workload.fractions == "share"

@@ -178,6 +178,7 @@ class Explainer:
             takers=takers, other_takers=other_takers, restart_s=restart_s, starts_within_s=within_s,
             for_oldest=for_oldest, unstopped=self._unstopped(rows) if reason is Reason.NO_ROOM else (),
             **self._share(job, reason),
+            shared_w=self.schedule.shared_w or None if reason is Reason.POWER_CAP else None,
             due_at_submission=self._due_before(job),
             spare_s=_finite(p.due_s[job] - p.now_s - p.interval_s - p.fastest_s[job]),
             **self._uncertain(job, int(rows[np.argmin(p.time_s[rows])]), 0.0),

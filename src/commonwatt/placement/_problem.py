@@ -309,6 +309,7 @@ class Schedule:
     capped: Bools | None = None  # [J] jobs that do not run because of the power cap; None: there is none, or none does
     short: Bools | None = None  # [J] jobs that do not run for lack of CPUs or memory; None: none
     shares: TenantShares | None = None  # what tenants are entitled to; None: nothing is guaranteed
+    shared_w: float = 0.0  # beside `capped`: what shared GPUs draw under that cap
 
     @classmethod
     def empty(cls, problem: PlacementProblem) -> Schedule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 from commonwatt.model.fleet_results import FleetResult, ServiceResult
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.table import Table
 
-__all__ = ["WORTH", "fleet_section", "fleet_table", "has_fleet", "late_share", "worth_bars"]
+__all__ = ["WORTH", "above_caps", "fleet_section", "fleet_table", "has_fleet", "late_share", "worth_bars"]
 
 WORTH: tuple[tuple[str, str, Callable[[PolicyResult], float | None]], ...] = (
     ("Energy in the window", "kWh", lambda p: p.window_energy_kwh),
@@ -45,7 +46,7 @@ def late_share(fleet: FleetResult | None) -> float | None:
 def fleet_table(result: SimulationResult) -> Table:
     """Return a row for each policy: what services and fractional jobs got. Fits 80 columns."""
     from rich import box
-    from rich.markup import escape
+    from rich.markup import escape as escaped
     from rich.table import Table
     from rich.text import Text
 
@@ -55,7 +56,8 @@ def fleet_table(result: SimulationResult) -> Table:
         "Stretch: of fractional jobs, submission to end over run time as requested. Cuts: of GPUs by MIG. Stops: of "
         "jobs to make room for services, and of fractional jobs with their node."
     )
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, caption_justify="left", caption=escape(caption))
+    caption = " ".join([caption, *above_caps(result)])
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, caption_justify="left", caption=escaped(caption))
     shown.add_column("Policy", overflow="fold", min_width=min(14, max(len(p.policy) for p in result.policies)))
     for title in _TITLES:
         shown.add_column(title, justify="right", overflow="fold")
@@ -65,6 +67,21 @@ def fleet_table(result: SimulationResult) -> Table:
         style = "bold" if policy is result.policies[0] else ""
         shown.add_row(*(Text(cell, style=style) for cell in (policy.policy, energy, *map(_brief, _numbers(policy)))))
     return shown
+
+
+def above_caps(result: SimulationResult) -> list[str]:
+    """Return a sentence for each policy under which services made the nodes draw more than their power cap."""
+    found = []
+    for policy in result.policies:
+        cap = None if policy.fleet is None else policy.fleet.power_cap
+        if cap is None or not cap.most_over_w:
+            continue
+        beside = f", and for {fmt.duration(cap.over_beside_jobs_s)} beside jobs that may not be stopped"
+        found.append(
+            f"Above the power cap under {policy.policy}: for {fmt.duration(cap.over_s)} by services alone"
+            f"{beside if cap.over_beside_jobs_s else ''}, by {cap.most_over_w:,.0f} W at most."
+        )
+    return found
 
 
 def _brief(text: str) -> str:
@@ -93,7 +110,7 @@ def fleet_section(result: SimulationResult) -> str:
         return ""
     return f"""<section aria-labelledby="h-fleet">
 <h2 id="h-fleet">Services and shared GPUs</h2>
-{_gpu_table(result)}
+{_gpu_table(result)}{"".join(f"<p>{escape(sentence)}</p>" for sentence in above_caps(result))}
 {_service_table(result)}
 {_tenant_table(result)}
 </section>"""

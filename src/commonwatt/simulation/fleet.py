@@ -10,7 +10,13 @@ from commonwatt.control.fleet.controller import FleetController
 from commonwatt.control.fleet.manager import FleetManager
 from commonwatt.control.fleet.shared_gpus import GpuMode
 from commonwatt.control.ledger import Account
-from commonwatt.model.fleet_results import FleetResult, FleetTenantResult, FractionalResult, ServiceResult
+from commonwatt.model.fleet_results import (
+    FleetResult,
+    FleetTenantResult,
+    FractionalResult,
+    PowerCapResult,
+    ServiceResult,
+)
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO
 from commonwatt.simulation.record import JobColumns
 
@@ -50,6 +56,21 @@ def fleet_result(controller: FleetController, jobs: JobColumns) -> FleetResult:
         idle_kwh=idle_kwh,
         energy_evenness=jain([(tenant.energy_kwh or 0.0) / tenant.weight for tenant in tenants]),
         time_evenness=jain([tenant.gpu_hours / tenant.weight for tenant in tenants]),
+        power_cap=_power_cap(controller),
+    )
+
+
+def _power_cap(controller: FleetController) -> PowerCapResult | None:
+    if controller.tariff.cap_w is None:
+        return None
+    counts = controller.manager.counters.cap
+    return PowerCapResult(
+        most_w=max((sample.power_w or 0.0 for sample in controller.samples), default=0.0),
+        over_s=counts.alone_s,
+        over_beside_jobs_s=counts.beside_jobs_s,
+        most_over_w=counts.most_over_w,
+        stopped_jobs=counts.stopped_jobs,
+        stopped_fractional=counts.stopped_fractions,
     )
 
 

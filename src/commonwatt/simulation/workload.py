@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from commonwatt.control.electricity import check_electricity
 from commonwatt.control.fleet.layouts import check_mig
 from commonwatt.control.limits import qos_limits
 from commonwatt.data.fleet import make_fleet
@@ -49,6 +50,8 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
         for file in past.models:
             _check_fitted_before(folder / file, begin_s)
     fleets = _fleets(scenario, folder, cluster, made, seed)
+    if fleets:
+        check_electricity(scenario, cluster, made.table, fleets=fleets)
     beside = next((f" beside {fleet.sentence}" for fleet in fleets.values() if fleet.sentence), "")
     return Prepared(
         scenario, cluster, made.table, made.sentence + beside, seed, past, made.log, _treatments(made, scenario.qos),

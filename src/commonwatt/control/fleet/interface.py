@@ -8,14 +8,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from commonwatt.control.engine import Engine
-from commonwatt.model.arrays import Floats
+from commonwatt.control.engine import Engine, NodeView
+from commonwatt.model.arrays import Floats, Ints
 
 __all__ = [
     "Cut",
     "DeviceShares",
     "FractionEnded",
     "GpuLost",
+    "Host",
     "Instance",
     "Placing",
     "ReplicaDemand",
@@ -92,6 +93,33 @@ class DeviceShares:
 
     milli: Mapping[int, int]
     phi: float | None
+
+
+# -- the controller
+
+
+class Host(Protocol):
+    """What the manager asks of the controller it is a part of."""
+
+    def charge(self) -> None:
+        """Account for all readings the meters have given."""
+        ...
+
+    def node_view(self) -> NodeView:
+        """Return the nodes as placement may use them."""
+        ...
+
+    def whole_gpus(self) -> Ints:
+        """Return the GPUs of each node that whole jobs have. Shape [N]."""
+        ...
+
+    def power_left_w(self, node: int, now_s: float, time_s: float) -> float:
+        """Return what a GPU of *node* may draw more for so long, W; infinity without a power cap."""
+        ...
+
+    def make_room(self, gpu_types: Sequence[str], shared: bool, now_s: float) -> bool:
+        """Stop a training job so that a GPU of these types (*shared*: of a node that may share) is free, if it may."""
+        ...
 
 
 # -- engines of shared GPUs

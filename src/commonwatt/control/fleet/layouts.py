@@ -22,7 +22,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.partition_file import MigFile, MigGpu, MigTenant
 from commonwatt.partitioning.mig import MigProblem, mig_memory_gb, mig_types, plan_gpus, solve_integer
 
-__all__ = ["LayoutPlanner", "PresentCut", "check_mig"]
+__all__ = ["LayoutPlanner", "PresentCut", "check_mig", "thriftiest"]
 
 _SLICES = 7  # of compute, of a whole GPU
 DRAIN_PENALTY = 0.03
@@ -221,3 +221,11 @@ class LayoutPlanner:
         profile = word.partition("@")[0]
         rate = self._rates(service).get(profile, 0.0) if service >= 0 else 0.0
         return Instance(word, service, part_of[profile], rate)
+
+
+def thriftiest(service: ServiceModel, cluster: Cluster, types: Sequence[str]) -> str | None:
+    """Return the GPU type on which a request takes least energy, idle included, if that is one of *types*."""
+    idle_w = {k.gpu_type: k.idle_w / k.gpus for k in cluster.classes}
+    joules = {t: (model.power_w + idle_w[t]) / model.rate_rps for t, model in service.types.items()}
+    best = min(joules, key=lambda t: joules[t])
+    return best if best in types else None

@@ -10,34 +10,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
-from commonwatt.control.engine import NodeView
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.fleet.interface import (
     Cut,
     DeviceShares,
     FractionEnded,
+    Host,
     Instance,
     Placing,
     ReplicaDemand,
     SharingEngine,
 )
-from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut
+from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut, thriftiest
 from commonwatt.control.fleet.placing import OpenGpu, ResidentPlacer, UnplacedResident
 from commonwatt.control.fleet.shared_gpus import Resident, SharedGpu, SharedGpus
 from commonwatt.control.fleet.sizing import FleetCounters, ReplicaSizer
 from commonwatt.control.fleet.slices import GpuSlicer
 from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.errors import SolverError
-from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ServiceModel
+from commonwatt.model.fleet import WHOLE_MILLI, Fleet
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
 from commonwatt.partitioning.mig import mig_types
 
-__all__ = ["FleetManager", "Host"]
+__all__ = ["FleetManager"]
 
 URGENT = 1.0
 """Currency for a second in which a replica has no place: more than jobs that can wait."""
@@ -45,28 +44,10 @@ STAYS_S = 3600.0
 """How long a replica counts as staying where it is placed."""
 LOOKS_S = 3600.0
 """Most time between ticks while fractional jobs have not ended."""
+RETRY_S = 300.0
+"""The same while some wait for power: nodes that fall asleep leave more of it."""
 PATIENCE = 10_000
 """Ticks in a row in which nothing runs and fractional jobs wait."""
-
-
-class Host(Protocol):
-    """What the manager asks of the controller it is a part of."""
-
-    def charge(self) -> None:
-        """Account for all readings the meters have given."""
-        ...
-
-    def node_view(self) -> NodeView:
-        """Return the nodes as placement may use them."""
-        ...
-
-    def whole_gpus(self) -> Ints:
-        """Return the GPUs of each node that whole jobs have. Shape [N]."""
-        ...
-
-    def make_room(self, gpu_types: Sequence[str], shared: bool, now_s: float) -> bool:
-        """Stop a training job so that a GPU of these types (*shared*: of a node that may share) is free, if it may."""
-        ...
 
 
 class FleetManager:
@@ -92,6 +73,7 @@ class FleetManager:
         self._ends_s = max((service.load.end_s for service in fleet.services), default=0.0)
         self._tenants = tuple(dict.fromkeys([s.tenant for s in fleet.services] + [j.tenant for j in fleet.jobs]))
         self._room: tuple[int, int] = (-1, -1)
+        self._wait_for_power = False  # some fractional job does
         self._dirty: set[int] = set()
         self._stuck = 0
         self._last_s = 0.0
@@ -103,16 +85,9 @@ class FleetManager:
         """Return a planner of layouts for each GPU type that may be cut, and give each service one type at most."""
         cuttable = {k.gpu_type: None for k in self.cluster.classes if "mig" in k.share and k.gpu_type in mig_types()}
         types = list(cuttable) if "mig" in self.fleet.sharing.modes else []
-        self._type_of = {i: self._thriftiest(service, types) for i, service in enumerate(self.fleet.services)}
+        self._type_of = {i: thriftiest(service, self.cluster, types) for i, service in enumerate(self.fleet.services)}
         relayout_s = self.fleet.sharing.relayout_s
         return {t: LayoutPlanner(self.fleet.services, t, relayout_s) for t in types}
-
-    def _thriftiest(self, service: ServiceModel, types: Sequence[str]) -> str | None:
-        """Return the GPU type on which a request takes least energy, idle included, if that is one of *types*."""
-        idle_w = {k.gpu_type: k.idle_w / k.gpus for k in self.cluster.classes}
-        joules = {t: (model.power_w + idle_w[t]) / model.rate_rps for t, model in service.types.items()}
-        best = min(joules, key=lambda t: joules[t])
-        return best if best in types else None
 
     # -- what the controller asks
 
@@ -124,7 +99,7 @@ class FleetManager:
         for resident in self.gpus.residents.values():
             times += [t for t in (resident.ready_s, resident.until_s) if now_s < t < math.inf]
         if len(self.counters.ended_s) < self._arrived:  # the engine reports ends, but somebody has to wait for them
-            times.append(now_s + LOOKS_S)
+            times.append(now_s + (RETRY_S if self._wait_for_power else LOOKS_S))
         return min(times, default=None)
 
     def held(self) -> Ints:
@@ -144,10 +119,19 @@ class FleetManager:
 
     def wanted_gpus(self) -> int:
         """Return the shared GPUs, and those that replicas and jobs without a place would take."""
-        milli = sum(self.fleet.jobs[j].gpu_milli for j in self._waiting)
+        return len(self.gpus.gpus) + math.ceil(int(self.unplaced_milli().sum()) / WHOLE_MILLI)
+
+    def unplaced_milli(self) -> Ints:
+        """Return what replicas and jobs without a place would take of a class each could be on, in 1/1000 GPU. [K]."""
+        found = np.zeros(len(self.cluster.classes), dtype=np.int64)
+        first = {kind.gpu_type: k for k, kind in reversed([*enumerate(self.cluster.classes)])}
+        runs = [k for k, kind in enumerate(self.cluster.classes) if self.fleet.sharing.runs_fractions(kind)]
+        found[runs[:1]] += sum(self.fleet.jobs[j].gpu_milli for j in self._waiting)
         for service, count in self._lacks.items():
-            milli += count * min(self._demands[service].milli.values(), default=WHOLE_MILLI)
-        return len(self.gpus.gpus) + math.ceil(milli / WHOLE_MILLI)
+            sizes = self._demands[service].milli
+            at = min(sizes, key=lambda gpu_type: sizes[gpu_type], default="")
+            found[first.get(at, 0)] += count * sizes.get(at, WHOLE_MILLI)
+        return found
 
     @property
     def phi(self) -> float:
@@ -384,6 +368,7 @@ class FleetManager:
         candidates = self._candidates(now_s)
         if not candidates or not self._has_more_room(candidates):
             return
+        self._wait_for_power = False
         placed = self._placed(candidates, now_s)
         urgent = [c for c in candidates if c.weight > 0 and c.resident not in placed]
         for candidate in urgent if self.fleet.sharing.preempt else ():
@@ -405,7 +390,7 @@ class FleetManager:
         """Whether placement could find more than the last time it left somebody waiting."""
         fresh = any(c.submit_s >= self._last_s for c in candidates)
         milli, whole = self._room_now()
-        return fresh or milli > self._room[0] or whole > self._room[1]
+        return fresh or milli > self._room[0] or whole > self._room[1] or self._wait_for_power
 
     def _room_now(self) -> tuple[int, int]:
         view = self._host.node_view()
@@ -433,23 +418,51 @@ class FleetManager:
         return (-1 - resident) % len(self.fleet.services)
 
     def _placed(self, candidates: Sequence[UnplacedResident], now_s: float) -> set[int]:
-        view = self._host.node_view()
-        free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.held())
-        on: Bools = view.power_state < 0
-        shared = [OpenGpu(g.gpu, g.node, self.gpus.free_milli(g)) for g in self.gpus.gpus.values() if not g.cut]
-        placings = self._placer.place(
-            now_s, candidates, shared, free, on, view.wait_s.tolist(), self._tenants, self._rng
-        )
+        """Place *candidates*; a fractional job without power where it is placed is placed on nodes of another kind."""
+        placed: set[int] = set()
+        short = np.zeros(len(self.cluster), dtype=bool)
+        while left := [c for c in candidates if c.resident not in placed]:
+            view = self._host.node_view()
+            free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.held())
+            free[short] = 0
+            on: Bools = view.power_state < 0
+            shared = [
+                OpenGpu(g.gpu, g.node, self.gpus.free_milli(g))
+                for g in self.gpus.gpus.values() if not g.cut and not short[g.node]
+            ]  # fmt: skip
+            placings = self._placer.place(now_s, left, shared, free, on, view.wait_s.tolist(), self._tenants, self._rng)
+            done, lacking = self._enter_all(placings, now_s)
+            placed |= done
+            if not lacking:
+                break
+            self._wait_for_power = True
+            for node in lacking:
+                short |= (self.cluster.klass == self.cluster.klass[node]) & (on == on[node])
+        return placed
+
+    def _enter_all(self, placings: Sequence[Placing], now_s: float) -> tuple[set[int], set[int]]:
+        """Put residents where they are placed; returns those, and the nodes that lack power for a fractional job."""
         opened: dict[int, int] = {}  # GPUs opened for this, by the number they were placed under
+        placed, lacking = set(), set()
         for placing in placings:
             number = placing.gpu
+            if placing.resident >= 0 and not self._has_power(placing, now_s):
+                lacking.add(placing.node)
+                continue
+            placed.add(placing.resident)
             if number < 0:
                 if number not in opened:
                     opened[number] = self._open(placing.node, cut=False).gpu
                     self._event(now_s, EventKind.GPU_SHARED, self.gpus.gpus[opened[number]], "taken from whole jobs")
                 number = opened[number]
             self._enter(placing, number, now_s)
-        return {placing.resident for placing in placings}
+        return placed, lacking
+
+    def _has_power(self, placing: Placing, now_s: float) -> bool:
+        """Whether a fractional job stays below the power cap where it is placed, until its end."""
+        job = placing.resident
+        left_w = self._host.power_left_w(placing.node, now_s, self.fleet.jobs[job].duration_s)
+        return self._slicer.job_w(job, placing.node) <= left_w + 1e-6
 
     def _open(self, node: int, *, cut: bool) -> SharedGpu:
         number = self.gpus.next_gpu
@@ -504,6 +517,23 @@ class FleetManager:
         self._say(now_s, EventKind.FRACTION_STOPPED, resident, f"{self._name(resident)}: {why}")
         self._remove(resident)
         self._requeue(resident.job)
+
+    def stop_for_power(self, now_s: float, *, best_effort: bool) -> bool:
+        """Stop the fractional job that came last, one of class BE if so asked for; returns whether there was one."""
+        own = [r for r in self.gpus.residents.values() if r.job >= 0]
+        own = [r for r in own if not best_effort or self.fleet.jobs[r.job].qos == "BE"]
+        if not own:
+            return False
+        self._stop_fraction(max(own, key=lambda r: r.key), now_s, "the power cap leaves it none")
+        self.counters.cap.stopped_fractions += 1
+        self._wait_for_power = True
+        self._return_empty(now_s)
+        self._slice(now_s, everything=False)
+        return True
+
+    def spare_w(self) -> float:
+        """Return how much more shared GPUs would draw if all on them used what they may, W."""
+        return self._slicer.spare_w()
 
     def _return_empty(self, now_s: float) -> None:
         empty = [gpu for gpu in self.gpus.gpus.values() if not gpu.residents]

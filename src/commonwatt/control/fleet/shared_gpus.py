@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from commonwatt.control.fleet.interface import handle_of
 from commonwatt.control.ledger import Account, Ledger
+from commonwatt.model.arrays import Floats
 from commonwatt.model.fleet import WHOLE_MILLI, ServiceModel
 from commonwatt.model.nodes import Cluster
 
@@ -54,6 +57,8 @@ class Resident:
         Its part of the GPU's time, and what it uses of it.
     served_rps, load_rps, wait_s
         What a replica can serve, what it gets, and the turn of others it may wait for.
+    power_w
+        Power of its GPU for what it does, beyond idle.
     """
 
     key: int
@@ -70,6 +75,7 @@ class Resident:
     served_rps: float = 0.0
     load_rps: float = 0.0
     wait_s: float = 0.0
+    power_w: float = 0.0
 
 
 class Weight(NamedTuple):
@@ -159,6 +165,13 @@ class SharedGpus:
     def reserved(self, resident: Resident) -> float:
         """Return the part of its GPU a resident has reserved."""
         return resident.milli / WHOLE_MILLI
+
+    def power_w(self) -> Floats:
+        """Return what the shared GPUs of each node draw beyond its idle power, W. Shape [N]."""
+        found = np.zeros(len(self._cluster))
+        for resident in self.residents.values():
+            found[self.gpus[resident.gpu].node] += resident.power_w
+        return found
 
     def weigh(self, gpu: SharedGpu, power_w: Mapping[int, float]) -> None:
         """Set how the energy of a GPU is divided from now on, by the power of what each resident does."""

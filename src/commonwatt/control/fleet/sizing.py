@@ -18,7 +18,7 @@ from commonwatt.control.fleet.interface import ReplicaDemand
 from commonwatt.control.fleet.shared_gpus import GpuMode, Resident, SharedGpus
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ModelOnType, ServiceModel
 
-__all__ = ["FleetCounters", "ReplicaSizer", "ServiceCounters", "late_share", "meets_target", "spare_rps"]
+__all__ = ["CapCounters", "FleetCounters", "ReplicaSizer", "ServiceCounters", "late_share", "meets_target", "spare_rps"]
 
 
 def spare_rps(service: ServiceModel, model: ModelOnType, wait_s: float) -> float:
@@ -108,6 +108,40 @@ class ServiceCounters:
 
 
 @dataclass
+class CapCounters:
+    """Counts under a power cap.
+
+    Attributes
+    ----------
+    over_w
+        By how much the cap is exceeded now; 0: it is not.
+    jobs_left
+        Whether jobs run that may not be stopped.
+    alone_s, beside_jobs_s
+        Time above the cap by services alone, and beside such jobs.
+    most_over_w
+        The most by which it was exceeded.
+    stopped_jobs, stopped_fractions
+        Jobs and fractional jobs that were stopped to stay below it.
+    """
+
+    over_w: float = 0.0
+    jobs_left: bool = False
+    alone_s: float = 0.0
+    beside_jobs_s: float = 0.0
+    most_over_w: float = 0.0
+    stopped_jobs: int = 0
+    stopped_fractions: int = 0
+
+    def settle(self, elapsed_s: float) -> None:
+        """Count the time since the last decision."""
+        if self.over_w <= 0:
+            return
+        self.beside_jobs_s += elapsed_s if self.jobs_left else 0.0
+        self.alone_s += 0.0 if self.jobs_left else elapsed_s
+
+
+@dataclass
 class FleetCounters:
     """Counts of a run."""
 
@@ -122,6 +156,7 @@ class FleetCounters:
     unplaced_s: float = 0.0
     phi_s: float = 0.0
     time_shared_s: float = 0.0
+    cap: CapCounters = field(default_factory=CapCounters)
 
     def __post_init__(self) -> None:
         self.services = [ServiceCounters() for _ in self.fleet.services]
@@ -139,6 +174,7 @@ class FleetCounters:
         elapsed_s = to_s - from_s
         if elapsed_s <= 0:
             return
+        self.cap.settle(elapsed_s)
         self.unplaced_s += elapsed_s * sum(lacks.values())
         replicas: dict[int, list[Resident]] = {}
         for resident in gpus.residents.values():

@@ -135,10 +135,28 @@ class GpuSlicer:
         return Sharer(resident.milli, self._most_milli(resident.job), self._gpu_w(gpu))
 
     def _most_milli(self, job: int) -> int:
-        return min(WHOLE_MILLI, int(self._fleet.sharing.burst * self._fleet.jobs[job].gpu_milli))
+        return self._fleet.most_milli(self._fleet.jobs[job])
 
     def _gpu_w(self, gpu: SharedGpu) -> float:
         return self._cluster.classes[self._cluster.klass[gpu.node]].gpu_w
+
+    def spare_w(self) -> float:
+        """Return how much more shared GPUs would draw if all on them used what they may, W."""
+        spare_w = 0.0
+        for gpu in self._gpus.gpus.values():
+            spare_w += max(0.0, self._most_w(gpu) - sum(r.power_w for r in self._gpus.on(gpu)))
+        return spare_w
+
+    def _most_w(self, gpu: SharedGpu) -> float:
+        """Return what a shared GPU draws beyond idle if all on it use what they may, W."""
+        most = [(r.milli, self._fleet.services[r.service].types[gpu.gpu_type].power_w) if r.service >= 0 else
+                (self._most_milli(r.job), self._gpu_w(gpu)) for r in self._gpus.on(gpu)]  # fmt: skip
+        together_w = sum(milli * power_w for milli, power_w in most) / WHOLE_MILLI
+        return min(together_w, max((power_w for _, power_w in most), default=0.0))
+
+    def job_w(self, job: int, node: int) -> float:
+        """Return what a fractional job draws on a GPU of *node* if it uses what it may, W."""
+        return self._most_milli(job) * self._cluster.classes[self._cluster.klass[node]].gpu_w / WHOLE_MILLI
 
     def _spread(self, ready: Mapping[int, list[Resident]], loads: Mapping[int, float]) -> None:
         """Spread the requests of each service over its replicas."""
@@ -175,6 +193,7 @@ class GpuSlicer:
             else:
                 work.speeds[resident.job] = resident.busy / slower[resident.key]
                 work.power_of[resident.key] = resident.busy * self._gpu_w(gpu)
+            resident.power_w = work.power_of[resident.key]
         return work
 
     def _give_unused(self, residents: Sequence[Resident]) -> None:

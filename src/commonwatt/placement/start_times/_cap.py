@@ -79,7 +79,7 @@ class _Capping:
             free[nodes] -= problem.per_node[row]
             found.choice[job] = row
             found.nodes[problem.slot_start[job] : problem.slot_start[job] + len(nodes)] = nodes
-        return replace(wanted, choice=found.choice, nodes=found.nodes, capped=capped)
+        return replace(wanted, choice=found.choice, nodes=found.nodes, capped=capped, shared_w=self.power.shared_w)
 
     def _place(self, job: int, free: Ints, profile: Timetable) -> tuple[int, Ints, bool]:
         """Return where a job starts, and whether it was power that was short."""

@@ -34,6 +34,10 @@ class Power:
         Each node without jobs, as it is now, [N].
     cap_w
         Most that all nodes may draw together, over time; ``None``: no limit.
+    shared_w
+        Of ``rest_w``, what GPUs draw that no job has alone.
+    spare_w
+        Power left free by what starts: those GPUs may draw so much more.
     """
 
     busy_w: Floats
@@ -41,6 +45,8 @@ class Power:
     idle_w: Floats
     rest_w: Floats
     cap_w: StepIntegral | None = None
+    shared_w: float = 0.0
+    spare_w: float = 0.0
 
 
 class Timetable:
@@ -58,7 +64,8 @@ class Timetable:
         self.used = np.zeros(self.free.shape, dtype=bool)
         self._taken: dict[tuple[int, int], Ints] = {}  # by class and GPUs: pieces without room before each edge
         self.from_now_s = np.concatenate(([now_s], self.edges_s[1:]))
-        self._least_cap_w = None if power.cap_w is None else power.cap_w.least_within(self.from_now_s)
+        cap_w = power.cap_w
+        self._least_cap_w = None if cap_w is None else cap_w.least_within(self.from_now_s) - power.spare_w
 
     def starts_s(self) -> Floats:
         """Return now and the beginnings of all later pieces."""
