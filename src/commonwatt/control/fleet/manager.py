@@ -9,6 +9,7 @@ cannot be.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -378,12 +379,7 @@ class FleetManager:
                 placed |= self._placed([c for c in urgent if c.resident not in placed], now_s)
         left = [c for c in candidates if c.resident not in placed]
         self._waiting = [c.resident for c in left if c.resident >= 0]
-        lacks: dict[int, int] = {}
-        for candidate in left:
-            if candidate.resident < 0:
-                service = self._service_of(candidate.resident)
-                lacks[service] = lacks.get(service, 0) + 1
-        self._lacks = lacks
+        self._lacks = dict(Counter(self._service_of(c.resident) for c in left if c.resident < 0))
         self._room = self._room_now()
 
     def _has_more_room(self, candidates: Sequence[UnplacedResident]) -> bool:
