@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import EventKind
 from commonwatt.control.job_registry import Rules
-from commonwatt.model.errors import InputError
+from commonwatt.model.electricity import Electricity, ElectricityPoint
 from commonwatt.model.explanation import Reason
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.scenario import Scenario
@@ -163,6 +165,48 @@ def test_a_scenario_declares_them(tmp_path):
     assert result.policies[0].longest_wait_s == 100
 
 
-def test_not_beside_a_power_cap():
-    with pytest.raises((InputError, ValueError), match=r"cpus or memory_gib of n, expected none beside a power cap"):
-        Scenario.model_validate(document(electricity={"power_cap_w": 1000}))
+@pytest.mark.slow
+@given(
+    seed=st.integers(0, 10_000), solver=st.sampled_from(SOLVERS), preempt=st.booleans(),
+    caps=st.lists(st.sampled_from([500.0, 700.0, 1100.0]), min_size=1, max_size=4),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_under_a_power_cap_no_node_is_overbooked_either(seed, solver, preempt, caps):
+    """A node of four GPUs draws 500 W; three of them are on at 300 W."""
+    rng = np.random.default_rng(seed)
+    jobs = []
+    for k, at in enumerate(np.cumsum(rng.exponential(60, 20))):
+        alone_s = float(rng.uniform(50, 2000))
+        needs = {"cpus_per_gpu": float(rng.choice([1, 2, 4])), "memory_gib_per_gpu": float(rng.choice([0.5, 3.0, 7.7]))}
+        one = job(f"j{k}", float(at), alone_s, due_s=float(at + rng.uniform(0, 5000)), **needs)
+        jobs.append(replace(one, times_s={"V100": {1: alone_s, 2: 0.6 * alone_s}}))
+    points = [ElectricityPoint(from_s=900.0 * k, price_per_kwh=0.1, power_cap_w=cap) for k, cap in enumerate(caps)]
+    table = JobArrays.of(jobs)
+    done = simulate(
+        cluster_of(nodes=3, gpus=4, cpus=8, memory_gib=16), table, solver, rules=Rules(preempt=preempt, restart_s=5.0),
+        iterations=20, electricity=Electricity(series=points),
+    )  # fmt: skip
+    cpus, memory_gib = most_used(done, table)
+    assert cpus <= 8 + 1e-6
+    assert memory_gib <= 16 + 1e-6
+    assert sum(event.kind is EventKind.COMPLETED for event in done.log.since(0)) == len(jobs)
+    for sample in done.samples:
+        assert preempt is False or sample.power_w <= float(done.tariff.cap_w.at(sample.time_s)) + 1e-6
+
+
+def test_under_a_power_cap_a_job_goes_to_the_node_with_cpus():
+    """Two nodes are on at 200 W, and each GPU takes 100 W: with 500 W three jobs run, two at most on 14 CPUs."""
+    table = JobArrays.of([job(f"j{k}", 0, 100, cpus_per_gpu=6, memory_gib_per_gpu=1) for k in range(4)])
+    cluster, cap = cluster_of(nodes=2, gpus=4, cpus=14), Electricity(power_cap_w=500.0)
+    done = simulate(cluster, table, "fifo", rules=STAY, electricity=cap)
+    assert [at for at, _ in starts(done).values()] == [0, 0, 0, 100]
+    assert most_used(done, table)[0] == 12
+
+
+def test_who_waits_for_cpus_under_a_power_cap_is_told_so():
+    jobs = [job("a", 0, 100, cpus_per_gpu=6), job("b", 0, 100, cpus_per_gpu=6)]
+    cap = Electricity(power_cap_w=1000.0)
+    done = simulate(cluster_of(nodes=1, gpus=4, cpus=8), JobArrays.of(jobs), "fifo", rules=STAY, electricity=cap)
+    (waits,) = [event for event in done.log.since(0) if event.kind is EventKind.WAITS]
+    assert waits.reason is Reason.CPUS_OR_MEMORY
+    assert starts(done)["b"][0] == 100

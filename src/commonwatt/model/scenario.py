@@ -396,10 +396,8 @@ class Scenario(FileModel):
     def _check_cpus(self) -> None:
         """Raise if CPUs or memory of nodes are given beside what does not know of them."""
         limited = next((node.name for node in self.nodes if node.cpus or node.memory_gib), None)
-        capped = self.electricity.power_cap_w or any(p.power_cap_w for p in self.electricity.series)
-        if limited is not None and (capped or self.has_fleet):
-            other = "a power cap" if capped else "services and fractional jobs"
-            msg = f"nodes: got cpus or memory_gib of {limited}, expected none beside {other}"
+        if limited is not None and self.has_fleet:
+            msg = f"nodes: got cpus or memory_gib of {limited}, expected none beside services and fractional jobs"
             raise ValueError(msg)
 
     def _check_fleet(self) -> None:

@@ -1,8 +1,8 @@
 """No decision lets nodes draw more than their power cap, whichever solver takes it. Ours.
 
 A schedule that would is taken apart: what runs stays, and what is to start gets its turn by pressure, in the solver's
-configuration, or in the best other one whose power fits as long as it runs. Where the cap has fallen below what runs,
-the least pressing jobs are stopped, if jobs may be.
+configuration, or in the best other one whose power fits as long as it runs, on nodes with CPUs and memory for it.
+Where the cap has fallen below what runs, the least pressing jobs are stopped, if jobs may be.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.model.units import WEEK_S
 from commonwatt.optimize import ranked
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement.start_times._timetable import Power, Timetable
 
 __all__ = ["under_cap"]
+
+_EXACT = 1e-6  # CPUs, or GiB: what adding and subtracting may leave
 
 
 def under_cap(problem: PlacementProblem, schedule: Schedule, power: Power) -> Schedule:
@@ -40,6 +42,11 @@ class _Capping:
             longest_s = longest_s * problem.outcomes.max(axis=1)[problem.row_job]
         self.longest_s = longest_s  # [C]
         self.rows = np.ones(len(problem.time_s), dtype=bool) if wanted.may_have is None else wanted.may_have
+        needs, whole = [problem.per_node], [problem.node_gpus]
+        if problem.cpus_memory is not None and problem.node_cpus_memory is not None:
+            needs, whole = [*needs, *problem.cpus_memory.T], [*whole, *problem.node_cpus_memory.T]
+        self.needs: Floats = np.column_stack(needs).astype(np.float64)  # GPUs; CPUs and memory if limited, [C, 1 or 3]
+        self.left: Floats = np.column_stack(whole).astype(np.float64)  # of each node, [N, 1 or 3]
 
     def _profile(self) -> Timetable:
         """Power over time, without jobs: of a constant cap, its beginning is enough."""
@@ -68,20 +75,34 @@ class _Capping:
                 found.nodes[problem.slot_start[job] : problem.slot_start[job + 1]] = -1
                 continue
             profile.add(row, nodes, float(self.longest_s[row]))
-        free = found.free_gpus(problem)
+            self.left[nodes] -= self.needs[row]
+        short = np.zeros(len(problem), dtype=bool) if wanted.short is None else wanted.short.copy()
         starts = np.flatnonzero((wanted.choice != POSTPONED) & (problem.stay < 0))
         for job in starts[ranked(-problem.pressure_s[starts])].tolist():
-            row, nodes, short = self._place(job, free, profile)
+            row, nodes, capped[job] = self._place(job, profile)
             if row == POSTPONED:
-                capped[job] = short
+                short[job] = not capped[job] and self._lacks_cpus(job)
                 continue
             profile.add(row, nodes, float(self.longest_s[row]))
-            free[nodes] -= problem.per_node[row]
+            self.left[nodes] -= self.needs[row]
             found.choice[job] = row
             found.nodes[problem.slot_start[job] : problem.slot_start[job] + len(nodes)] = nodes
-        return replace(wanted, choice=found.choice, nodes=found.nodes, capped=capped, shared_w=self.power.shared_w)
+        lacking = short if short.any() else None
+        found = replace(wanted, choice=found.choice, nodes=found.nodes, short=lacking)
+        return replace(found, capped=capped, shared_w=self.power.shared_w)
 
-    def _place(self, job: int, free: Ints, profile: Timetable) -> tuple[int, Ints, bool]:
+    def _has_room(self, row: Index, nodes: Ints) -> Bools:
+        """Whether each of *nodes* has what configuration *row* needs there."""
+        return np.asarray((self.left[nodes] >= self.needs[row] - _EXACT).all(axis=1))
+
+    def _lacks_cpus(self, job: int) -> bool:
+        """Whether there are nodes with the GPUs, but not with the CPUs or memory, that a job needs."""
+        problem = self.problem
+        own = np.arange(problem.start[job], problem.start[job + 1])
+        free = self.left[:, 0].astype(np.int64)
+        return self.needs.shape[1] > 1 and any(len(problem.room(row, free)) > 0 for row in own[self.rows[own]].tolist())
+
+    def _place(self, job: int, profile: Timetable) -> tuple[int, Ints, bool]:
         """Return where a job starts, and whether it was power that was short."""
         problem, wish = self.problem, int(self.wanted.choice[job])
         own = np.arange(problem.start[job], problem.start[job + 1])
@@ -91,9 +112,11 @@ class _Capping:
         short = False
         for row in own[order].tolist():
             nodes = self.wanted.nodes_of(problem, job) if row == wish else np.zeros(0, dtype=np.int64)
-            if not len(nodes) or bool((free[nodes] < problem.per_node[row]).any()):
-                fit = problem.room(row, free)
-                nodes = fit[ranked(~profile.on(fit), free[fit])][: problem.width[row]]
+            if not len(nodes) or not self._has_room(row, nodes).all():
+                alike = np.flatnonzero(problem.node_class == problem.klass[row])
+                fit = alike[self._has_room(row, alike)]
+                fit = fit if len(fit) >= problem.width[row] else fit[:0]
+                nodes = fit[ranked(~profile.on(fit), self.left[fit, 0])][: problem.width[row]]
             if len(nodes) and profile.has_power(row, nodes, time_s=float(self.longest_s[row])):
                 return row, nodes, False
             short |= len(nodes) > 0
