@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 
 import pytest
 import yaml
@@ -7,6 +8,7 @@ import yaml
 from commonwatt.data import locate
 from commonwatt.data.catalog import CATALOG
 from commonwatt.data.files import validate
+from commonwatt.data.readers.plain import COLUMNS
 from commonwatt.data.workload import read_workload_log
 from commonwatt.model.results import DataCheckResult, DataListResult
 from commonwatt.model.scenario import LogWorkload
@@ -175,6 +177,13 @@ def test_a_public_name_without_the_data(run, nowhere):
     assert done.code == 2
     assert "get it from https://github.com/msr-fiddle/philly-traces" in done.err
     assert len(done.lines) == 1
+
+
+def test_the_help_names_every_column(run):
+    said = " ".join(run("data", "check", "--help").out.split())
+    named = re.search(r"name of the column for (.*?); repeatable", said)[1]
+    assert set(re.findall(r"\w+", named)) - {"or"} == set(COLUMNS)
+    assert "afterok:12:13,afterany:7" in said
 
 
 def test_help_is_light(modules_after):

@@ -316,7 +316,8 @@ def queue_file(tmp_path):
     path, series = tmp_path / "queue.csv", walk()
     waiting = np.arange(400.0) % 7
     waiting[200] = np.nan  # unknown
-    write_series(path, START_S, 60.0, {"gpus": series.gpus, "pending_gpus": waiting}, dated=True)
+    columns = {"gpus": series.gpus, "pending_gpus": waiting, "blank": np.full(400, np.nan)}
+    write_series(path, START_S, 60.0, columns, dated=True)
     return path
 
 
@@ -345,7 +346,9 @@ def test_a_model_file_keeps_its_features(run, queue_file, demand_file, tmp_path)
         ("last-value", "pending_gpus", "last-value learns from demand alone"),
         ("gru+lightgbm", "pending_gpus", "learns from demand alone"),
         ("lightgbm", "pending_jobs", "pending_gpus"),
-        ("lightgbm", "time", "a count"),
+        ("lightgbm", "time", "field '--features': got 'time', expected columns beside the time"),
+        ("lightgbm", "gpus", "field '--features': got 'gpus', expected columns beside the demand itself"),
+        ("lightgbm", "blank", "'--features': got 'blank', expected a column with at least one known count"),
         ("lightgbm", "pending_gpus,pending_gpus", "each once"),
     ],
 )
@@ -354,6 +357,36 @@ def test_features_that_cannot_be_had_are_refused(run, queue_file, model, feature
     assert done.code == 2
     assert word in done.err
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", [(), ("--features", "pending_gpus")])
+def test_the_least_number_of_values_is_what_is_said(run, tmp_path, features):
+    pytest.importorskip("lightgbm")
+    pytest.importorskip("safetensors")
+    path, model = tmp_path / "short.csv", tmp_path / "m.safetensors"
+    for count in (124, 125, 126):
+        write_series(path, START_S, 60.0, {"gpus": walk().gpus[:count], "pending_gpus": np.arange(count)}, dated=True)
+        done = run("forecast", "fit", path, "--model", "lightgbm", *features, "--out", model)
+        assert done.code == (2 if count < 125 else 0), done.err
+        assert ("expected at least 125 values" in done.err) == (count < 125)
+    assert run("forecast", "predict", model, path, "--json").document["m"] == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "got 'the last seventh', expected more than 125 values before it, of which there are 120"),
+        (("--test-from", "2024-01-01T01:07Z"), ("field '--test-from': got '2024-01-01T01:07Z', expected more than 125 "
+                                               "values before it, of which there are 67")),
+    ],
+)  # fmt: skip
+def test_too_little_before_the_test_is_said_in_the_users_terms(run, tmp_path, options, said):
+    path = tmp_path / "short.csv"
+    write_series(path, START_S, 60.0, {"gpus": walk().gpus[:140]}, dated=True)
+    done = run("forecast", "plan", path, *options)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert said in done.err
 
 
 def test_a_job_log_has_no_queue_to_learn_from(run, job_log):

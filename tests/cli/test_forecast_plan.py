@@ -171,7 +171,7 @@ def test_seasonal_naive_is_fitted_on_more_than_a_day_where_there_is_as_much(dema
     assert (done.document["n"], done.document["fitted_before"]) == (1440, "2024-01-02T08:02:00Z")  # 1,922 minutes on
     done = run(*asked, "2024-01-02")
     assert done.code == 2
-    assert "field '--test-from': got '1440', expected more than 1445 values before it" in done.err
+    assert "field '--test-from': got '2024-01-02', expected more than 1445 values before it, of" in done.err
 
 
 def test_without_a_total_nothing_is_beyond_it(demand_file):

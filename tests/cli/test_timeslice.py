@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from commonwatt.model.timeslice_file import TimesliceConfig
 from tests.cli.console import SCRIPT, run, spawn, write
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -137,8 +139,8 @@ def test_a_run_tells_who_got_what(tmp_path):
     ("wrong", "said"),
     [
         ({"device": {"kind": "abacus"}}, "device.kind"),
-        ({"tenants": [{"name": "A", "models": [{"name": "m", "profile": "tx2-vgg"}]}]}, "tenants.0.models.0.profile"),
-        ({"tenants": [{"name": "A", "models": [{"name": "m"}]}]}, "models.0.profile': got 'none', expected a profile"),
+        ({"tenants": [{"name": "A", "models": [{"name": "m", "profile": "tx2-vgg"}]}]}, "tenants.A.models.m.profile"),
+        ({"tenants": [{"name": "A", "models": [{"name": "m"}]}]}, "models.m.profile': got 'none', expected a profile"),
         ({"device": {"kind": "cpu"}}, "expected a file name that ends in .onnx or .pt2"),
         ({"duration_s": 0}, "duration_s"),
         ({"phi": 3}, "field 'phi'"),
@@ -252,18 +254,21 @@ ONNX = {"name": "n", "path": "n.onnx"}
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"model": {"path": "tiny.onnx"}}, "field 'tenants.0.models.0.path': got 'tiny.onnx', expected a decoder"),
-        ({"model": {"path": None}}, "'tenants.0.models.0.path': got 'None', expected a decoder (.npz)"),
-        ({"model": {"max_batch_size": 3}}, "'tenants.0.models.0.max_batch_size': got 'a value', expected none"),
+        ({"model": {"path": "tiny.onnx"}}, "field 'tenants.ann.models.m.path': got 'tiny.onnx', expected a decoder"),
+        ({"model": {"path": None}}, "'tenants.ann.models.m.path': got 'None', expected a decoder (.npz)"),
+        ({"model": {"max_batch_size": 3}}, "'tenants.ann.models.m.max_batch_size': got 'a value', expected none"),
         (
             {"model": {"language": {"kv_cache_tokens": 1}}},
             "models.m.language.kv_cache_tokens': got '1', expected a number, 2 or more",
         ),
         ({"model": {"language": {"cache": 1}}}, "language.cache"),
-        ({"device": {"kind": "simulated"}}, "'tenants.0.models.0.language': got 'a language model', expected none on"),
+        (
+            {"device": {"kind": "simulated"}},
+            "'tenants.ann.models.m.language': got 'a language model', expected none on",
+        ),
         (
             {"policy": "vtc", "others": [ONNX]},
-            "'tenants.0.models.1.language': got 'none', expected language models only",
+            "'tenants.ann.models.n.language': got 'none', expected language models only",
         ),
         ({}, "tiny.npz: got 'no such file', expected a decoder"),
         ({"model": {"path": "nowhere"}}, "nowhere: got 'no folder', expected a folder of transformers"),
@@ -282,12 +287,66 @@ def test_a_wrong_language_model_is_one_line(changed, said, tmp_path):
 def test_a_file_that_is_no_decoder(tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("tritonclient")
-    for content in (b"", b"PK\x03\x04 torn", b"x" * 1000):
+    for content in (b"", b"PK\x03\x04 torn", b"x" * 1000, pickle.dumps([1])):
         (tmp_path / "tiny.npz").write_bytes(content)
         done = run("timeslice", "serve", with_language(tmp_path), "--check")
         assert (done.code, done.err.count("\n")) == (2, 1)
-        assert "tiny.npz" in done.err
-        assert "expected a decoder" in done.err
+        said = "a broken one" if content else "an empty file"
+        assert "tiny.npz: got '" in done.err
+        assert f"{said}', expected a decoder" in done.err
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("context_tokens", 1025, "at most 1,024 tokens, the context of the model"),
+        ("default_max_tokens", 1024, "at most 1,023 tokens, the context of the model without"),
+        ("prefill_tokens", 2049, "at most 2,048 tokens, max_sequences times the context"),
+        ("kv_cache_tokens", 10**12, "GB of memory hold"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(field, value, expected, tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("tritonclient")
+    from commonwatt.devices.language.decoder import write_decoder
+
+    write_decoder(tmp_path / "tiny.npz", layers=1)
+    path = with_language(tmp_path, model={"language": {"max_sequences": 2, field: value}})
+    done = run("timeslice", "serve", path, "--check")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"llm.json: field 'tenants.ann.models.m.language.{field}': got '{value}', expected at most" in done.err
+    assert expected in done.err
+    if value < 10**12:
+        path = with_language(tmp_path, model={"language": {"max_sequences": 2, field: value - 1}})
+        assert run("timeslice", "serve", path, "--check").code == 0
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (
+            {"rest_port": 9000, "grpc_port": 9000},
+            "'server.grpc_port': got '9000', expected another port than rest_port",
+        ),
+        (
+            {"host": "999.1.1.1"},
+            "field 'server.host': got '999.1.1.1', expected a host name or address of this machine",
+        ),
+        (
+            {"host": "192.0.2.1"},
+            "field 'server.host': got '192.0.2.1', expected a host name or address of this machine",
+        ),
+        ({"operator_key": "short"}, "'server.operator_key': got '(hidden)', expected text of at least 8 characters"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_by_the_check(server, said, models):
+    pytest.importorskip("starlette")
+    done = run("timeslice", "serve", write(models / "s.yaml", served(server=server)), "--check")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert said in done.err
+    for fine in ({"rest_port": 0, "grpc_port": 0}, {"host": "localhost", "rest_port": 8001, "grpc_port": None}):
+        file = TimesliceConfig.model_validate(served(server=fine))
+        assert file.server.rest_port == fine["rest_port"]
 
 
 def test_serve_shows_language_models_and_run_refuses_them(tmp_path):
@@ -304,7 +363,7 @@ def test_serve_shows_language_models_and_run_refuses_them(tmp_path):
     assert model["language"]["kv_cache_mb"] == pytest.approx(500 * 2 * 32 * 4 / 1e6)
     done = run("timeslice", "run", path)
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "tenants.0.models.0.language" in done.err
+    assert "tenants.ann.models.m.language" in done.err
 
 
 def test_serve_checks_everything_without_serving(models):
@@ -315,7 +374,7 @@ def test_serve_checks_everything_without_serving(models):
     assert done.document["rest"] is None
     wrong = served(tenants=[{"name": n, "models": [{"name": "m", "path": "resnet.onnx"}]} for n in "ab"])
     refused = run("timeslice", "serve", write(models / "s.yaml", wrong), "--check")
-    assert (refused.code, "tenants.0.key" in refused.err) == (2, True)
+    assert (refused.code, "tenants.a.key" in refused.err) == (2, True)
     simulated = run("timeslice", "serve", EXAMPLES / "edge.yaml")
     assert (simulated.code, "device.kind" in simulated.err) == (2, True)
 

@@ -48,6 +48,17 @@ def test_a_bad_cell_is_named(log, cell, message):
         log(f"1,0,60,1,,\n2,0,60,1,,{cell}\n3,0,60,1,,after:2\n")
 
 
+def test_a_long_circle_looks_like_one(log):
+    rows = "".join(f"x{k},{k},60,1,,afterok:x{(k - 1) % 3000}\n" for k in range(3000))
+    with pytest.raises(InputError, match=r"\((\w+) -> \w+ -> \w+ -> \w+ -> … -> \1, 3,000 jobs\)"):
+        log(rows)
+
+
+def test_a_name_that_is_there_twice_is_no_circle(log):
+    with pytest.raises(InputError, match="field 'job': got 'a', expected distinct job names"):
+        log("a,0,60,1,,\na,1,60,1,,afterok:a\n")
+
+
 def test_a_blank_column_is_none(log):
     rows = "1,0,60,1,100,\n2,0,60,1,100,\n"
     assert log(rows).after == ()

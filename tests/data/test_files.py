@@ -269,3 +269,9 @@ def test_write_atomic_keeps_the_old_file_when_it_fails(tmp_path, monkeypatch):
 def test_write_atomic_into_a_missing_folder(tmp_path):
     with pytest.raises(InputError, match="expected a file that can be written"):
         write_atomic(tmp_path / "no" / "a.txt", "x")
+
+
+@pytest.mark.parametrize("text", ["name: {}\n", '{{"name": {}}}'])
+def test_a_number_of_thousands_of_digits_is_said_without_python(write, text):
+    line = fails(write, text.format("9" * 5000))
+    assert line == "s.yaml: got 'a number of thousands of digits', expected valid YAML or JSON"

@@ -33,6 +33,10 @@ NodeName=cpu001 Arch=x86_64 CoresPerSocket=32
    Gres=(null)
    State=IDLE
 """
+SLURM_CONF = """\
+NodeName=n[1-8] CPUs=96 RealMemory=772000 Gres=gpu:v100:8 State=UNKNOWN
+NodeName=m1,m[03-04] CPUs=32 RealMemory=1024 Gres=gpu:t4:1
+"""
 SMI_TABLE = """\
 Mon Jan  1 00:00:00 2024
 +---------------------------------------------------------------------------------------+
@@ -264,3 +268,15 @@ def test_types_nobody_knows_get_a_placeholder_unless_there_is_one_alone(tmp_path
     assert {name: (spec.speed, spec.relative_to) for name, spec in types.items()} == {
         "Flux-9": (1.0, "A100"), "GPU": (1.0, "A100"),
     }  # fmt: skip
+
+
+def test_a_range_of_nodes_is_as_many():
+    nodes = read_inventory(SLURM_CONF, host_names).nodes
+    assert [node.name for node in nodes] == [*(f"n{k}" for k in range(1, 9)), "m1", "m03", "m04"]
+    assert {(node.gpus, node.memory_gib) for node in nodes} == {(8, 772000 / 1024), (1, 1.0)}
+
+
+@pytest.mark.parametrize("name", ["n[1-", "n[a-b]", "n[8-1]", "n[1-900000000]"])
+def test_a_range_that_is_none_is_refused(name):
+    with pytest.raises(InputError, match=r"nodes.txt: field 'NodeName': got .*, expected a node, or a list of nodes"):
+        read_inventory(f"NodeName={name} Gres=gpu:v100:8\n", host_names, file="nodes.txt")

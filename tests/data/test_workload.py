@@ -120,6 +120,8 @@ def test_bad_jobs(make, more, line):
 def test_duplicate_jobs(make):
     text = job().replace("jobs: [", "jobs: [{name: j, submit_s: 1, times_s: {V100: [1]}}, ")
     assert fails(make, text) == "field 'jobs.name': got 'j', expected distinct job names"
+    text = job(after="{j: afterok}").replace("jobs: [", "jobs: [{name: j, submit_s: 1, times_s: {V100: [1]}}, ")
+    assert fails(make, text) == "field 'jobs.name': got 'j', expected distinct job names"
 
 
 def test_logs_that_are_not_there(make):

@@ -189,8 +189,8 @@ def test_a_profile_of_another_model_or_device_is_refused():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"clock_mhz": 1250}, "tenants.0.clock_mhz"),
-        ({"models": [{"name": "m", "profile": "vgg"}]}, "tenants.0.models.0.profile"),
+        ({"clock_mhz": 1250}, "tenants.A.clock_mhz"),
+        ({"models": [{"name": "m", "profile": "vgg"}]}, "tenants.A.models.m.profile"),
     ],
 )
 def test_what_is_wrong_is_named(wrong, said):

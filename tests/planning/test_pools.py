@@ -82,6 +82,46 @@ def test_the_pools_of_a_log_add_up_to_it(log):
     assert sorted(one.arrivals.gpus) == sorted(whole.arrivals.gpus)
 
 
+@pytest.fixture
+def uneven(tmp_path):
+    """Return a file of pools a and b, with rows from and to these minutes."""
+
+    def write(a, b):
+        rows = [f"{60 * k},{name},{k % 7}" for name, span in (("a", a), ("b", b)) for k in range(*span)]
+        (tmp_path / "uneven.csv").write_text("t_s,vc,gpus\n" + "\n".join(rows) + "\n")
+        return tmp_path / "uneven.csv"
+
+    return write
+
+
+def test_a_pool_that_ends_or_begins_apart_is_unknown_there(uneven):
+    pools = load_pools(uneven((0, 3000), (100, 2900)), "vc")
+    assert [(len(p.file.series), p.file.series.start_s) for p in pools.values()] == [(3000, 0.0)] * 2
+    assert not np.isnan(pools["a"].file.series.gpus).any()
+    assert np.flatnonzero(pools["b"].file.series.known).tolist() == list(range(100, 2900))
+    assert (pools["b"].file.series.gpus[100], pools["b"].file.holes) == (100 % 7, 200)
+    found = planned(pools)
+    assert found.replayed == 3000 - 3000 * 6 // 7 - 100  # instants at which the demand of both is known
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ((0, 3000), (0, 1500), ("got 'vc=b, which ends at 89940', expected pools whose rows end at most 24 h apart "
+                               "(--max-gap), as vc=a ends at 179940")),
+        ((0, 3000), (1600, 3000), ("got 'vc=b, which begins at 96000', expected pools whose rows begin at most 24 h "
+                                  "apart (--max-gap), as vc=a begins at 0")),
+        ((0, 3000), (0, 1700), ("field '--test-from': got 'the last seventh', expected a known demand of every pool "
+                               "after it: that of vc=b ends at 101940")),
+    ],
+)  # fmt: skip
+def test_no_part_of_a_pool_is_dropped_without_a_word(uneven, a, b, said):
+    outcome = run("forecast", "plan", str(uneven(a, b)), "--pools", "vc")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert said in outcome.err
+    assert "uneven.csv: " in outcome.err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "word"),

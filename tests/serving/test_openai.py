@@ -181,13 +181,14 @@ def test_an_unknown_key(server, key):
         ({"model": "none"}, "model", "unknown model 'none'"),
         ({"model": "resnet"}, "model", "generates no text"),
         ({"model": 7}, "model", "'model'"),
-        ({"prompt": None}, "prompt", "prompt"),
+        ({"prompt": None}, "prompt", "field 'prompt': got null, expected a text, or a list of tokens"),
         ({"prompt": ["a", "b"]}, "prompt", "got 2 prompts, expected one"),
         ({"prompt": []}, None, None),
         ({"prompt": [256, 999]}, "prompt", "token 999"),
         ({"prompt": [-1]}, "prompt", "token -1"),
-        ({"prompt": [True]}, "prompt", "prompt"),
-        ({"prompt": {"a": 1}}, "prompt", "got \"{'a': 1}\", expected a text, or a list of tokens"),
+        ({"prompt": [True]}, "prompt", "field 'prompt.0': got true, expected a token, which is a whole number, or a"),
+        ({"prompt": [1.5]}, "prompt", "field 'prompt.0': got 1.5, expected a token, which is a whole number"),
+        ({"prompt": {"a": 1}}, "prompt", "got {\"a\": 1}, expected a text, or a list of tokens"),
         ({"prompt": "x" * 600}, "prompt", "601 tokens and max_tokens 1, expected at most 512"),
         ({"max_tokens": 512}, "prompt", "at most 512 together"),
         ({"max_tokens": 0}, "max_tokens", "1 or more"),
@@ -197,6 +198,8 @@ def test_an_unknown_key(server, key):
         ({"temperature": "hot"}, "temperature", "temperature"),
         ({"top_p": 0}, "top_p", "above 0"),
         ({"seed": 1.5}, "seed", "seed"),
+        ({"seed": 2**64}, "seed", "got 18446744073709551616, expected a number, 18446744073709551615 or less"),
+        ({"seed": 2**70}, "seed", "expected a number, 18446744073709551615 or less"),
         ({"stop": ["a"] * 5}, "stop", "up to 4 texts"),
         ({"stop": ""}, "stop", "empty"),
         ({"stream": "yes"}, "stream", "stream"),
@@ -204,11 +207,12 @@ def test_an_unknown_key(server, key):
         ({"n": 2}, "n", "expected 1, as it is not supported"),
         ({"n": True}, "n", "expected 1"),
         ({"logprobs": 3}, "logprobs", "not supported"),
+        ({"logprobs": 0}, "logprobs", "logprobs: got 0, expected false, as it is not supported"),
         ({"echo": True}, "echo", "not supported"),
         ({"best_of": 2}, "best_of", "not supported"),
         ({"logit_bias": {"5": 1}}, "logit_bias", "not supported"),
         ({"presence_penalty": 0.5}, "presence_penalty", "not supported"),
-        ({"max_token": 5}, "max_token", "max_token"),
+        ({"max_token": 5}, "max_token", "field 'max_token': got 5, expected one of the fields"),
         ({"messages": []}, "messages", "messages"),
     ],
 )  # fmt: skip
@@ -252,6 +256,27 @@ def test_a_body_that_is_no_json_object(wire, body):
 def test_a_body_that_is_too_large(wire):
     status, answer, _ = wire.ask("POST", "/v1/completions", {"model": "tiny", "prompt": "x" * 1_100_000})
     assert (status, answer["error"]["type"]) == (413, "invalid_request_error")
+    assert "more than 1000000 bytes" in answer["error"]["message"]
+    assert "at most 1 MB where a body has no tensors" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "status"),
+    [("POST", "/v1/embeddings", 404), ("POST", "/v1/completions/", 404), ("GET", "/v1/completions", 405),
+     ("GET", "/v1", 404)],
+)  # fmt: skip
+def test_a_route_that_is_not_there_answers_as_the_client_expects(wire, verb, path, status):
+    code, answer, _ = wire.ask(verb, path, {} if verb == "POST" else None)
+    assert code == status
+    error = answer["error"]
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", None, None)
+    assert error["message"].startswith(f"got {verb} '{path}', expected a route")
+
+
+def test_the_largest_seed_is_one(wire):
+    asked = {"model": "tiny", "prompt": "x", "max_tokens": 1}
+    for seed in (2**63, 2**64 - 1, -(2**63)):
+        assert wire.ask("POST", "/v1/completions", {**asked, "seed": seed})[0] == 200
 
 
 def test_half_characters_are_refused_and_nulls_are_text_like_any(wire):

@@ -288,7 +288,7 @@ def test_folders_that_are_no_repository(repository, tmp_path):
             repository.read()
     with pytest.raises(InputError, match="can be read") as error:
         repository.read(repository="none")
-    assert error.value.field == "tenants.0.repository"
+    assert error.value.field == "tenants.vision.repository"
     (tmp_path / "void").mkdir()
     with pytest.raises(InputError, match="a folder with models"):
         repository.read(repository="void")

@@ -62,14 +62,15 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 @click.option(
     "--column", "columns", multiple=True, metavar="OURS=THEIRS",
     help="csv: name of the column for job, tenant, submit_s, duration_s (or start_s, end_s), gpus, gpu_type, "
-    "time_limit_s; repeatable.",
+    "time_limit_s, nodes, partition, user, qos, energy_j, cpus, memory_gib, known_s, after; repeatable.",
 )  # fmt: skip
 @plot_option("submissions per hour and GPUs in use")
 @json_option
 def check(file: str, *, source: str | None, columns: tuple[str, ...], plot: Path | None, as_json: bool) -> None:
     """Validate the job log FILE, or a public trace by its name, and summarize it.
 
-    Without --format, the content of the file decides.
+    Without --format, the content of the file decides. In a table, `after` says which jobs a job waits for, as
+    `sbatch --dependency` has it: afterok:12:13,afterany:7.
 
     \b
     Examples:

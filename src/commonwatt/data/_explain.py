@@ -22,10 +22,10 @@ _LIMITS = {
     "less_than": ("lt", "a number below {}"),
     "less_than_equal": ("le", "a number, {} or less"),
     "literal_error": ("expected", "one of {}"),
-    "too_short": ("min_length", "at least {} entry"),
+    "too_short": ("min_length", "at least {} entries"),
     "too_long": ("max_length", "at most {} entries"),
     "string_pattern_mismatch": ("pattern", "text of the form {}"),
-    "string_too_short": ("min_length", "text of at least {} character"),
+    "string_too_short": ("min_length", "text of at least {} characters"),
 }
 _SECRET = {"key", "operator_key"}  # fields whose values are not repeated
 _KINDS = {
@@ -88,6 +88,8 @@ def _expectation(kind: str, context: Mapping[str, Any], message: str) -> str:
     if kind in _LIMITS:
         name, phrase = _LIMITS[kind]
         value = context[name]
+        if value == 1:
+            phrase = phrase.replace("entries", "entry").replace("characters", "character")
         return phrase.format(f"{value:g}" if isinstance(value, float) else value)
     for prefix, phrase in _KINDS.items():
         if kind.startswith(prefix):

@@ -119,18 +119,21 @@ def load_yaml(path: str | Path, model: type[Model]) -> Model:
     return loaded
 
 
-def validate(raw: object, model: type[Model], file: object = None, *, strict: bool = False) -> Model:
+def validate(
+    raw: object, model: type[Model], file: object = None, *, strict: bool = False, largest: float = LARGEST
+) -> Model:
     """Validate the content of a file or request body; raises one ``InputError`` naming *file*.
 
-    With *strict*, values are of the types of JSON they are said to be: no numbers written as text.
+    With *strict*, values are of the types of JSON they are said to be: no numbers written as text. No number is larger
+    than *largest*.
     """
     try:
         valid = model.model_validate_json(json.dumps(raw), strict=True) if strict else model.model_validate(raw)
     except ValidationError as error:
         raise explain(error, raw, model, file) from None
     for place, number in numbers_in(raw):
-        if abs(number) > LARGEST:
-            raise InputError(f"a number up to {LARGEST:g}", file=file, field=".".join(place), value=number)
+        if abs(number) > largest:
+            raise InputError(f"a number up to {largest:g}", file=file, field=".".join(place), value=number)
     return valid
 
 
@@ -228,4 +231,6 @@ def _syntax(path: Path, error: Exception) -> InputError:
     mark = getattr(error, "problem_mark", None)
     where = f"{path}, line {mark.line + 1}" if mark is not None else path
     problem = getattr(error, "problem", None) or str(error) or "too deeply nested"
+    if "set_int_max_str_digits" in problem:
+        problem = "a number of thousands of digits"
     return InputError("valid YAML or JSON", file=where, value=problem)

@@ -102,7 +102,7 @@ def _read(text: str, expand: Expand, file: object, host: str) -> Inventory:
     if text.startswith(("{", "[")):
         return _json(text, file)
     if "NodeName=" in text:
-        return _scontrol(text)
+        return _scontrol(text, expand, file)
     if "NVIDIA-SMI" in text or _LISTED.search(text) or re.match(r"(?:\w+(?:\.\w+)*,\s*)*name\b", text):
         return _nvidia_smi(text, file, host)
     if text.startswith(("NODELIST", "PARTITION")) or re.search(r"\|\s*(?:\S*\bgpu:|\(null\))", text):
@@ -119,25 +119,31 @@ def _other_text(text: str, file: object) -> InputError | None:
     return other_kind(file, text, _WANTED)
 
 
-def _scontrol(text: str) -> Inventory:
+def _scontrol(text: str, expand: Expand, file: object) -> Inventory:
     rows: list[_Row] = []
     away = []
     for block in re.split(r"(?=\bNodeName=)", text):
         fields = dict(re.findall(r"(\w+)=(\S+)", block))
         if "NodeName" in fields:
-            rows.append(
-                (
-                    fields["NodeName"],
-                    fields.get("Gres", ""),
-                    fields.get("Partitions", ""),
-                    *_size(fields, ("CPUEfctv", "CPUTot"), "RealMemory"),
-                )
-            )
+            size = _size(fields, ("CPUEfctv", "CPUTot"), "RealMemory")
+            for name in _hosts(fields["NodeName"], expand, file):
+                rows.append((name, fields.get("Gres", ""), fields.get("Partitions", ""), *size))
             if _AWAY.search(fields.get("State", "")) and _GRES.search(fields.get("Gres", "")):
                 away.append(f"{fields['NodeName']} ({fields['State']})")
     found = _of_gres("scontrol", rows)
     note = f"counted as if they were up: {', '.join(away)}"
     return replace(found, notes=(*found.notes, note)) if away else found
+
+
+def _hosts(name: str, expand: Expand, file: object) -> Sequence[str]:
+    """Return the nodes of *name*: one as scontrol prints it, or a list as in slurm.conf."""
+    try:
+        names = expand(name) if name.count("[") == name.count("]") else ()
+    except ValueError:
+        names = ()
+    if not names:
+        raise InputError("a node, or a list of nodes such as n[1-8]", file=file, field="NodeName", value=name)
+    return names
 
 
 def _size(fields: Mapping[str, Any], cpus: Sequence[str], memory_mib: str) -> _Size:

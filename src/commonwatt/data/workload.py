@@ -22,7 +22,7 @@ from commonwatt.data.profiles import DEFAULT_LOGGED, is_known, load_profiles, pr
 from commonwatt.data.readers import read_log
 from commonwatt.data.sia import read_sia
 from commonwatt.data.training_profiles import read_profiles, times_of
-from commonwatt.model.dependencies import among, never_met
+from commonwatt.model.dependencies import among, never_met, shown_circle
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import FractionalModel
 from commonwatt.model.jobs import Job, JobArrays, read_times
@@ -268,6 +268,9 @@ def _without_never(jobs: Sequence[ScenarioJob]) -> tuple[list[ScenarioJob], int]
     No job fails in a simulation. Raises ``InputError`` for unknown jobs, and jobs that wait in a circle.
     """
     at = {job.name: i for i, job in enumerate(jobs)}
+    for i, job in enumerate(jobs):
+        if at[job.name] != i:
+            raise InputError("distinct job names", field="jobs.name", value=job.name)
     for job in jobs:
         for name in job.after:
             if name not in at:
@@ -279,7 +282,7 @@ def _without_never(jobs: Sequence[ScenarioJob]) -> tuple[list[ScenarioJob], int]
     except CycleError as error:
         circle = [jobs[i].name for i in error.args[1]]
         expected = "jobs that do not wait for each other"
-        raise InputError(expected, field=f"workload.jobs.{circle[0]}.after", value=" -> ".join(circle[:6])) from None
+        raise InputError(expected, field=f"workload.jobs.{circle[0]}.after", value=shown_circle(circle)) from None
     if len(never) == len(jobs):
         expected = "a job that starts: no job fails in a simulation"
         raise InputError(expected, field=f"workload.jobs.{jobs[0].name}.after", value=next(iter(jobs[0].after)))

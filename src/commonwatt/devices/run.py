@@ -126,9 +126,9 @@ class _Run:
             key: example_inputs(loaded.model.inputs, rng) for key, loaded in session.loaded.items()
         }
         self._turn = dict.fromkeys(session.tenants, 0)
-        for place, tenant in enumerate(session.config.tenants):
+        for tenant in session.config.tenants:
             if not any((tenant.name, spec.key) in session.loaded for spec in tenant.models):
-                raise InputError("a model with load_at_start: true", field=f"tenants.{place}.models")
+                raise InputError("a model with load_at_start: true", field=f"tenants.{tenant.name}.models")
         self._start_ns = session.clock.now_ns()
         tenants = tuple(session.config.tenants)
         self.load = LoadGenerator(tenants, self._submit, end_ns, rng)
@@ -193,10 +193,10 @@ def measure(
     config: TimesliceConfig, folder: Path, seed: int, on_progress: Callable[[float], None] = lambda _: None
 ) -> TimesliceRunResult:
     """Open a session for *config*, run it and close it; paths are relative to *folder*."""
-    for place, tenant in enumerate(config.tenants):
-        for number, model in enumerate(tenant.models):
+    for tenant in config.tenants:
+        for model in tenant.models:
             if model.language is not None:
-                field = f"tenants.{place}.models.{number}.language"
+                field = f"tenants.{tenant.name}.models.{model.name}.language"
                 raise InputError("no language model: serve it, and send it requests", field=field, value=model.name)
     session = open_session(config, folder)
     try:

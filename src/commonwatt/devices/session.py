@@ -98,6 +98,8 @@ class DeviceSession:
             check = self.checks.get((tenant.name, spec.key))
             if check is not None:
                 check(model)
+            if isinstance(model, LanguageModel) and spec.language is not None:
+                model.check(spec.language)
             loaded = LoadedTenant(model, self._powers(tenant, spec, model))
         except InputError:
             self._close(model)
@@ -252,9 +254,9 @@ def open_session(config: TimesliceConfig, folder: Path, checks: Checks = _NO_CHE
     """
     clock: DeviceClock
     device: Device
-    for place, tenant in enumerate(config.tenants):
+    for tenant in config.tenants:
         if tenant.repository is not None:  # `serve` has replaced it by the models it found there
-            field = f"tenants.{place}.repository"
+            field = f"tenants.{tenant.name}.repository"
             raise InputError("none, as only `timeslice serve` reads repositories", field=field, value=tenant.repository)
     if config.device.kind == "simulated":
         virtual = VirtualDeviceClock()
@@ -264,12 +266,12 @@ def open_session(config: TimesliceConfig, folder: Path, checks: Checks = _NO_CHE
         clock, device = RealDeviceClock(), open_device(config.device, measured, config.step_limit_s())
     session = DeviceSession(config, folder, device, clock, checks)
     try:
-        for place, tenant in enumerate(config.tenants):
-            for number, spec in enumerate(tenant.models):
+        for tenant in config.tenants:
+            for spec in tenant.models:
                 if spec.load_at_start:
-                    with _placed(f"tenants.{place}", f"models.{number}"):
+                    with _placed(f"tenants.{tenant.name}", f"models.{spec.name}"):
                         session.load(tenant, spec)
-            with _placed(f"tenants.{place}"):
+            with _placed(f"tenants.{tenant.name}"):
                 session.admit(tenant)
     except BaseException:
         session.close()

@@ -141,6 +141,8 @@ class LightGbmQuantile(ObservingPredictor):
         rows, unit = (np.concatenate(part) for part in zip(*read, strict=True))
         settings = {**self._parameters, "objective": "quantile", "verbose": -1, "seed": seed, "deterministic": True,
                     "num_threads": self._threads, "force_row_wise": True, "max_bin": 127}  # fmt: skip
+        if len(rows) == 1:
+            settings["bagging_freq"] = 0  # a share of one row is none
         weight = None if self._size is None else unit
         binned = lightgbm.Dataset(
             rows, weight=weight, params={"max_bin": 127, "verbose": -1}, free_raw_data=False

@@ -27,6 +27,7 @@ __all__ = [
     "never_met",
     "notices",
     "parse_after",
+    "shown_circle",
 ]
 
 Dependency = Literal["after", "afterany", "afterok", "afternotok"]
@@ -54,6 +55,13 @@ def parse_after(text: str) -> dict[str, Dependency]:
 def in_order(after: Mapping[K, Iterable[K]]) -> list[K]:
     """Return all jobs, each behind those it waits for; raises ``graphlib.CycleError`` where they wait in a circle."""
     return list(TopologicalSorter(after).static_order())
+
+
+def shown_circle(names: Sequence[str]) -> str:
+    """Return in a few words jobs that wait in a circle, as ``CycleError`` has them: the last is the first again."""
+    if len(names) <= 7:
+        return " -> ".join(names)
+    return f"{' -> '.join(names[:4])} -> … -> {names[-1]}, {len(names) - 1:,} jobs"
 
 
 @dataclass(frozen=True, slots=True)

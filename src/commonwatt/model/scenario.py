@@ -143,7 +143,7 @@ class LogWorkload(_FromLog):
     carry_in: bool = quantity("include jobs running at the start of the period, with their remaining time", "-", True)  # noqa: FBT003
     columns: dict[str, str] = quantity(
         "csv: the columns for job, tenant, submit_s, duration_s (or start_s and end_s), gpus, gpu_type, time_limit_s, "
-        "nodes, partition, user, qos, energy_j",
+        "nodes, partition, user, qos, energy_j, cpus, memory_gib, known_s, after",
         "-",
         dict,
     )

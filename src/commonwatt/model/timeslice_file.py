@@ -285,6 +285,13 @@ class ModelServerSpec(FileModel):
     largest_request_mb: float = quantity("largest accepted request", "MB", 64.0, gt=0)
     tls: TlsSpec | None = quantity("encryption of REST and gRPC; absent: neither is encrypted", "-", None)
 
+    @model_validator(mode="after")
+    def _check(self) -> ModelServerSpec:
+        if self.rest_port == self.grpc_port != 0:
+            msg = f"grpc_port: got {self.grpc_port}, expected another port than rest_port"
+            raise ValueError(msg)
+        return self
+
 
 class TokenWeightsSpec(FileModel):
     """What a token counts under the policy vtc."""
@@ -328,16 +335,16 @@ class TimesliceConfig(FileModel):
     def _check(self) -> TimesliceConfig:
         names: set[str] = set()
         keys: set[str] = set()
-        for place, tenant in enumerate(self.tenants):
+        for tenant in self.tenants:
             if tenant.name in names:
-                msg = f"tenants.{place}.name: got {tenant.name!r} twice, expected each name once"
+                msg = f"tenants.{tenant.name}.name: got {tenant.name!r} twice, expected each name once"
                 raise ValueError(msg)
             names.add(tenant.name)
             if tenant.key in keys:
-                msg = f"tenants.{place}.key: got the key of another tenant, expected each key once"
+                msg = f"tenants.{tenant.name}.key: got the key of another tenant, expected each key once"
                 raise ValueError(msg)
             keys |= {tenant.key} - {None} if tenant.key else set()
-            self._check_models(place, tenant)
+            self._check_models(tenant)
         return self
 
     def step_limit_s(self, part: float | None = None) -> float | None:
@@ -361,10 +368,10 @@ class TimesliceConfig(FileModel):
             update={"tenants": tenants, "server": self.server.model_copy(update={"operator_key": None})}
         )
 
-    def _check_models(self, place: int, tenant: SharingTenant) -> None:
+    def _check_models(self, tenant: SharingTenant) -> None:
         models: set[str] = set()
-        for number, model in enumerate(tenant.models):
-            field = f"tenants.{place}.models.{number}"
+        for model in tenant.models:
+            field = f"tenants.{tenant.name}.models.{model.name}"
             if model.key in models:
                 msg = f"{field}.name: got {model.name!r} twice, expected each name once for a version"
                 raise ValueError(msg)

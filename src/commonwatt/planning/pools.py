@@ -25,7 +25,7 @@ from commonwatt.model.forecast_results import ForecastPool, ForecastPoolsResult,
 from commonwatt.model.names import one_of
 from commonwatt.model.units import HOUR_S
 from commonwatt.planning.replay import ReplayedPlan, plan_series
-from commonwatt.planning.series import LoadedSeries, job_log, refuse_features
+from commonwatt.planning.series import LoadedSeries, check_features, job_log, refuse_blank, refuse_features
 from commonwatt.planning.waiting import Hindsight, Price
 
 __all__ = ["LOG_POOLS", "load_pools", "plan_pools"]
@@ -39,7 +39,7 @@ def load_pools(
     longest_gap_s: float = LONGEST_GAP_S, *, node_gpus: int | None = None, together: Sequence[Sequence[str]] = (),
     features: Sequence[str] = (),
 ) -> dict[str, LoadedSeries]:  # fmt: skip
-    """Read the demand of each pool, all over the same period.
+    """Read the demand of each pool, all over the same period: the demand of a pool outside its own rows is unknown.
 
     Parameters
     ----------
@@ -56,12 +56,15 @@ def load_pools(
     ------
     InputError
         As ``load_series``; for a job log without that column, shapes without the size of a node, pools that are named
-        twice or do not exist, and pools without a common period.
+        twice or do not exist, pools without a common period, and pools whose rows begin or end further apart than
+        *longest_gap_s*.
     """
     log = job_log(path, where) if time_column is None and path.suffix.lower() != ".parquet" else None
     if log is None:
+        check_features(features, column, time_column)
         read = read_series_by(path, by, column, time_column, where, longest_gap_s, features)
-        pools = {name: LoadedSeries(file) for name, file in _common(read, by).items()}
+        refuse_blank(path, features, [file.series for file in read.values()])
+        pools = {name: LoadedSeries(file) for name, file in _common(read, by, longest_gap_s).items()}
     else:
         refuse_features(features)
         pools = _of_log(log, by, column, node_gpus)
@@ -98,22 +101,39 @@ def _labels(log: JobLog, by: str, node_gpus: int | None) -> Sequence[str]:
     return [label or f"no {by}" for label in labels]
 
 
-def _common(files: Mapping[str, SeriesFile], by: str) -> dict[str, SeriesFile]:
-    """Cut all series to the period that they have in common."""
+def _common(files: Mapping[str, SeriesFile], by: str, longest_gap_s: float) -> dict[str, SeriesFile]:
+    """Fill all series to the period from the first instant of any to the last: demand outside its own is unknown."""
     one = next(iter(files.values())).series
     for name, file in files.items():
         if not np.isclose(file.series.step_s, one.step_s):
             expected = f"the same step in every pool, {one.step_s:g} s"
             raise InputError(expected, field="pools", value=f"{file.series.step_s:g} s in {by}={name}")
-    first_s = max(file.series.start_s for file in files.values())
-    last_s = min(file.series.end_s for file in files.values())
-    cut = {}
+    early = min(files, key=lambda name: files[name].series.start_s)
+    late = max(files, key=lambda name: files[name].series.end_s)
+    first_s, last_s = files[early].series.start_s, files[late].series.end_s
+    start_s = max(file.series.start_s for file in files.values())
+    end_s = min(file.series.end_s for file in files.values())
+    filled = {}
     for name, file in files.items():
-        first, last = file.series.index_of(first_s), file.series.index_of(last_s)
-        if last - first < 1 or abs(file.series.time_s(first) - first_s) > 0.01 * one.step_s:
+        own, step_s = file.series, one.step_s
+        before, after = round((own.start_s - first_s) / step_s), round((last_s - own.end_s) / step_s)
+        if end_s - start_s < 0.5 * step_s or abs(first_s + before * step_s - own.start_s) > 0.01 * step_s:
             raise InputError("pools with instants in common", field="pools", value=f"none in {by}={name}")
-        cut[name] = replace(file, series=file.series.between(first, last))
-    return cut
+        for missing, verb, other, index in ((before, "begins", early, 0), (after, "ends", late, -1)):
+            if missing * step_s > longest_gap_s:
+                theirs = files[other]
+                expected = (
+                    f"pools whose rows {verb[:-1]} at most {longest_gap_s / 3600:g} h apart (--max-gap), "
+                    f"as {by}={other} {verb} at {theirs.moment(index % len(theirs.series))}"
+                )
+                value = f"{by}={name}, which {verb} at {file.moment(index % len(own))}"
+                raise InputError(expected, field="pools", value=value)
+        gpus, *beside = (
+            np.pad(values, (before, after), constant_values=np.nan) for values in (own.gpus, *own.features.values())
+        )
+        series = DemandSeries(first_s, step_s, gpus, dict(zip(own.features, beside, strict=True)))
+        filled[name] = replace(file, series=series, holes=file.holes + before + after)
+    return filled
 
 
 def _joined(pools: Mapping[str, LoadedSeries], together: Sequence[Sequence[str]]) -> dict[str, LoadedSeries]:
@@ -179,6 +199,8 @@ def plan_pools(
         expected = "the power of a GPU and one price of a kWh: no budget, tariff or price of delay with pools"
         raise InputError(expected, field="price", value="more")
     demands = {name: loaded.file.series for name, loaded in pools.items()}
+    for name, loaded in pools.items():
+        _check_known(loaded.file, test_from, f"{by}={name}")
     members = joint_pools(demands, predictor(), limits or None) if joint else None
     plans = {}
     for name, loaded in pools.items():
@@ -216,6 +238,15 @@ def plan_pools(
         ways=ways,
         apart_pct=100 * (ways[0].gpu_hours / ways[1].gpu_hours - 1.0) if ways[1].gpu_hours else None,
     )
+
+
+def _check_known(file: SeriesFile, test_from: int | None, name: str) -> None:
+    """Raise ``InputError`` if no demand of a pool is known in the replay."""
+    known, begin = np.flatnonzero(file.series.known), len(file.series) * 6 // 7 if test_from is None else test_from
+    if not (known >= begin).any():
+        last = file.moment(int(known[-1]))
+        raise InputError(f"a known demand of every pool after it: that of {name} ends at {last}", field="test_from",
+                         value=begin)  # fmt: skip
 
 
 def _limits(pools: Mapping[str, LoadedSeries], pool_gpus: Mapping[str, int] | None) -> dict[str, int]:

@@ -62,7 +62,8 @@ def calibrated_from(series: DemandSeries, predictor: Predictor, begin: int, *, f
         series.first_known + predictor.horizon,
     )  # fmt: skip
     if not least <= first < begin:
-        raise InputError(f"more than {least} values before it", field="test_from", value=begin)
+        expected = f"more than {least} values before it, of which there are {begin}"
+        raise InputError(expected, field="test_from", value=begin)
     return first
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from commonwatt.data.log import JobLog, part_of, time_of
 from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.series_files import FIRST_DATE_S, LONGEST_GAP_S, SeriesFile, read_series, write_series
 from commonwatt.data.text import read_text
-from commonwatt.model.demand import Arrivals, DemandSeries
+from commonwatt.model.demand import TIME_COLUMNS, Arrivals, DemandSeries
 from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.forecast_results import ForecastDemandResult
 from commonwatt.model.names import one_of
@@ -26,11 +26,13 @@ from commonwatt.model.names import one_of
 __all__ = [
     "CountedDemand",
     "LoadedSeries",
+    "check_features",
     "count_demand",
     "generated_demand",
     "given_series",
     "job_log",
     "load_series",
+    "refuse_blank",
     "refuse_features",
 ]
 
@@ -87,7 +89,10 @@ def load_series(
     """
     log = job_log(path, where) if time_column is None and path.suffix.lower() != ".parquet" else None
     if log is None:
-        return LoadedSeries(read_series(path, column, time_column, where, longest_gap_s, features))
+        check_features(features, column, time_column)
+        file = read_series(path, column, time_column, where, longest_gap_s, features)
+        refuse_blank(path, features, [file.series])
+        return LoadedSeries(file)
     refuse_features(features)
     counted = demand_of(log)
     both = {"gpus": (counted.running, counted.started), "wanted_gpus": (counted.wanted, counted.submitted)}
@@ -102,6 +107,22 @@ def refuse_features(features: Sequence[str]) -> None:
     if features:
         expected = "a series file with such a column: what waits at an instant is no column of a job log"
         raise InputError(expected, field="features", value=", ".join(features))
+
+
+def check_features(features: Sequence[str], column: str, time_column: str | None) -> None:
+    """Raise ``InputError`` on features that are the demand or the time."""
+    for name in features:
+        if name == column:
+            raise InputError("columns beside the demand itself", field="features", value=name)
+        if name == time_column or (time_column is None and name in TIME_COLUMNS):
+            raise InputError("columns beside the time", field="features", value=name)
+
+
+def refuse_blank(path: Path, features: Sequence[str], several: Collection[DemandSeries]) -> None:
+    """Raise ``InputError`` on a feature without a value in any of *several* series of the file *path*."""
+    for name in features:
+        if all(np.isnan(series.features[name]).all() for series in several):
+            raise InputError("a column with at least one known count", file=path, field="features", value=name)
 
 
 def job_log(path: Path, where: Mapping[str, str] | None) -> JobLog | None:

@@ -77,8 +77,8 @@ def resolve_keys(config: TimesliceConfig, environment: Mapping[str, str]) -> Key
     server = config.server
     operator = _key(server.operator_key, server.operator_key_env, "server.operator_key", environment)
     keys: dict[str, str] = {}
-    for place, tenant in enumerate(config.tenants):
-        where = f"tenants.{place}.key"
+    for tenant in config.tenants:
+        where = f"tenants.{tenant.name}.key"
         key = _key(tenant.key, tenant.key_env, where, environment)
         if key is None:
             if len(config.tenants) == 1 and is_loopback(server.host):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -120,21 +122,39 @@ def _checked(body: dict[str, Any], kind: type[Asked]) -> Asked:
         if name not in rest or name in kind.model_fields:
             continue
         value = rest.pop(name)
-        if value is not None and not any((value == neutral and type(value) is not bool) or value is neutral
-                                         for neutral in values):  # fmt: skip
+        if value is not None and not any(
+            value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in values
+        ):
             wanted = " or ".join(json.dumps(neutral) for neutral in values) or "null"
             raise ParameterError(f"{name}: got {_shown(value)}, expected {wanted}, as it is not supported", name)
     try:
         json.dumps(rest, ensure_ascii=False).encode()
-        return validate(rest, kind, strict=True)
+        return validate(rest, kind, strict=True, largest=math.inf)
     except UnicodeEncodeError:
         raise ParameterError("got half of a surrogate pair, expected text of whole characters", None) from None
     except InputError as error:
         parts = (error.field or "").split(".")
         named = [part for part in parts if part not in _UNIONS]
         field = ".".join(named) or None
-        expected = error.expected if named == parts else _EITHER.get(named[-1], error.expected)
-        raise ParameterError(str(InputError(expected, field=field, value=error.value)), field) from None
+        got, expected = _got(rest, named, error), error.expected
+        many = {"prompt": 1, "stop": 1, "content": 3}  # steps to a value of several kinds: messages.0.content
+        if got and named and many.get(named[-1]) == len(named) and named[0] in kind.model_fields:
+            expected = _EITHER[named[-1]]
+        if named[:1] == ["prompt"] and len(named) > 1:
+            expected = "a token, which is a whole number, or a text"
+        raise ParameterError(f"field '{field}': {got}expected {expected}", field) from None
+
+
+def _got(body: object, path: Sequence[str], error: InputError) -> str:
+    """Return what the body has at *path*; nothing where it has none."""
+    for part in path:
+        if isinstance(body, dict) and part in body:
+            body = body[part]
+        elif isinstance(body, list) and part.isdecimal() and int(part) < len(body):
+            body = body[int(part)]
+        else:
+            return "" if error.value is None else f"got {_shown(str(error.value))}, "
+    return f"got {_shown(body)}, "
 
 
 def _shown(value: object) -> str:

@@ -22,6 +22,7 @@ from commonwatt.serving.rest import (
     answering,
     json_answer,
     key_of,
+    openai_error,
     refusal_headers,
 )
 from commonwatt.serving.rest_body import decode_json, read_body, until_gone
@@ -57,7 +58,7 @@ def _error(refusal: Refusal, error: Exception) -> dict[str, Any]:
         parameter, code = error.parameter, error.code
     elif isinstance(error, UnknownModelError | NotReadyError):
         parameter, code = "model", "model_not_found"
-    return {"error": {"message": refusal.text, "type": kind, "param": parameter, "code": code}}
+    return openai_error(refusal.text, kind, parameter, code)
 
 
 def _refused(refusal: Refusal, error: Exception) -> HttpAnswer:

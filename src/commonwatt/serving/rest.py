@@ -36,6 +36,7 @@ __all__ = [
     "answering",
     "json_answer",
     "key_of",
+    "openai_error",
     "refusal_answer",
     "refusal_headers",
     "rest_application",
@@ -139,7 +140,14 @@ def rest_application(
 async def _no_route(request: Request, error: Exception) -> Foreign:
     status = int(getattr(error, "status_code", 404))
     text = f"got {ascii(request.method)[1:-1]} {ascii(request.url.path)[:200]}, expected a route of this server"
+    if request.url.path == "/v1" or request.url.path.startswith("/v1/"):
+        return json_answer(openai_error(text, "invalid_request_error"), status)
     return refusal_answer(Refusal(status, "UNIMPLEMENTED", text))
+
+
+def openai_error(text: str, kind: str, parameter: str | None = None, code: str | None = None) -> dict[str, Any]:
+    """Return an error as OpenAI has it."""
+    return {"error": {"message": text, "type": kind, "param": parameter, "code": code}}
 
 
 def answering(

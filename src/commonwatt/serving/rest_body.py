@@ -117,9 +117,11 @@ async def _pieces(receive: Receive, largest: int) -> list[bytes]:
 
 
 def _too_large(largest: int) -> TooLargeError:
-    return TooLargeError(f"got a body of more than {largest} bytes, expected at most that (server.largest_request_mb)")
+    limits = "server.largest_request_mb; at most 1 MB where a body has no tensors"
+    return TooLargeError(f"got a body of more than {largest} bytes, expected at most that ({limits})")
 
 
+_JSON = {type(None): "null", bool: "true or false", str: "a string", list: "an array"}
 LARGEST_JSON = 8_000_000  # bytes; decoding takes about 20 ns each, during which no other request is served
 
 
@@ -141,9 +143,11 @@ def decode_json(text: bytes | memoryview) -> dict[str, Any]:
         raise RequestError("got a body that is not UTF-8, expected JSON") from None
     except (ValueError, RecursionError) as error:
         why = "nested too deep" if isinstance(error, RecursionError) else ascii(str(error)[:100])
+        if "set_int_max_str_digits" in str(error):
+            why = "a number of thousands of digits"
         raise RequestError(f"got a body that is not JSON ({why}), expected a JSON object") from None
     if not isinstance(value, dict):
-        raise RequestError(f"got JSON that is a {type(value).__name__}, expected an object")
+        raise RequestError(f"got JSON that is {_JSON.get(type(value), 'a number')}, expected an object")
     return value
 
 

@@ -26,7 +26,7 @@ from commonwatt.serving.openai_rest import openai_routes
 from commonwatt.serving.refusals import BoundedFilter
 from commonwatt.serving.rest import rest_application
 
-__all__ = ["Addresses", "listening", "serve"]
+__all__ = ["Addresses", "check_host", "listening", "serve"]
 
 LAST_WORDS_S = 2.0  # for responses still being written when the server stops
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -110,6 +110,18 @@ async def serve(
             if watch is not None:
                 watch.cancel()
             await _finish(rest, serving, rpc, at_once=stops.at_once.is_set())
+
+
+def check_host(host: str) -> None:
+    """Raise ``InputError`` unless *host* is a name or an address of this machine."""
+    try:
+        family, kind, protocol, _, (address, _, *more) = socket.getaddrinfo(
+            host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind((address, 0, *more))
+    except (OSError, UnicodeError):
+        raise InputError("a host name or address of this machine", field="server.host", value=host) from None
 
 
 def listening(host: str, port: int) -> socket.socket:

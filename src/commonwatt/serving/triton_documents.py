@@ -178,8 +178,8 @@ def read_repositories(
     checks: dict[tuple[str, str], Any] = {}
     ignored: list[IgnoredField] = []
     tenants = []
-    for place, tenant in enumerate(config.tenants):
-        where = f"tenants.{place}.repository"
+    for tenant in config.tenants:
+        where = f"tenants.{tenant.name}.repository"
         if tenant.repository is not None and config.policy == "vtc":
             raise InputError("none, as policy vtc counts tokens", field=where, value=tenant.repository)
         found = list(tenant.models)

@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 from commonwatt.devices.language.decoder import ByteCoder
 from commonwatt.devices.language.pretrained import load_pretrained
 from commonwatt.devices.language.text import GenerationOrder, StopSearch, choose
+from commonwatt.model.errors import InputError
 from tests.devices.language.made import RUNTIME, write_pretrained
 
 TEXTS = st.text(st.sampled_from("ab é世🙂\n"), max_size=30)
@@ -96,6 +97,17 @@ def test_what_is_no_text_is_marked_and_not_held_back():
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
     return load_pretrained(write_pretrained(tmp_path_factory.mktemp("models") / "llama"), RUNTIME).coder
+
+
+def test_a_folder_without_tokenizer_or_with_a_broken_one_is_told_apart(tmp_path):
+    folder = write_pretrained(tmp_path / "llama")
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(InputError, match=r"llama: expected a folder of transformers .*\(.*[^:]\)$"):
+        load_pretrained(folder, RUNTIME)
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(InputError, match="llama: got 'no tokenizer', expected a folder of transformers"):
+        load_pretrained(folder, RUNTIME)
 
 
 @pytest.mark.slow

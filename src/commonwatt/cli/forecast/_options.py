@@ -197,9 +197,14 @@ def naming_options(path: Path | None = None) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if error.field in _OPTIONS and (error.file is None or error.field == "test_from"):  # else a field of the file
+        of_file = error.file is not None and error.field not in {"features", "test_from"}
+        if error.field in _OPTIONS and not of_file:
             field = f"--{error.field.replace('_', '-')}"
-            error = InputError(error.expected, file=error.file, field=field, value=error.value)
+            value = error.value
+            if error.field == "test_from":  # an index, where the user gave a moment, or nothing
+                given = click.get_current_context().params.get("test_from")
+                value = "the last seventh" if given is None else given
+            error = InputError(error.expected, file=error.file, field=field, value=value)
         raise (error if path is None else error.within(path)) from None
 
 

@@ -193,7 +193,7 @@ def _load_pools(
     from commonwatt.planning.pools import load_pools
 
     groups = [[name.strip() for name in group.split(",")] for group in share]
-    with naming_options():
+    with naming_options(series):
         return load_pools(
             series, by, column, time_column, pairs(where, "--where"), max_gap, node_gpus=node_gpus, together=groups,
             features=features,

@@ -176,6 +176,7 @@ def serve(
     from commonwatt.model.timeslice_file import TimesliceConfig
     from commonwatt.serving import wanted
     from commonwatt.serving.keys import resolve_keys
+    from commonwatt.serving.server import check_host
     from commonwatt.serving.triton_documents import read_repositories
 
     for package in ("starlette", "uvicorn", "grpc", "tritonclient.grpc", "prometheus_client"):
@@ -186,6 +187,7 @@ def serve(
             Certificates(file.server.tls, config.parent, "server.tls")  # refused before models are loaded
         if file.device.kind == "simulated":
             _refuse_simulated()
+        check_host(file.server.host)
         keys = resolve_keys(file, os.environ)
         file, checks, ignored = read_repositories(file, config.parent)
         session = open_session(file, config.parent, checks)

@@ -16,7 +16,7 @@ nor a start, was running when the log begins: it counts from the first moment in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from graphlib import CycleError
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +26,7 @@ import numpy as np
 from commonwatt.data.log import EARLY, JobLog, utc
 from commonwatt.data.table import TextTable, read_table
 from commonwatt.model.arrays import Bools, Floats
-from commonwatt.model.dependencies import Dependency, in_order, parse_after
+from commonwatt.model.dependencies import Dependency, in_order, parse_after, shown_circle
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 
@@ -112,9 +112,7 @@ def _known(table: TextTable, name: str, times: _Times) -> Floats | None:
     return known_s
 
 
-def _after(
-    table: TextTable, name: str, jobs: Sequence[str]
-) -> tuple[list[dict[str, Dependency]] | None, dict[str, Bools]]:
+def _after(table: TextTable, name: str, jobs: list[str]) -> tuple[list[dict[str, Dependency]] | None, dict[str, Bools]]:
     """Return the jobs of the table that each job waits for, and which jobs wait for others; ``None``: none waits."""
     if name not in table or not any(table.text(name)):
         return None, {}
@@ -142,8 +140,10 @@ def _after(
         in_order(dict(zip(jobs, after, strict=True)))
     except CycleError as error:
         circle = error.args[1]
-        expected = f"jobs that do not wait for each other ({' -> '.join(circle[:6])})"
-        raise table.error(list(jobs).index(circle[0]), name, expected) from None
+        if jobs.count(circle[0]) > 1:
+            raise InputError("distinct job names", file=table.path, field="job", value=circle[0]) from None
+        expected = f"jobs that do not wait for each other ({shown_circle(circle)})"
+        raise table.error(jobs.index(circle[0]), name, expected) from None
     return after, {AFTER_UNKNOWN: unknown, AFTER_FAILURE: failures}
 
 

@@ -7,6 +7,7 @@ sequence, to keys and values in a cache of its own. So no sequence is padded, an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -20,6 +21,7 @@ from commonwatt.devices.models.base import Foreign
 from commonwatt.devices.models.torch_model import TorchRuntime
 from commonwatt.devices.rows import MOST_ROWS, RowPoint, RowProfile
 from commonwatt.model.errors import InputError, MissingExtraError
+from commonwatt.model.timeslice_file import LanguageSpec
 
 __all__ = [
     "LanguageModel",
@@ -223,6 +225,28 @@ class LanguageModel:
         while points[-1].time_s <= until_s and 2 * points[-1].rows <= min(MOST_ROWS, self.context_tokens):
             points.append(self._measured(2 * points[-1].rows))
         self.profile = RowProfile(divisible=True, points=tuple(points))
+
+    def check(self, settings: LanguageSpec) -> None:
+        """Raise ``InputError`` for sizes that the model, or the memory of its device, does not have."""
+        context, steps = self.context_tokens, settings.max_sequences * self.context_tokens
+        gigabytes = self._memory_bytes / 1e9
+        room = max(2, int(self._memory_bytes / max(1.0, self.cache_bytes_per_token)))
+        for name, most, why in (
+            ("context_tokens", context, "the context of the model"),
+            ("kv_cache_tokens", room, f"what {gigabytes:,.0f} GB of memory hold"),
+            ("prefill_tokens", steps, "max_sequences times the context of the model"),
+            ("default_max_tokens", context - 1, "the context of the model without a prompt of one"),
+        ):
+            value = getattr(settings, name)
+            if name in settings.model_fields_set and value is not None and value > most:
+                raise InputError(f"at most {most:,} tokens, {why}", field=f"language.{name}", value=value)
+
+    @property
+    def _memory_bytes(self) -> float:
+        index = self._runtime.cuda_index
+        if index is None:
+            return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        return float(torch().cuda.get_device_properties(index).total_memory)
 
     def close(self) -> None:
         """Free its memory."""

@@ -89,7 +89,7 @@ def load_decoder(path: str | Path, runtime: TorchRuntime) -> LanguageModel:
             arrays = {name: stored[name] for name in stored.files}
         settings = DecoderSettings.model_validate(json.loads(arrays.pop("settings").tobytes()))
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(what, file=file, value=type(error).__name__) from error
+        raise InputError(what, file=file, value="another kind of file, or a broken one") from error
     for name, shape in settings.shapes().items():
         if name not in arrays or arrays[name].shape != shape or arrays[name].dtype != np.float32:
             raise InputError(f"{what} with float32 weights of shape {list(shape)}", file=file, field=name)

@@ -27,6 +27,8 @@ __all__ = ["load_pretrained"]
 _ATTENTION = "commonwatt"
 _WHAT = "a folder of transformers with config.json, weights and a tokenizer"
 _SIZES = ("max_position_embeddings", "hidden_size", "num_hidden_layers", "vocab_size")
+_TOKENIZERS = ("tokenizer", "vocab", "spiece", "sentencepiece", "merges")
+"""How the names of files of a tokenizer begin."""
 _now = threading.local()  # the pieces that this thread computes
 
 
@@ -35,6 +37,8 @@ def load_pretrained(path: str | Path, runtime: TorchRuntime) -> LanguageModel:
     folder = Path(path)
     if not (folder / "config.json").is_file():
         raise InputError(_WHAT, file=folder, value="no folder" if not folder.is_dir() else "no config.json")
+    if not any(any(folder.glob(f"{name}*")) for name in _TOKENIZERS):
+        raise InputError(_WHAT, file=folder, value="no tokenizer")
     kit = torch()
     transformers = _transformers()
     if runtime.cuda_index is None:
@@ -48,8 +52,9 @@ def load_pretrained(path: str | Path, runtime: TorchRuntime) -> LanguageModel:
                 dtype="float32" if runtime.cuda_index is None else "auto",
             )  # fmt: skip
         except Exception as error:  # of transformers, tokenizers, safetensors or the folder's files
-            cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise InputError(f"{_WHAT} ({cause[:300]})", file=folder, value=type(error).__name__) from error
+            cause = " ".join(str(error).split()) or "no reason was given"
+            shown = cause if len(cause) <= 300 else cause[:297] + "..."
+            raise InputError(f"{_WHAT} ({shown})", file=folder) from error
     lacking = [name for name in _SIZES if not hasattr(model.config.get_text_config(), name)]
     if lacking:
         raise InputError(f"a model of transformers with {', '.join(lacking)} in its config.json", file=folder)

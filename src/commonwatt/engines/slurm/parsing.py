@@ -38,11 +38,16 @@ def host_names(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+_MOST_NAMES = 100_000  # of a range
+
+
 def _numbers(ranges: str) -> list[str]:
     """Return the numbers of ``1-3,07``, each as wide as the first of its range is written."""
     found: list[str] = []
     for part in ranges.split(","):
         first, _, last = part.partition("-")
+        if int(last or first) - int(first) >= _MOST_NAMES:
+            raise ValueError(ranges)
         found += (f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1))
     return found
 
