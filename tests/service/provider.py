@@ -85,6 +85,7 @@ class Provider:
         self.codes: dict[str, Issued] = {}
         self.refresh: dict[str, Issued] = {}
         self.user = "ann"  # who sits at the browser
+        self.slow_s, self.broken = 0.0, False
         app = self._app()
         self._server = make_server("127.0.0.1", 0, app, threaded=True)
         self.issuer = f"http://127.0.0.1:{self._server.server_port}"
@@ -143,7 +144,7 @@ class Provider:
                 return provider.codes.get(code)
 
             def delete_authorization_code(self, authorization_code):
-                provider.codes.clear()
+                provider.codes = {code: one for code, one in provider.codes.items() if one is not authorization_code}
 
             def authenticate_user(self, authorization_code):
                 return authorization_code.user
@@ -208,6 +209,11 @@ class Provider:
         return app
 
     def _routes(self, app: flask.Flask, server: AuthorizationServer) -> None:
+        @app.before_request
+        def before():
+            time.sleep(self.slow_s)
+            return flask.Response("away", 503) if self.broken else None
+
         @app.get("/.well-known/openid-configuration")
         def configuration():
             return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 import signal
 import ssl
 import subprocess
@@ -216,9 +217,26 @@ def test_a_killed_api_comes_back_at_its_address_and_the_controller_goes_on(tmp_p
 
     with serving(tmp_path, path) as running:
         api = running.api()
+        os.kill(api, signal.SIGSTOP)  # it hears nothing
         running.process.kill()
         running.process.wait()
         until(lambda: is_gone(api))  # another controller could listen there
+
+
+@pytest.mark.long
+def test_a_controller_without_descriptors_goes_on_and_has_an_api_again(tmp_path):
+    path = config_in(tmp_path, engine="simulated", live={"server": {"port": 0, "own_process": True}})
+    with serving(tmp_path, path) as running:
+        pid = running.process.pid
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        os.kill(running.api(), signal.SIGKILL)
+        until(lambda: "Too many open files" in (tmp_path / "log").read_text())
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        answer = httpx.get(f"{running.url}/healthz", timeout=60)
+        assert answer.status_code in (200, 503)
+        running.process.terminate()
+        assert running.process.wait(60) == 0
 
 
 @pytest.mark.long

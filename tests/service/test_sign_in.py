@@ -14,7 +14,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("authlib")
 pytest.importorskip("flask")
 
-from commonwatt.service import sign_in
+from commonwatt.service import oidc, sign_in
 from commonwatt.service.app import make_app
 from tests.service.made import StandIn
 from tests.service.provider import Provider
@@ -42,6 +42,7 @@ def running():
 @pytest.fixture
 def provider(running):
     running.user, running.lifetime_s, running.published = "ann", 300.0, None
+    running.slow_s, running.broken = 0.0, False
     running.keys = [running.new_key("RSA")]
     running.refresh.clear()
     return running
@@ -113,7 +114,7 @@ async def test_a_person_comes_back_with_a_token_that_the_api_takes(browser, prov
     answer = await browser.signs_in()
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     session = cookies_of(answer)["commonwatt-session"]
-    assert (session["httponly"], session["samesite"], session["path"]) == (True, "strict", "/sign-in")
+    assert (session["httponly"], session["samesite"], session["path"]) == (True, "strict", "/")
     got = await browser.token()
     assert got["issuer"] == provider.issuer
     who = (await browser.who(got["token"])).json()
@@ -170,7 +171,13 @@ async def test_who_comes_back_otherwise_is_not_let_in(browser, provider, app):
     assert "set-cookie" not in answer.headers
     forged = back.replace("state=", "state=x")
     assert (await browser.client.get(forged)).status_code == 403
-    assert (await browser.client.get(back)).status_code == 403, "one try for each beginning"
+    changed = Browser(app)
+    for name, value in browser.client.cookies.items():
+        changed.client.cookies.set(name, value[:-1] + ("0" if value[-1] != "0" else "1"))
+    assert (await changed.client.get(back)).status_code == 403, "a cookie that is not ours"
+    assert (await browser.client.get(back)).status_code == 303, "a stranger's link does no harm"
+    assert (await browser.client.get(back)).status_code == 403, "once"
+    await browser.client.post("/sign-in/out")
 
     back = await browser.leaves()
     now_s = app.state.sign_ins.clock()
@@ -218,7 +225,12 @@ async def test_behind_a_proxy_people_come_back_to_the_public_address(tmp_path, p
         answer = await Browser(make_app(made.context)).client.get("/sign-in")
         asked = parse_qs(urlsplit(answer.headers["location"]).query)
         assert asked["redirect_uri"] == ["https://gpus.example.org/sign-in/back"]
-        assert cookies_of(answer)["commonwatt-sign-in"]["secure"]
+        (cookie,) = cookies_of(answer).values()
+        assert (cookie.key.startswith("commonwatt-sign-in-"), cookie["secure"], cookie["samesite"]) == (
+            True,
+            True,
+            "lax",
+        )
     finally:
         made.close()
 
@@ -246,11 +258,96 @@ async def test_without_a_provider_there_is_nowhere_to_sign_in(tmp_path):
         made.close()
 
 
+def later(sign_ins, seconds: float) -> None:
+    now_s = sign_ins.clock()
+    sign_ins.clock = lambda: now_s + seconds
+
+
 @in_a_loop
-async def test_floods_make_room_from_the_oldest_on(browser, app, monkeypatch):
-    monkeypatch.setattr(sign_in, "_MOST_PENDING", 3)
-    first = await browser.leaves()
-    for _ in range(5):
-        await Browser(app).client.get("/sign-in")
-    assert len(app.state.sign_ins._pending) == 3
-    assert (await browser.client.get(first)).status_code == 403
+async def test_two_tabs_may_begin(browser):
+    first, second = await browser.leaves(), await browser.leaves()
+    assert (await browser.client.get(first)).status_code == 303
+    assert (await browser.client.get(second)).status_code == 303
+
+
+@in_a_loop
+async def test_signing_in_again_ends_the_session_before(browser, provider, app):
+    await browser.signs_in()
+    (before,) = provider.refresh
+    await browser.signs_in()
+    assert len(app.state.sign_ins._sessions) == 1
+    assert before not in provider.refresh
+
+
+@in_a_loop
+async def test_who_signs_out_while_a_token_is_renewed_stays_out(browser, provider, app):
+    await browser.signs_in()
+    later(app.state.sign_ins, 250.0)
+    provider.slow_s = 0.5
+    renewal = asyncio.create_task(browser.token())
+    await asyncio.sleep(0.2)
+    assert (await browser.client.post("/sign-in/out")).status_code == 204
+    assert (await renewal)["token"] is None
+    assert (app.state.sign_ins._sessions, provider.refresh) == ({}, {})
+
+
+@in_a_loop
+async def test_two_tabs_that_wake_up_renew_once(browser, provider, app):
+    await browser.signs_in()
+    later(app.state.sign_ins, 299.0)
+    provider.slow_s, provider.lifetime_s = 0.2, 900.0
+    first, second = await asyncio.gather(browser.token(), browser.token())
+    assert first["token"] == second["token"] is not None
+    assert len(provider.refresh) == 1
+
+
+@in_a_loop
+async def test_a_provider_that_is_away_for_a_moment_ends_no_sign_in(browser, provider, app):
+    await browser.signs_in()
+    first = await browser.token()
+    later(app.state.sign_ins, 250.0)
+    provider.broken = True
+    assert (await browser.token())["token"] == first["token"]
+    provider.broken, provider.lifetime_s = False, 900.0
+    assert (await browser.token())["token"] == first["token"], "not asked again at once"
+    later(app.state.sign_ins, 6.0)
+    assert (await browser.token())["token"] not in (None, first["token"])
+
+
+@in_a_loop
+async def test_a_session_is_not_handed_to_somebody_else(browser, provider, app, monkeypatch):
+    await browser.signs_in()
+    first = await browser.token()
+    later(app.state.sign_ins, 250.0)
+    monkeypatch.setattr(provider, "token", lambda _: Provider.token(provider, "olga"))
+    assert (await browser.token())["token"] == first["token"]
+    later(app.state.sign_ins, 51.0)
+    assert (await browser.token())["token"] is None
+
+
+@in_a_loop
+async def test_who_waits_for_a_slow_provider_takes_no_place_of_others(browser, provider):
+    provider.slow_s = 2.0
+    waiting = [asyncio.create_task(browser.client.get("/sign-in")) for _ in range(40)]
+    await asyncio.sleep(0.5)
+    over = [task.result() for task in waiting if task.done()]
+    assert (len(over), {answer.status_code for answer in over}) == (20, {503})
+    assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {303, 503}
+
+
+@in_a_loop
+async def test_an_answer_without_end_is_not_read(browser, monkeypatch):
+    monkeypatch.setattr(oidc, "_LARGEST_DOCUMENT", 100)
+    answer = await browser.client.get("/sign-in")
+    assert (answer.status_code, "does not answer as it should" in answer.text) == (503, True)
+
+
+@in_a_loop
+async def test_the_oldest_session_makes_room(browser, app, monkeypatch):
+    monkeypatch.setattr(sign_in, "_MOST_SESSIONS", 2)
+    await browser.signs_in()
+    others = [Browser(app), Browser(app)]
+    for other in others:
+        await other.signs_in()
+    assert (await browser.token())["token"] is None
+    assert all([(await other.token())["token"] for other in others])

@@ -150,7 +150,7 @@ class ProviderKeys:
             local = is_loopback(urlsplit(issuer).hostname) and is_loopback(address.hostname)
             if not (address.scheme == "https" or (address.scheme == "http" and local)):
                 raise ValueError("its configuration names no jwks_uri with https")
-            return await _document(client, address.geturl())
+            return await document(client, address.geturl())
 
 
 def trusted(spec: OidcSpec, folder: Path) -> ssl.SSLContext | bool:
@@ -170,19 +170,25 @@ def provider_client(spec: OidcSpec, folder: Path) -> Any:  # noqa: ANN401
 
 async def configuration(client: Any, spec: OidcSpec) -> Mapping[str, Any]:  # noqa: ANN401
     """Return the document in which the provider names its endpoints; raises ``ValueError`` if it is another's."""
-    found = await _document(client, f"{spec.issuer.rstrip('/')}/.well-known/openid-configuration")
+    found = await document(client, f"{spec.issuer.rstrip('/')}/.well-known/openid-configuration")
     if not isinstance(found, dict) or found.get("issuer") != spec.issuer:
         raise ValueError(f"its configuration does not name the issuer {spec.issuer}")
     return found
 
 
-async def _document(client: Any, url: str) -> Any:  # noqa: ANN401
-    """Return a JSON document of limited size."""
-    async with client.stream("GET", url, headers={"Accept": "application/json"}) as answer:
-        if answer.status_code != 200:
+async def document(client: Any, url: str, form: Mapping[str, str] | None = None, **more: Any) -> Any:  # noqa: ANN401
+    """Return a JSON document of limited size, or the answer to a *form*, which may be a refusal in JSON.
+
+    Raises ``ValueError`` on another answer.
+    """
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+    async with client.stream("GET" if form is None else "POST", url, data=form, headers=headers, **more) as answer:
+        if answer.status_code != 200 and not (form is not None and 400 <= answer.status_code < 500):
             raise ValueError(f"{url} answers with status {answer.status_code}")
+        if answer.headers.get("content-encoding", "identity") != "identity":
+            raise ValueError(f"{url} answers with a compressed document")
         body = b""
-        async for part in answer.aiter_bytes():
+        async for part in answer.aiter_raw():
             body += part
             if len(body) > _LARGEST_DOCUMENT:
                 raise ValueError(f"{url} answers with more than {_LARGEST_DOCUMENT} bytes")

@@ -53,6 +53,10 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 
 
 _FROM_NODES = 1000
+_CODE = (  # it dies with the controller's process at any moment, stopped or starting: another one may want the port
+    "import ctypes, os; ctypes.CDLL(None).prctl(1, 9); os.getppid() == {parent} or os._exit(1); "
+    "from {module} import main; main({descriptor})"
+)
 
 _Entry = SnapshotJob | JobRow | SnapshotNode
 
@@ -210,10 +214,14 @@ class ApiProcess:
         try:
             while not self._stopping.is_set():
                 began_s = time.monotonic()
-                code = self._run_once(on_ready)
+                how: dict[str, object] = {}
+                try:
+                    how["exit_code"] = self._run_once(on_ready)
+                except OSError as error:  # of descriptors, or of memory, there are none left
+                    how["cause"] = error.strerror
                 if self._stopping.wait(pause_s):  # a signal to both may have come there first
                     break
-                _log.error("the API ended and restarts; the controller keeps running", extra={"exit_code": code})
+                _log.error("the API ended and restarts; the controller keeps running", extra=how)
                 lasted = time.monotonic() > began_s + _LONGEST_PAUSE_S
                 pause_s = _PAUSE_S if lasted else min(2 * pause_s, _LONGEST_PAUSE_S)
         finally:
@@ -233,7 +241,7 @@ class ApiProcess:
         """Start the API's process; returns its exit code when it has ended."""
         ours, theirs = Pipe()
         sockets = [number for number in (self._setup.listening, self._setup.local) if number >= 0]
-        code = f"from {__name__} import main; main({theirs.fileno()})"
+        code = _CODE.format(parent=os.getpid(), module=__name__, descriptor=theirs.fileno())
         with ours, theirs:
             process = self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-c", code],
@@ -291,7 +299,7 @@ def _serve(connection: Connection) -> int:
         with suppress(OSError, EOFError):
             while True:
                 replica.apply(connection.recv())
-        os._exit(1)  # the controller's process is gone: another one may want the port
+        os._exit(1)  # the controller's process is gone
 
     def say(word: bytes) -> None:
         with suppress(OSError), sending:

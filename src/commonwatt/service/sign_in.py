@@ -2,30 +2,43 @@
 
 The browser has a cookie that no script can read, and the page asks with it for the token that it sends to the API.
 Refresh tokens stay in this process: after a restart people sign in again, mostly without being asked by the provider.
+Nothing is kept here of somebody who is still at the provider: the browser has that, too, in a signed cookie.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import json
 import logging
 import os
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from commonwatt.model.identity import OidcSpec
 from commonwatt.model.names import is_loopback
-from commonwatt.service.oidc import BusyError, TokenError, TokenVerifier, configuration, provider_client, trusted
+from commonwatt.service.oidc import (
+    BusyError,
+    Person,
+    TokenError,
+    TokenVerifier,
+    configuration,
+    document,
+    provider_client,
+)
 from commonwatt.service.problems import ApiRefusal
 
 __all__ = ["SignIns", "router"]
@@ -33,10 +46,11 @@ __all__ = ["SignIns", "router"]
 router = APIRouter(prefix="/sign-in", include_in_schema=False)
 
 _log = logging.getLogger("commonwatt.service")
-_PENDING, _SESSION = "commonwatt-sign-in", "commonwatt-session"
+_PENDING, _SESSION = "commonwatt-sign-in-", "commonwatt-session"
 _PENDING_S, _SESSION_S = 600.0, 12 * 3600.0
-_MOST_PENDING, _MOST_SESSIONS = 1000, 5000
-_RENEW_S = 60.0
+_MOST_SESSIONS = 5000
+_MOST_ASKING = 20  # requests that wait for the provider at a time: they must not take the places of others
+_RENEW_S, _AGAIN_S = 60.0, 5.0
 _KEPT_S = 3600.0
 _ANSWER_S = 20.0
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -45,21 +59,13 @@ _PAGE = (
     '<p>You are not signed in: {why}.</p><p><a href="/">Back to the dashboard</a></p></html>'
 )
 
-T = TypeVar("T")
-
 
 class SignInError(Exception):
     """Somebody cannot be signed in; the message says why, in words for the person."""
 
 
-@dataclass(frozen=True)
-class _Pending:
-    """Somebody who is at the provider."""
-
-    state: str
-    verifier: str
-    redirect_uri: str
-    until_s: float
+class SignInRefusedError(SignInError):
+    """The provider refuses, for good."""
 
 
 @dataclass
@@ -67,12 +73,17 @@ class _Session:
     """Somebody who has signed in."""
 
     token: str
-    expires_s: float
+    person: Person
     refresh_token: str | None
-    renew_s: float
-    name: str
     until_s: float
+    expires_s: float
+    renew_s: float
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def ends_s(self) -> float:
+        """When the token is no use any more."""
+        return min(self.expires_s, self.until_s)
 
 
 @dataclass
@@ -84,44 +95,51 @@ class SignIns:
     verifier: TokenVerifier
     public_url: str | None = None
     clock: Callable[[], float] = time.time
-    _pending: OrderedDict[str, _Pending] = field(default_factory=OrderedDict)
+    _key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _sessions: OrderedDict[str, _Session] = field(default_factory=OrderedDict)
     _endpoints: tuple[float, Mapping[str, str]] = (0.0, {})
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _client: Any = None
+    _asking: int = 0
 
-    async def begin(self, base: str) -> tuple[str, str]:
-        """Return where a person of a dashboard at *base* signs in, and the cookie that tells who comes back.
+    async def begin(self, base: str) -> tuple[str, str, str]:
+        """Return where a person of a dashboard at *base* signs in, and name and value of a cookie for the way back.
 
         Raises ``SignInError``.
         """
         address = (await self._addresses())["authorization_endpoint"]
+        state, verifier = secrets.token_urlsafe(24), secrets.token_urlsafe(48)
         redirect_uri = f"{(self.public_url or base).rstrip('/')}/sign-in/back"
-        until_s = self.clock() + _PENDING_S
-        made = _Pending(secrets.token_urlsafe(24), secrets.token_urlsafe(48), redirect_uri, until_s)
-        async with self._client() as client:
-            client.redirect_uri = made.redirect_uri
-            client.scope = " ".join(self.spec.scopes)
-            where, _ = client.create_authorization_url(address, state=made.state, code_verifier=made.verifier)
-        return where, self._kept(self._pending, made, _MOST_PENDING)
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+        asked = {
+            "response_type": "code", "client_id": self._client_id, "redirect_uri": redirect_uri, "state": state,
+            "scope": " ".join(self.spec.scopes), "code_challenge": challenge, "code_challenge_method": "S256",
+        }  # fmt: skip
+        where = f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}"
+        return where, _pending_name(state), self._signed([state, verifier, redirect_uri, self.clock() + _PENDING_S])
 
     async def back(self, cookie: str, given: Mapping[str, str]) -> str:
-        """Let in a person who comes back with a *cookie* and what the provider has *given*; returns a cookie.
+        """Let in a person who comes back with a *cookie* and what the provider has *given*; returns another cookie.
 
         Raises ``SignInError``.
         """
-        pending = self._pending.pop(cookie, None)
-        if pending is None or pending.until_s < self.clock():
+        state, verifier, redirect_uri, until_s = self._read(cookie) or ("", "", "", 0.0)
+        if until_s < self.clock():
             raise SignInError("it took too long, or was begun in another browser; try again")
-        if not secrets.compare_digest(given.get("state", "").encode(), pending.state.encode()):
+        if not secrets.compare_digest(given.get("state", "").encode(errors="replace"), state.encode()):
             raise SignInError("the answer is not of this sign-in; try again")
         if "code" not in given:
             raise SignInError(f"the identity provider refuses ({(given.get('error') or 'no code')[:200]})")
         found = await self._fetched(
-            grant_type="authorization_code", code=given["code"], code_verifier=pending.verifier,
-            redirect_uri=pending.redirect_uri,
-        )  # fmt: skip
+            grant_type="authorization_code", code=given["code"], code_verifier=verifier, redirect_uri=redirect_uri
+        )
         session = await self._session(found, None, self.clock() + _SESSION_S)
-        _log.info("somebody has signed in to the dashboard", extra={"caller": session.name})
-        return self._kept(self._sessions, session, _MOST_SESSIONS)
+        _log.info("somebody has signed in to the dashboard", extra={"caller": _shown(session.person)})
+        made = secrets.token_urlsafe(32)
+        self._sessions[made] = session
+        if len(self._sessions) > _MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        return made
 
     async def token(self, cookie: str) -> tuple[str, float] | None:
         """Return the token of whoever has a *cookie*, renewed in time, and when it ends; ``None``: nobody signed in."""
@@ -130,71 +148,111 @@ class SignIns:
             return None
         async with session.busy:
             if self.clock() >= session.renew_s and session.refresh_token is not None:
-                try:
-                    found = await self._fetched(grant_type="refresh_token", refresh_token=session.refresh_token)
-                    new = await self._session(found, session.refresh_token, session.until_s)
-                except SignInError as error:
-                    _log.info("a sign-in has ended: %s", error, extra={"caller": session.name})
-                    session.refresh_token = None
-                else:
-                    new.busy, self._sessions[cookie] = session.busy, new
-                    session = new
-            if min(session.expires_s, session.until_s) <= self.clock():
-                self._sessions.pop(cookie, None)
+                await self._renew(cookie, session)
+            if self._sessions.get(cookie) is not session:  # signed out meanwhile
                 return None
-            return session.token, session.expires_s
+            if session.ends_s <= self.clock():
+                self._sessions.pop(cookie)
+                return None
+            return session.token, session.ends_s
 
     async def leave(self, cookie: str) -> None:
         """Forget whoever has a *cookie*, and let the provider forget the refresh token."""
         session = self._sessions.pop(cookie, None)
-        if session is None or session.refresh_token is None:
+        if session is not None:
+            await self._revoke(session.refresh_token)
+
+    # -- the provider
+
+    @property
+    def _client_id(self) -> str:
+        return self.spec.client_id or self.spec.audience
+
+    async def _renew(self, cookie: str, session: _Session) -> None:
+        """Renew a session's token, or find out that it cannot be; tried again where the provider is only away."""
+        try:
+            found = await self._fetched(grant_type="refresh_token", refresh_token=session.refresh_token or "")
+            new = await self._session(found, session.refresh_token, session.until_s)
+            _check_same(new.person, session.person)
+        except SignInRefusedError as error:
+            _log.info("a sign-in has ended: %s", error, extra={"caller": _shown(session.person)})
+            session.refresh_token = None
+        except SignInError:
+            session.renew_s = self.clock() + _AGAIN_S
+        else:
+            session.token, session.person, session.refresh_token = new.token, new.person, new.refresh_token
+            session.expires_s, session.renew_s = new.expires_s, new.renew_s
+            if self._sessions.get(cookie) is not session:
+                await self._revoke(session.refresh_token)
+
+    async def _revoke(self, refresh_token: str | None) -> None:
+        if refresh_token is None:
             return
         try:
             address = (await self._addresses()).get("revocation_endpoint")
             if address is not None:
-                async with self._client() as client:
-                    await client.revoke_token(address, token=session.refresh_token)
-        except Exception as error:  # they are signed out here, whatever the provider does
-            _log.warning("a refresh token could not be revoked", extra={"cause": _cause(error)})
-
-    # -- the provider
+                await self._ask(address, {"token": refresh_token, "token_type_hint": "refresh_token"})
+        except SignInError as error:  # they are signed out here, whatever the provider does
+            _log.warning("a refresh token could not be revoked: %s", error)
 
     async def _addresses(self) -> Mapping[str, str]:
         """Return the provider's endpoints, which need https unless it is on this machine; raises ``SignInError``."""
-        until_s, known = self._endpoints
-        if self.clock() < until_s:
-            return known
+        if self.clock() >= self._endpoints[0]:
+            with self._place():
+                async with self._looking:  # once for all who wait
+                    if self.clock() >= self._endpoints[0]:
+                        self._endpoints = self.clock() + _KEPT_S, await self._look()
+        return self._endpoints[1]
+
+    async def _look(self) -> Mapping[str, str]:
         try:
-            async with asyncio.timeout(_ANSWER_S), provider_client(self.spec, self.folder) as client:
-                found = await configuration(client, self.spec)
+            async with asyncio.timeout(_ANSWER_S):
+                found = await configuration(self._http(), self.spec)
+            return _endpoints_in(found, local=is_loopback(urlsplit(self.spec.issuer).hostname))
         except Exception as error:  # whatever a provider answers, the service goes on
-            raise self._away(error) from None
-        known = {name: value for name, value in found.items() if name.endswith("_endpoint") and isinstance(value, str)}
-        local = is_loopback(urlsplit(self.spec.issuer).hostname)
-        for name in ("authorization_endpoint", "token_endpoint", "revocation_endpoint"):
-            parts = urlsplit(known.get(name, "https:"))
-            if not (parts.scheme == "https" or (parts.scheme == "http" and local and is_loopback(parts.hostname))):
-                raise self._away(ValueError(f"its {name} has no https"))
-        if not {"authorization_endpoint", "token_endpoint"} <= known.keys():
-            raise self._away(ValueError("its configuration lacks an endpoint"))
-        self._endpoints = self.clock() + _KEPT_S, known
-        return known
+            raise _away(error) from None
 
     async def _fetched(self, **asked: str) -> Mapping[str, Any]:
         """Return what the provider gives for a code or a refresh token; raises ``SignInError``."""
-        from authlib.integrations.httpx_client import OAuthError
-
-        address = (await self._addresses())["token_endpoint"]
-        try:
-            async with asyncio.timeout(_ANSWER_S), self._client() as client:
-                found: Mapping[str, Any] = await client.fetch_token(address, client_id=client.client_id, **asked)
-        except OAuthError as error:
-            raise SignInError(
-                f"the identity provider refuses ({str(error.description or error.error)[:200]})"
-            ) from None
-        except Exception as error:  # whatever a provider answers, the service goes on
-            raise self._away(error) from None
+        found = await self._ask((await self._addresses())["token_endpoint"], asked)
+        if not isinstance(found, dict):
+            raise _away(TypeError("its token endpoint answers with something else"))
+        if "error" in found:
+            why = str(found.get("error_description") or found["error"])[:200]
+            raise SignInRefusedError(f"the identity provider refuses ({why})")
         return found
+
+    async def _ask(self, address: str, form: Mapping[str, str]) -> Any:  # noqa: ANN401
+        """Return the provider's answer to a *form*; raises ``SignInError`` where it gives none, or too many wait."""
+        secret = None if self.spec.secret_variable is None else os.environ.get(self.spec.secret_variable)
+        more: dict[str, Any] = {}
+        if secret is None:
+            form = {**form, "client_id": self._client_id}
+        else:
+            more["auth"] = (quote(self._client_id, safe=""), quote(secret, safe=""))
+        with self._place():
+            try:
+                async with asyncio.timeout(_ANSWER_S):
+                    return await document(self._http(), address, form, **more)
+            except Exception as error:  # whatever a provider answers, the service goes on
+                raise _away(error) from None
+
+    def _http(self) -> Any:  # noqa: ANN401
+        """Return a client that is kept: to make one takes longer than to ask."""
+        if self._client is None:
+            self._client = provider_client(self.spec, self.folder)
+        return self._client
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """Take one of the places of requests that wait for the provider; raises ``SignInError`` if there is none."""
+        if self._asking >= _MOST_ASKING:
+            raise SignInError("the identity provider is slow, and many sign in; try again")
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
 
     async def _session(self, found: Mapping[str, Any], refresh_token: str | None, until_s: float) -> _Session:
         """Return who is signed in by what the provider has given; raises ``SignInError`` if that is not valid here."""
@@ -210,36 +268,49 @@ class SignIns:
         fresh = found.get("refresh_token")
         kept = fresh if isinstance(fresh, str) and fresh else refresh_token
         now_s, expires_s = self.clock(), person.expires_s - self.spec.skew_s
-        renew_s = expires_s - min(_RENEW_S, (expires_s - now_s) / 2)
-        return _Session(token, expires_s, kept, renew_s, f"{person.subject} ({person.name})", until_s)
+        return _Session(token, person, kept, until_s, expires_s, expires_s - min(_RENEW_S, (expires_s - now_s) / 2))
 
-    def _away(self, error: Exception) -> SignInError:
-        _log.warning("nobody can sign in to the dashboard", extra={"cause": _cause(error)})
-        return SignInError("the identity provider does not answer as it should; try again later")
+    # -- what a browser has of somebody who is at the provider
 
-    def _client(self) -> Any:  # noqa: ANN401
-        from authlib.integrations.httpx_client import AsyncOAuth2Client
+    def _signed(self, what: list[Any]) -> str:
+        body = base64.urlsafe_b64encode(json.dumps(what).encode())
+        return f"{body.decode()}.{hmac.new(self._key, body, hashlib.sha256).hexdigest()}"
 
-        secret = None if self.spec.secret_variable is None else os.environ.get(self.spec.secret_variable)
-        return AsyncOAuth2Client(
-            self.spec.client_id or self.spec.audience, secret, code_challenge_method="S256", timeout=_ANSWER_S,
-            token_endpoint_auth_method="none" if secret is None else "client_secret_basic",
-            verify=trusted(self.spec, self.folder), follow_redirects=False,
-            trust_env=not is_loopback(urlsplit(self.spec.issuer).hostname),
-        )  # fmt: skip
-
-    @staticmethod
-    def _kept(among: OrderedDict[str, T], one: T, most: int) -> str:
-        """Keep *one* under a new cookie, the oldest makes room; returns the cookie."""
-        cookie = secrets.token_urlsafe(32)
-        among[cookie] = one
-        if len(among) > most:
-            among.popitem(last=False)
-        return cookie
+    def _read(self, cookie: str) -> list[Any] | None:
+        body, _, mark = cookie.encode(errors="replace").partition(b".")
+        if not secrets.compare_digest(hmac.new(self._key, body, hashlib.sha256).hexdigest().encode(), mark):
+            return None
+        what: list[Any] = json.loads(base64.urlsafe_b64decode(body))
+        return what
 
 
-def _cause(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+def _away(error: Exception) -> SignInError:
+    cause = " ".join(str(error).split())[:300] or type(error).__name__
+    _log.warning("nobody can sign in to the dashboard", extra={"cause": ascii(cause)[1:-1]})
+    return SignInError("the identity provider does not answer as it should; try again later")
+
+
+def _endpoints_in(found: Mapping[str, Any], *, local: bool) -> Mapping[str, str]:
+    """Return a provider's endpoints; raises ``ValueError`` if one is missing, or has no https where it must."""
+    for name in ("authorization_endpoint", "token_endpoint", "revocation_endpoint"):
+        parts = urlsplit(found.get(name, "https:" if name.startswith("rev") else ""))
+        if not (parts.scheme == "https" or (parts.scheme == "http" and local and is_loopback(parts.hostname))):
+            raise ValueError(f"its {name} has no https")
+    return {name: value for name, value in found.items() if name.endswith("_endpoint")}
+
+
+def _check_same(new: Person, old: Person) -> None:
+    if new.subject != old.subject:
+        raise SignInRefusedError("the identity provider gave a token of somebody else")
+
+
+def _shown(person: Person) -> str:
+    return person.subject if person.name is None else f"{person.subject} ({person.name})"
+
+
+def _pending_name(state: str) -> str:
+    """Name of a cookie: each tab that begins has its own."""
+    return _PENDING + hashlib.sha256(state.encode(errors="replace")).hexdigest()[:12]
 
 
 # -- what browsers ask for
@@ -252,12 +323,14 @@ def _sign_ins(request: Request) -> SignIns:
     return found
 
 
-def _with_cookie(response: Response, name: str, value: str, request: Request, *, strict: bool) -> Response:
-    sign_ins, how = _sign_ins(request), "strict" if strict else "lax"
-    secure = request.url.scheme == "https" or (sign_ins.public_url or "").startswith("https:")
-    age_s = None if strict else int(_PENDING_S)  # of a session: until the browser is closed
-    response.set_cookie(name, value, age_s, path="/sign-in", secure=secure, httponly=True, samesite=how)  # type: ignore[arg-type]
-    return response
+def _is_encrypted(request: Request) -> bool:
+    public = _sign_ins(request).public_url or ""
+    return request.url.scheme == "https" or public.startswith("https:")
+
+
+def _session_name(request: Request) -> str:
+    """Name of the session's cookie: over https, one that no other site or port can set."""
+    return f"__Host-{_SESSION}" if _is_encrypted(request) else _SESSION
 
 
 def _own_page_only(request: Request) -> None:
@@ -269,22 +342,31 @@ def _own_page_only(request: Request) -> None:
 async def begin(request: Request) -> Response:
     """Send a person to the provider."""
     try:
-        where, cookie = await _sign_ins(request).begin(str(request.base_url))
+        where, name, cookie = await _sign_ins(request).begin(str(request.base_url))
     except SignInError as error:
         return HTMLResponse(_PAGE.format(why=escape(str(error))), 503, _NO_STORE)
-    return _with_cookie(RedirectResponse(where, 303, _NO_STORE), _PENDING, cookie, request, strict=False)
+    answer = RedirectResponse(where, 303, _NO_STORE)
+    answer.set_cookie(
+        name, cookie, int(_PENDING_S), path="/sign-in", secure=_is_encrypted(request), httponly=True, samesite="lax"
+    )
+    return answer
 
 
 @router.get("/back")
 async def back(request: Request) -> Response:
     """Let in a person who comes back from the provider."""
+    sign_ins, name = _sign_ins(request), _pending_name(request.query_params.get("state", ""))
     try:
-        cookie = await _sign_ins(request).back(request.cookies.get(_PENDING, ""), request.query_params)
+        cookie = await sign_ins.back(request.cookies.get(name, ""), request.query_params)
     except SignInError as error:
         return HTMLResponse(_PAGE.format(why=escape(str(error))), 403, _NO_STORE)
+    await sign_ins.leave(request.cookies.get(_session_name(request), ""))  # whoever was signed in here before
     answer = RedirectResponse("/", 303, _NO_STORE)
-    answer.delete_cookie(_PENDING, path="/sign-in")
-    return _with_cookie(answer, _SESSION, cookie, request, strict=True)
+    answer.delete_cookie(name, path="/sign-in")
+    answer.set_cookie(
+        _session_name(request), cookie, path="/", secure=_is_encrypted(request), httponly=True, samesite="strict"
+    )
+    return answer
 
 
 @router.post("/token")
@@ -292,7 +374,7 @@ async def token(request: Request) -> Response:
     """Give the dashboard the token of the person who has signed in, and say where people sign in: null if nowhere."""
     _own_page_only(request)
     sign_ins: SignIns | None = request.app.state.sign_ins
-    found = None if sign_ins is None else await sign_ins.token(request.cookies.get(_SESSION, ""))
+    found = None if sign_ins is None else await sign_ins.token(request.cookies.get(_session_name(request), ""))
     value, expires_s = found or (None, None)
     issuer = None if sign_ins is None else sign_ins.spec.issuer
     body = json.dumps({"issuer": issuer, "token": value, "expires_s": expires_s})
@@ -303,7 +385,7 @@ async def token(request: Request) -> Response:
 async def out(request: Request) -> Response:
     """Sign out."""
     _own_page_only(request)
-    await _sign_ins(request).leave(request.cookies.get(_SESSION, ""))
+    await _sign_ins(request).leave(request.cookies.get(_session_name(request), ""))
     answer = Response(status_code=204, headers=_NO_STORE)
-    answer.delete_cookie(_SESSION, path="/sign-in")
+    answer.delete_cookie(_session_name(request), path="/", secure=_is_encrypted(request))
     return answer

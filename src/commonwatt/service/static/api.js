@@ -27,7 +27,7 @@ export async function renew() {
   token.set(value);
   sessionStorage.setItem(SIGNED_IN, "yes");
   const left_s = expires_s - Date.now() / 1000;
-  return Math.max(2, left_s - Math.min(55, left_s / 2)); // a little later than the server would renew it
+  return Math.min(3600, Math.max(2, left_s - Math.min(55, left_s / 2))); // a little later than the server would renew it
 }
 
 export async function leave() {
