@@ -131,10 +131,10 @@ def test_large_clusters_have_it_unless_they_say_otherwise(tmp_path):
 class Serving:
     """``commonwatt serve`` in a process of its own, whose API has another."""
 
-    def __init__(self, folder: Path, path: Path) -> None:
+    def __init__(self, folder: Path, path: Path, before: str = "") -> None:
         self._log = (folder / "log").open("a")
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from commonwatt.cli import main; main()", "serve", str(path), "--json"],
+            [sys.executable, "-c", f"{before}\nfrom commonwatt.cli import main; main()", "serve", str(path), "--json"],
             stdout=subprocess.PIPE, stderr=self._log, text=True,
         )  # fmt: skip
         lines = []
@@ -157,8 +157,8 @@ class Serving:
 
 
 @contextmanager
-def serving(folder: Path, path: Path):
-    running = Serving(folder, path)
+def serving(folder: Path, path: Path, before: str = ""):
+    running = Serving(folder, path, before)
     try:
         yield running
     finally:
@@ -237,6 +237,18 @@ def test_a_controller_without_descriptors_goes_on_and_has_an_api_again(tmp_path)
         assert answer.status_code in (200, 503)
         running.process.terminate()
         assert running.process.wait(60) == 0
+
+
+@pytest.mark.long
+def test_an_api_that_hangs_is_replaced(tmp_path):
+    path = config_in(tmp_path, engine="simulated", live={"server": {"port": 0, "own_process": True}})
+    sooner = "import commonwatt.service.own_process as one; one._HUNG_S = 20.0"
+    with serving(tmp_path, path, sooner) as running:
+        first = running.api()
+        os.kill(first, signal.SIGSTOP)
+        assert httpx.get(f"{running.url}/healthz", timeout=120).is_success
+        assert running.api() not in (None, first)
+        assert "the API hangs, and is ended" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.long

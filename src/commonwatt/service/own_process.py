@@ -7,6 +7,7 @@ through the store. Either may die: the API is started again, and ends when the c
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
@@ -46,8 +47,10 @@ _log = logging.getLogger("commonwatt.service")
 
 READY, WAKE = b"ready", b"wake"
 _CHUNK = 500  # entries of a message: other threads of the controller get their turn after each
-_BEAT_S = 1.0
+_BEAT_S, _SAYS_S = 1.0, 5.0
 _SILENT_S = 15.0
+_HUNG_S = 120.0
+"""An API that says nothing for so long, also at its start, is ended and started again."""
 _GRACE_S = 12.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 
@@ -277,12 +280,15 @@ class ApiProcess:
 
     def _hear(self, connection: Connection, on_ready: Callable[[], None]) -> None:
         with suppress(OSError, EOFError):
-            while True:
+            while connection.poll(_HUNG_S):
                 if connection.recv_bytes() == WAKE:
                     self._wake()
                 elif not self._answered:
                     self._answered = True
                     on_ready()
+            if not self._stopping.is_set() and self._process is not None:
+                _log.error("the API hangs, and is ended")
+                self._process.kill()
 
 
 def main(descriptor: int) -> NoReturn:
@@ -305,6 +311,11 @@ def _serve(connection: Connection) -> int:
         with suppress(OSError), sending:
             connection.send_bytes(word)
 
+    def beat() -> None:
+        """Say that the event loop goes on, now and again."""
+        say(READY)
+        asyncio.get_running_loop().call_later(_SAYS_S, beat)
+
     threading.Thread(target=hear, daemon=True, name="replica").start()
     database = Database(setup.database, idle_s=setup.idle_s)
     context = ServiceContext(
@@ -321,6 +332,6 @@ def _serve(connection: Connection) -> int:
     gc.freeze()
     try:
         with signals_end_only_the_server():
-            return 0 if served(app, sockets, lambda: say(READY), connections, certificates) else 1
+            return 0 if served(app, sockets, beat, connections, certificates) else 1
     finally:
         database.close()
