@@ -338,7 +338,7 @@ def test_a_provider_that_says_something_else_is_not_believed(provider, says, mon
         text = document.replace("ISSUER", json.dumps(provider.issuer))
         return json.loads(text) if "configuration" in url else pytest.fail(url)
 
-    monkeypatch.setattr(oidc, "_document", other)
+    monkeypatch.setattr(oidc, "document", other)
     assert says(provider.token("ann")).status_code == 401
     assert len(answers) == 1
 
