@@ -176,7 +176,7 @@ def test_nobody_signs_in_without_https(provider, monkeypatch):
     with pytest.raises(ServiceError, match="no sign-in over plain HTTP"):
         sign_in_by_device(offer, lambda _: None)
     with pytest.raises(ServiceError, match="no sign-in over plain HTTP"):
-        login._check_secure("http://127.0.0.1.example.org/token", provider.issuer, local=True)
+        login._check_secure("http://127.0.0.1.example.org/token", provider.issuer)
 
 
 def test_a_provider_that_is_away_is_named(site):

@@ -1,4 +1,4 @@
-"""A job: works epoch by epoch for as long as it is told, keeps a snapshot of each, and says so.
+"""A job that trains epoch by epoch, saves a snapshot after each, and reports its progress.
 
 Processes of a gang write the same files, each by a name of its own.
 """

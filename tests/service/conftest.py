@@ -57,3 +57,32 @@ def app(service):
 def as_(app, service) -> Callable[[str | None], Caller]:
     """Make requests as ``ada``, ``bob``, ``operator``, ``revoked`` or (``None``) nobody."""
     return lambda who: Caller(app, None if who is None else service.tokens.get(who, who))
+
+
+@pytest.fixture(scope="module")
+def running():
+    """An identity provider."""
+    pytest.importorskip("authlib")
+    pytest.importorskip("flask")
+    from tests.service.provider import Provider
+
+    made = Provider()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def provider(running):
+    """The provider with one key of its own for each test."""
+    running.reset()
+    return running
+
+
+@pytest.fixture
+def site(tmp_path, provider) -> Iterator[StandIn]:
+    """A service whose people come from the provider."""
+    made = StandIn(tmp_path, server={"oidc": provider.spec()})
+    for tenant in ("red", "blue"):
+        made.store.add_tenant(tenant, 1.0, 1.0)
+    yield made
+    made.close()

@@ -25,8 +25,15 @@ GROUPS = [
 ]  # fmt: skip
 
 
+SECRET = "of the dashboard"
+METHODS = ("none", "client_secret_basic")
+
+
 class Public(ClientMixin):
-    """The command line: a client without a secret."""
+    """The command line, a client without a secret; the dashboard may have one."""
+
+    def check_client_secret(self, client_secret):
+        return client_secret == SECRET
 
     def get_client_id(self):
         return CLIENT
@@ -38,7 +45,7 @@ class Public(ClientMixin):
         return redirect_uri.startswith("http://127.0.0.1:")
 
     def check_endpoint_auth_method(self, method, endpoint):
-        return method == "none"
+        return method in METHODS
 
     def check_response_type(self, response_type):
         return response_type == "code"
@@ -77,20 +84,27 @@ class Provider:
     """Runs until ``close``. ``approved`` has the people who have confirmed, by the code that they were shown."""
 
     def __init__(self) -> None:
-        self.keys = [self.new_key("RSA")]
-        self.published: list[Any] | None = None
         self.approved: dict[str, tuple[str, bool]] = {}
-        self.jwks_requests, self.lifetime_s, self.polls = 0, 300.0, 0
+        self.polls = 0
         self.devices: dict[str, Any] = {}
         self.codes: dict[str, Issued] = {}
         self.refresh: dict[str, Issued] = {}
-        self.user = "ann"  # who sits at the browser
-        self.slow_s, self.broken = 0.0, False
+        self.reset()
         app = self._app()
         self._server = make_server("127.0.0.1", 0, app, threaded=True)
         self.issuer = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
+
+    def reset(self) -> None:
+        """Begin anew, with one new key."""
+        self.keys = [self.new_key("RSA")]
+        self.published: list[Any] | None = None
+        self.user = "ann"  # who sits at the browser
+        self.slow_s, self.broken = 0.0, False
+        self.secrets: set[str | None] = set()  # by what clients prove who they are
+        self.jwks_requests, self.lifetime_s = 0, 300.0
+        self.refresh.clear()
 
     def close(self) -> None:
         self._server.shutdown()
@@ -133,7 +147,7 @@ class Provider:
                 grant.register_hook("after_create_token_response", id_token)
 
         class Code(grants.AuthorizationCodeGrant):
-            TOKEN_ENDPOINT_AUTH_METHODS = ("none",)
+            TOKEN_ENDPOINT_AUTH_METHODS = METHODS
 
             def save_authorization_code(self, code, request):
                 asked = request.payload
@@ -150,7 +164,7 @@ class Provider:
                 return authorization_code.user
 
         class Refresh(grants.RefreshTokenGrant):
-            TOKEN_ENDPOINT_AUTH_METHODS = ("none",)
+            TOKEN_ENDPOINT_AUTH_METHODS = METHODS
             INCLUDE_NEW_REFRESH_TOKEN = True
 
             def authenticate_refresh_token(self, refresh_token):
@@ -188,7 +202,7 @@ class Provider:
                 )
 
         class Revoke(RevocationEndpoint):
-            CLIENT_AUTH_METHODS = ("none",)
+            CLIENT_AUTH_METHODS = METHODS
 
             def query_token(self, token_string, token_type_hint):
                 self.asked = token_string
@@ -212,6 +226,8 @@ class Provider:
         @app.before_request
         def before():
             time.sleep(self.slow_s)
+            if flask.request.method == "POST":
+                self.secrets.add(getattr(flask.request.authorization, "type", None))
             return flask.Response("away", 503) if self.broken else None
 
         @app.get("/.well-known/openid-configuration")
@@ -237,7 +253,10 @@ class Provider:
         app.add_url_rule("/token", "token", server.create_token_response, methods=["POST"])
         app.add_url_rule("/device_authorization", "device",
                          lambda: server.create_endpoint_response("device_authorization"), methods=["POST"])  # fmt: skip
-        app.add_url_rule("/revoke", "revoke", lambda: server.create_endpoint_response("revocation"), methods=["POST"])
+
+        @app.post("/revoke")
+        def revoke():  # without a body, as some do
+            return flask.Response(status=server.create_endpoint_response("revocation").status_code)
 
     def _saved(self, token: dict[str, Any], request: Any) -> None:
         if "refresh_token" in token:

@@ -197,7 +197,7 @@ def test_it_is_limited_as_other_connections_are(running):
     with Client(f"unix:{running.path}") as client:
         assert client.whoami().operator
     assert answer(many[0]) == b""
-    assert len(running.connections) <= 20  # as the server was told, and not its default
+    assert len(running.connections) <= 20  # the limit that was set, not the default
     for one in many:
         one.close()
 

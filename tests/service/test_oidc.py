@@ -22,30 +22,6 @@ from tests.service.made import StandIn, job
 from tests.service.provider import Provider
 
 
-@pytest.fixture(scope="module")
-def running():
-    made = Provider()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def provider(running):
-    """The provider with one key of its own for each test."""
-    running.keys, running.published = [running.new_key("RSA")], None
-    running.jwks_requests = 0
-    return running
-
-
-@pytest.fixture
-def site(tmp_path, provider):
-    made = StandIn(tmp_path, server={"oidc": provider.spec()})
-    for tenant in ("red", "blue"):
-        made.store.add_tenant(tenant, 1.0, 1.0)
-    yield made
-    made.close()
-
-
 @pytest.fixture
 def app(site):
     app = make_app(site.context)

@@ -14,10 +14,13 @@ pytest.importorskip("fastapi")
 pytest.importorskip("authlib")
 pytest.importorskip("flask")
 
+from commonwatt.controlplane.wiring import read_config
+from commonwatt.model.errors import InputError
 from commonwatt.service import oidc, sign_in
 from commonwatt.service.app import make_app
+from tests.controlplane.chaos import config_in
 from tests.service.made import StandIn
-from tests.service.provider import Provider
+from tests.service.provider import SECRET, Provider
 
 BASE = "http://127.0.0.1:8470"
 
@@ -30,22 +33,6 @@ def in_a_loop(test):
         asyncio.run(test(*args, **kwargs))
 
     return run
-
-
-@pytest.fixture(scope="module")
-def running():
-    made = Provider()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def provider(running):
-    running.user, running.lifetime_s, running.published = "ann", 300.0, None
-    running.slow_s, running.broken = 0.0, False
-    running.keys = [running.new_key("RSA")]
-    running.refresh.clear()
-    return running
 
 
 class Browser:
@@ -74,15 +61,6 @@ class Browser:
 
     async def who(self, token: str, **headers) -> httpx.Response:
         return await self.client.get("/api/v1/whoami", headers={"Authorization": f"Bearer {token}", **headers})
-
-
-@pytest.fixture
-def site(tmp_path, provider):
-    made = StandIn(tmp_path, server={"oidc": provider.spec()})
-    for tenant in ("red", "blue"):
-        made.store.add_tenant(tenant, 1.0, 1.0)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -123,7 +101,7 @@ async def test_a_person_comes_back_with_a_token_that_the_api_takes(browser, prov
 
 
 @in_a_loop
-async def test_a_token_is_renewed_in_time_and_signing_out_revokes(browser, provider, app):
+async def test_a_token_is_renewed_in_time_and_signing_out_revokes(browser, provider, app, caplog):
     await browser.signs_in()
     first = await browser.token()
     sign_ins = app.state.sign_ins
@@ -137,6 +115,7 @@ async def test_a_token_is_renewed_in_time_and_signing_out_revokes(browser, provi
     assert before not in provider.refresh, "a refresh token is used once"
     assert (await browser.client.post("/sign-in/out")).status_code == 204
     assert provider.refresh == {}
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
     assert (await browser.token())["token"] is None
 
 
@@ -351,3 +330,29 @@ async def test_the_oldest_session_makes_room(browser, app, monkeypatch):
         await other.signs_in()
     assert (await browser.token())["token"] is None
     assert all([(await other.token())["token"] for other in others])
+
+
+def test_a_secret_that_is_not_set_is_refused_at_the_start(tmp_path, provider, monkeypatch):
+    path = config_in(tmp_path, live={"server": {"oidc": provider.spec(secret_variable="CW_TEST_SECRET")}})
+    with pytest.raises(InputError, match=r"live.server.oidc.secret_variable.*CW_TEST_SECRET"):
+        read_config(path)
+    monkeypatch.setenv("CW_TEST_SECRET", "x")
+    read_config(path)
+
+
+@in_a_loop
+async def test_a_client_with_a_secret_proves_who_it_is(tmp_path, provider, monkeypatch):
+    monkeypatch.setenv("CW_TEST_SECRET", SECRET)
+    made = StandIn(tmp_path, server={"oidc": provider.spec(secret_variable="CW_TEST_SECRET")})
+    made.store.add_tenant("red", 1.0, 1.0)
+    app = make_app(made.context)
+    browser = Browser(app)
+    await browser.signs_in()
+    later(app.state.sign_ins, 250.0)
+    provider.lifetime_s = 900.0
+    assert (await browser.who((await browser.token())["token"])).json()["tenant"] == "red"
+    await browser.client.post("/sign-in/out")
+    assert (provider.secrets, provider.refresh) == ({"basic"}, {})
+    monkeypatch.setenv("CW_TEST_SECRET", "another")
+    assert (await browser.signs_in()).status_code == 403
+    made.close()

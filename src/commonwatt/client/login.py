@@ -25,6 +25,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from commonwatt.model.errors import InputError, MissingExtraError, ServiceError
+from commonwatt.model.identity import is_secure
 from commonwatt.model.live_results import LoginOffer
 from commonwatt.model.names import is_loopback
 
@@ -294,8 +295,7 @@ def _sent(kind: str, token: Mapping[str, Any], issuer: str) -> tuple[str, float 
 
 def _endpoints(client: Any, offer: LoginOffer, wanted: str) -> dict[str, str]:  # noqa: ANN401
     """Return the provider's addresses, which need https unless the provider is on this machine."""
-    local = is_loopback(urlsplit(offer.issuer).hostname)
-    _check_secure(offer.issuer, offer.issuer, local=local)
+    _check_secure(offer.issuer, offer.issuer)
     address = f"{offer.issuer.rstrip('/')}/.well-known/openid-configuration"
     answer = _asked(lambda: client.request("GET", address, withhold_token=True), offer.issuer)
     found = _document(answer, offer.issuer)
@@ -306,13 +306,12 @@ def _endpoints(client: Any, offer: LoginOffer, wanted: str) -> dict[str, str]:  
             raise ServiceError(f"{offer.issuer} has no {name}: try another way (see commonwatt login --help)")
     known = {name: value for name, value in found.items() if name.endswith("_endpoint") and isinstance(value, str)}
     for value in known.values():
-        _check_secure(value, offer.issuer, local=local)
+        _check_secure(value, offer.issuer)
     return known
 
 
-def _check_secure(address: str, issuer: str, *, local: bool) -> None:
-    parts = urlsplit(address)
-    if not (parts.scheme == "https" or (parts.scheme == "http" and local and is_loopback(parts.hostname))):
+def _check_secure(address: str, issuer: str) -> None:
+    if not is_secure(address, issuer):
         raise ServiceError(f"{issuer} has an address without https ({address}): no sign-in over plain HTTP")
 
 

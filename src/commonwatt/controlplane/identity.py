@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from commonwatt.controlplane.notifications import secret_of
 from commonwatt.controlplane.preflight_engines import warning
 from commonwatt.controlplane.state import state_of
 from commonwatt.data.certificates import tls_context, trust
@@ -124,6 +125,8 @@ def check_identity(config: Scenario, path: Path) -> None:
     try:
         if server.tls is not None:
             tls_context(server.tls, folder, "live.server.tls")
+        if server.oidc is not None:
+            secret_of(server.oidc.secret_variable, "live.server.oidc.secret_variable")
         if server.oidc is not None and server.oidc.ca_file is not None:
             trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), folder / server.oidc.ca_file, "live.server.oidc.ca_file")
         peers_of(config)

@@ -13,7 +13,9 @@ from commonwatt.model.errors import ServiceError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.names import is_loopback
 
-__all__ = ["Grant", "GrantRole", "GroupGrant", "OidcSpec", "SocketSpec", "TlsSpec", "UserGrant", "chosen_grant"]
+__all__ = [
+    "Grant", "GrantRole", "GroupGrant", "OidcSpec", "SocketSpec", "TlsSpec", "UserGrant", "chosen_grant", "is_secure",
+]  # fmt: skip
 
 GrantRole = Literal["viewer", "member", "admin", "operator"]
 _STRENGTH = ("viewer", "member", "admin", "operator")
@@ -62,13 +64,13 @@ class OidcSpec(FileModel):
     issuer: str = quantity("URL of the provider, exactly as in its tokens", "-", max_length=1024)
     audience: str = quantity("audience that a token must name", "-", min_length=1, max_length=256)
     client_id: str | None = quantity(
-        "client that `commonwatt login` is registered as; absent: the audience", "-", None, min_length=1, max_length=256
+        "client that people sign in with; absent: the audience", "-", None, min_length=1, max_length=256
     )
     scopes: tuple[str, ...] = quantity(
-        "scopes that `commonwatt login` asks for", "-", ("openid", "profile", "offline_access"), min_length=1
+        "scopes that a sign-in asks for", "-", ("openid", "profile", "offline_access"), min_length=1
     )
     token: Literal["id", "access"] = quantity(
-        "which token `commonwatt login` sends: the ID token, or the access token where it is a JWT for the audience",
+        "which token is sent after a sign-in: the ID token, or the access token where it is a JWT for the audience",
         "-",
         "id",
     )
@@ -129,6 +131,16 @@ class SocketSpec(FileModel):
         "-",
         (),
     )
+
+
+def is_secure(address: str, issuer: str) -> bool:
+    """Return whether an *address* of a provider has https, or is on this machine's loopback, as the provider is.
+
+    Raises ``ValueError`` for what is no address.
+    """
+    parts = urlsplit(address)
+    local = is_loopback(urlsplit(issuer).hostname) and is_loopback(parts.hostname)
+    return parts.scheme == "https" or (parts.scheme == "http" and local)
 
 
 def chosen_grant(grants: Iterable[Grant], tenant: str | None) -> Grant:

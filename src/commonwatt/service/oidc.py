@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from commonwatt.model.errors import MissingExtraError
-from commonwatt.model.identity import OidcSpec
+from commonwatt.model.identity import OidcSpec, is_secure
 from commonwatt.model.names import is_loopback
 
 if TYPE_CHECKING:
@@ -144,13 +144,11 @@ class ProviderKeys:
     async def _documents(self) -> Any:  # noqa: ANN401
         """Return the provider's JWKS, at the address that its configuration names."""
         self.fetches += 1
-        issuer = self.spec.issuer
         async with provider_client(self.spec, self.folder) as client:
-            address = urlsplit(str((await configuration(client, self.spec)).get("jwks_uri")))
-            local = is_loopback(urlsplit(issuer).hostname) and is_loopback(address.hostname)
-            if not (address.scheme == "https" or (address.scheme == "http" and local)):
+            address = str((await configuration(client, self.spec)).get("jwks_uri"))
+            if not is_secure(address, self.spec.issuer):
                 raise ValueError("its configuration names no jwks_uri with https")
-            return await document(client, address.geturl())
+            return await document(client, address)
 
 
 def trusted(spec: OidcSpec, folder: Path) -> ssl.SSLContext | bool:
@@ -177,7 +175,7 @@ async def configuration(client: Any, spec: OidcSpec) -> Mapping[str, Any]:  # no
 
 
 async def document(client: Any, url: str, form: Mapping[str, str] | None = None, **more: Any) -> Any:  # noqa: ANN401
-    """Return a JSON document of limited size, or the answer to a *form*, which may be a refusal in JSON.
+    """Return a JSON document of limited size, or the answer to a *form*, which may be a refusal or nothing.
 
     Raises ``ValueError`` on another answer.
     """
@@ -192,7 +190,7 @@ async def document(client: Any, url: str, form: Mapping[str, str] | None = None,
             body += part
             if len(body) > _LARGEST_DOCUMENT:
                 raise ValueError(f"{url} answers with more than {_LARGEST_DOCUMENT} bytes")
-    return json.loads(body)
+    return json.loads(body) if body or form is None else None  # a token is revoked without a word
 
 
 def _usable(document: Any) -> tuple[tuple[Mapping[str, Any], Key], ...]:  # noqa: ANN401

@@ -53,8 +53,6 @@ _HUNG_S = 120.0
 """An API that says nothing for so long, also at its start, is ended and started again."""
 _GRACE_S = 12.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
-
-
 _FROM_NODES = 1000
 _CODE = (  # it dies with the controller's process at any moment, stopped or starting: another one may want the port
     "import ctypes, os; ctypes.CDLL(None).prctl(1, 9); os.getppid() == {parent} or os._exit(1); "
@@ -126,7 +124,7 @@ class Replica:
 
     def __init__(self, first: Snapshot, clock: Callable[[], float] = time.monotonic) -> None:
         self._snapshot, self._clock, self._heard_s = first, clock, clock()
-        self._counts, self._silent = TickCounts(), False
+        self._counts = TickCounts()
         self._parts: dict[str, dict[int, Any]] = {"jobs": {}, "rows": {}, "nodes": {}}
         self.filled = threading.Event()  # there is one
 
@@ -170,7 +168,7 @@ def has_own_process(config: Scenario, nodes: int) -> bool:
 
 @dataclass(frozen=True)
 class ApiSetup:
-    """What the API's process is told first.
+    """The first message to the API's process: the configuration, and the sockets to listen on.
 
     Attributes
     ----------

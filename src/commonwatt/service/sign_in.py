@@ -13,7 +13,6 @@ import hashlib
 import hmac
 import json
 import logging
-import os
 import secrets
 import time
 from collections import OrderedDict
@@ -23,13 +22,13 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from commonwatt.model.identity import OidcSpec
-from commonwatt.model.names import is_loopback
+from commonwatt.controlplane.notifications import secret_of
+from commonwatt.model.identity import OidcSpec, is_secure
 from commonwatt.service.oidc import (
     BusyError,
     Person,
@@ -208,7 +207,7 @@ class SignIns:
         try:
             async with asyncio.timeout(_ANSWER_S):
                 found = await configuration(self._http(), self.spec)
-            return _endpoints_in(found, local=is_loopback(urlsplit(self.spec.issuer).hostname))
+            return _endpoints_in(found, self.spec.issuer)
         except Exception as error:  # whatever a provider answers, the service goes on
             raise _away(error) from None
 
@@ -224,7 +223,7 @@ class SignIns:
 
     async def _ask(self, address: str, form: Mapping[str, str]) -> Any:  # noqa: ANN401
         """Return the provider's answer to a *form*; raises ``SignInError`` where it gives none, or too many wait."""
-        secret = None if self.spec.secret_variable is None else os.environ.get(self.spec.secret_variable)
+        secret = secret_of(self.spec.secret_variable, "live.server.oidc.secret_variable")
         more: dict[str, Any] = {}
         if secret is None:
             form = {**form, "client_id": self._client_id}
@@ -285,18 +284,19 @@ class SignIns:
 
 
 def _away(error: Exception) -> SignInError:
-    cause = " ".join(str(error).split())[:300] or type(error).__name__
-    _log.warning("nobody can sign in to the dashboard", extra={"cause": ascii(cause)[1:-1]})
+    cause = ascii(" ".join(str(error).split())[:300] or type(error).__name__)[1:-1]
+    _log.warning("the identity provider cannot be asked about a sign-in to the dashboard", extra={"cause": cause})
     return SignInError("the identity provider does not answer as it should; try again later")
 
 
-def _endpoints_in(found: Mapping[str, Any], *, local: bool) -> Mapping[str, str]:
+def _endpoints_in(found: Mapping[str, Any], issuer: str) -> Mapping[str, str]:
     """Return a provider's endpoints; raises ``ValueError`` if one is missing, or has no https where it must."""
-    for name in ("authorization_endpoint", "token_endpoint", "revocation_endpoint"):
-        parts = urlsplit(found.get(name, "https:" if name.startswith("rev") else ""))
-        if not (parts.scheme == "https" or (parts.scheme == "http" and local and is_loopback(parts.hostname))):
+    wanted = {name: found.get(name, "") for name in ("authorization_endpoint", "token_endpoint")}
+    wanted |= {name: found[name] for name in ("revocation_endpoint",) if name in found}
+    for name, address in wanted.items():
+        if not is_secure(address, issuer):
             raise ValueError(f"its {name} has no https")
-    return {name: value for name, value in found.items() if name.endswith("_endpoint")}
+    return wanted
 
 
 def _check_same(new: Person, old: Person) -> None:
