@@ -31,7 +31,7 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 @click.command()
 @click.argument("name", required=False, shell_complete=completed_by(_names))
 @click.option("--quick", is_flag=True, help="Run the smallest case only: half a minute.")
-@click.option("--full", is_flag=True, help="Run every case of the paper with 10 seeds: an hour or more.")
+@click.option("--full", is_flag=True, help="Run every case of the paper: hours.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Run N seeds, from --seed on.  [default: by extent]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Parallel processes.  [default: one per CPU]")
 @click.option("--skip", multiple=True, metavar="NAME", help="With all: leave this figure or table out; repeatable.")
@@ -98,7 +98,7 @@ def _all(
     from commonwatt.model.errors import InputError
     from commonwatt.model.names import one_of
     from commonwatt.model.units import plural
-    from commonwatt.reproduce.collection import SEEDS, Reproduction
+    from commonwatt.reproduce.collection import Reproduction
     from commonwatt.reproduce.registry import of_papers
 
     if out.exists() and not out.is_dir():
@@ -110,13 +110,13 @@ def _all(
     topics = tuple(topic for topic in known.values() if topic.name not in skip)
     if not topics:
         raise InputError("fewer names: none is left to run", field="--skip", value=", ".join(skip))
-    collection = Reproduction(out, extent, seed, seeds or SEEDS[extent], topics, jobs)
+    collection = Reproduction(out, extent, seed, seeds, topics, jobs)
     try:
         for folder in (out / "runs", out / "figures"):
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"a folder that can be written ({error.strerror})", field="--out", value=str(out)) from None
-    with progress_bar("reproduce all", len(collection.topics) * collection.seeds, 1.0) as bar:
+    with progress_bar("reproduce all", len(collection.runs()), 1.0) as bar:
         result, kept = collection.run(bar.done)
     write_atomic(out / "result.json", result.model_dump_json(indent=1) + "\n")
     write_atomic(out / "report.html", _report(result, out))

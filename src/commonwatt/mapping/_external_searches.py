@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,6 +172,17 @@ class Episode:
         self._next += 1
 
 
+@contextmanager
+def _one_thread(torch: Any) -> Iterator[None]:  # noqa: ANN401
+    """Compute on one thread inside: more of them wait for each other at layers this small, for ten times as long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _environment(problem: MappingProblem, search: Incumbent[Mapping], rng: Generator) -> Any:  # noqa: ANN401
     import gymnasium
 
@@ -221,10 +234,11 @@ class Learner:
             raise InputError(one_of(LEARNERS, self.name), field="algorithm", value=self.name)
         try:
             import stable_baselines3  # noqa: F401
+            import torch
         except ImportError as error:
             raise MissingExtraError("stable_baselines3", "rl") from error
         search = Incumbent[Mapping](Budget(max(1, self.budget), keep_going, enough(problem)))
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _one_thread(torch):
             warnings.simplefilter("ignore")
             learner = _learner(self.name, _environment(problem, search, rng), int(rng.integers(2**31)))
             learner.learn(10**12, callback=lambda _local, _global: search.goes_on())

@@ -73,7 +73,7 @@ class ReproduceAllResult(ResultModel):
     command: str = quantity("the command that gives the same result")
     extent: str = quantity("quick, default or full")
     seed: int = quantity("first seed")
-    seeds: tuple[int, ...] = quantity("all seeds")
+    seeds: tuple[int, ...] = quantity("seeds of the topic that has most")
     verdicts: dict[str, int] = quantity("claims by verdict")
     topics: tuple[ReproduceTopicResult, ...] = quantity("figures and tables of the papers")
 

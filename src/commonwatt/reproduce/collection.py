@@ -31,8 +31,8 @@ from commonwatt.reproduce.verdicts import judged
 
 __all__ = ["SEEDS", "Reproduction", "TopicRun", "code_digest", "data_digest"]
 
-SEEDS: dict[Extent, int] = {"quick": 2, "default": 3, "full": 10}
-"""Seeds of each extent."""
+SEEDS: dict[Extent, tuple[int, int]] = {"quick": (2, 2), "default": (3, 3), "full": (3, 1)}
+"""Seeds of each extent: of a topic, and of one that takes long."""
 
 State = Literal["done", "skipped", "failed"]
 
@@ -104,7 +104,7 @@ class Reproduction:
     folder
         Holds a file for each run, a figure for each topic, ``result.json`` and ``report.html``.
     extent, seed, seeds
-        Extent of every topic, first seed, and number of seeds.
+        Extent of every topic, first seed, and number of seeds; ``None``: as ``SEEDS`` says.
     topics
         Topics to run.
     jobs
@@ -114,7 +114,7 @@ class Reproduction:
     folder: Path
     extent: Extent = "default"
     seed: int = 0
-    seeds: int = 3
+    seeds: int | None = None
     topics: tuple[Topic, ...] = ()
     jobs: int = 1
 
@@ -124,8 +124,12 @@ class Reproduction:
         return [
             TopicRun(topic.name, seed, self.extent, self.folder, f"{same}.{seed}.{seed == self.seed}")
             for topic in sorted(self.topics, key=lambda topic: not topic.long)  # else one ends long after others
-            for seed in range(self.seed, self.seed + self.seeds)
+            for seed in self.seeds_of(topic)
         ]
+
+    def seeds_of(self, topic: Topic) -> range:
+        """Return the seeds of *topic*."""
+        return range(self.seed, self.seed + (self.seeds or SEEDS[self.extent][topic.long]))
 
     def run(self, ended: Callable[[], None] = lambda: None) -> tuple[ReproduceAllResult, int]:
         """Run what is not kept; returns the result, and how many runs were kept from before.
@@ -148,18 +152,20 @@ class Reproduction:
         return self._result(outcomes), kept
 
     def _result(self, outcomes: dict[tuple[str, int], dict[str, Any]]) -> ReproduceAllResult:
-        seeds = tuple(range(self.seed, self.seed + self.seeds))
-        topics = tuple(_topic_result(topic, [outcomes[topic.name, seed] for seed in seeds]) for topic in self.topics)
+        topics = tuple(
+            _topic_result(topic, [outcomes[topic.name, seed] for seed in self.seeds_of(topic)]) for topic in self.topics
+        )
         verdicts = [claim.verdict for topic in topics for claim in topic.claims]
         extent = "" if self.extent == "default" else f" --{self.extent}"
+        counted = "" if self.seeds is None else f" --seeds {self.seeds}"
         names = {topic.name for topic in self.topics}
         skipped = "".join(f" --skip {topic.name}" for topic in registry.of_papers() if topic.name not in names)
         return ReproduceAllResult(
             version=__version__,
-            command=f"commonwatt reproduce all{extent} --seeds {self.seeds} --seed {self.seed}{skipped}",
+            command=f"commonwatt reproduce all{extent}{counted} --seed {self.seed}{skipped}",
             extent=self.extent,
             seed=self.seed,
-            seeds=seeds,
+            seeds=tuple(range(self.seed, max(self.seeds_of(topic).stop for topic in self.topics))),
             verdicts={
                 name: verdicts.count(name)
                 for name in ("holds", "holds with changes", "does not hold", "not comparable")

@@ -158,10 +158,12 @@ _GSHARP_PARTS = {
     "figure-14": ("Satisfaction of a target order", "24% before and 96% after the search"),
     "table-6": ("Transfer to other batches", "makespans over the full search's after 0, 1 and 30 epochs"),
     "table-7": ("Search time and makespan", "makespans over those of heuristics, seconds to converge"),
-    "searches": ("Other searches with nevergrad and learning", "their makespans and times; all of it with --full only"),
+    "searches": ("Other searches with nevergrad", "their makespans and times; all settings with --full only"),
+    "learners": ("Reinforcement learning", "makespans and times of A2C and PPO; 10,000 mappings with --full only"),
     "cost-models": ("The same conclusions under a physically honest cost model", "which of Fig. 9 to 11 still hold"),
 }
-_UNDRAWN = {"figure-10", "figure-14", "table-6", "table-7", "searches"}
+_OTHERS = ("searches", "learners")
+_UNDRAWN = {"figure-10", "figure-14", "table-6", "table-7", *_OTHERS}
 
 
 def _run_gsharp(request: TopicRequest, parts: tuple[str, ...]) -> TopicAnswer:
@@ -171,13 +173,14 @@ def _run_gsharp(request: TopicRequest, parts: tuple[str, ...]) -> TopicAnswer:
 
 
 def _run_gsharp_all(request: TopicRequest) -> TopicAnswer:
-    """Run all parts; the other searches, which take hours in full and say little in part, only with the full extent."""
-    return _run_gsharp(request, tuple(part for part in _GSHARP_PARTS if part != "searches" or request.extent == "full"))
+    """Run all parts; other searches, which take long in full and say little in part, only with the full extent."""
+    others = _OTHERS if request.extent != "full" else ()
+    return _run_gsharp(request, tuple(part for part in _GSHARP_PARTS if part not in others))
 
 
 def _gsharp_where(part: str) -> str:
     kind, _, number = part.partition("-")
-    known = {"figure": f"Fig. {number}", "table": f"Table {number}", "searches": "Fig. 7, Table 7"}
+    known = {"figure": f"Fig. {number}", "table": f"Table {number}", **dict.fromkeys(_OTHERS, "Fig. 7, Table 7")}
     return known.get(kind, "Fig. 9 to 11")
 
 
@@ -194,7 +197,7 @@ _GSHARP_TOPICS = (
         Topic(
             f"gsharp-{part}", title, f"{_GSHARP}, {_gsharp_where(part)}", compares,
             partial(_run_gsharp, parts=(part,)), "" if part in _UNDRAWN else "the figure", ("mapping/instances",),
-            part in {"searches", "cost-models"},
+            part in {*_OTHERS, "cost-models"},
         )
         for part, (title, compares) in _GSHARP_PARTS.items()
     ),

@@ -12,7 +12,7 @@ from commonwatt.reproduce.papers import gsharp_plots as plots
 from commonwatt.reproduce.papers.etf_plots import draw
 from commonwatt.reproduce.papers.gsharp_jobs import figure_6, figure_11, flexible, makespan
 from commonwatt.reproduce.papers.gsharp_methods import beside_published, figure_7, figure_8, figure_10, table_7
-from commonwatt.reproduce.papers.gsharp_search import figure_12, figure_13, figure_14, searches, table_6
+from commonwatt.reproduce.papers.gsharp_search import figure_12, figure_13, figure_14, learners, searches, table_6
 from commonwatt.reproduce.papers.gsharp_study import TASKS, GSharpPart, GSharpStudy
 from commonwatt.reproduce.topic import Extent, TopicAnswer, TopicRequest
 
@@ -129,6 +129,7 @@ _PARTS: dict[str, tuple[str, Callable[[GSharpStudy, GSharpPart], None]]] = {
     "table-6": ("Table 6", table_6),
     "table-7": ("Table 7", table_7),
     "searches": ("Searches", searches),
+    "learners": ("Searches", learners),
     "cost-models": ("Cost models", cost_models),
 }
 _BUDGETS: dict[Extent, int] = {"quick": 3000, "default": 10_000, "full": 10_000}
