@@ -8,7 +8,7 @@ import pytest
 from commonwatt.mapping.costs._layers import Layer
 from commonwatt.reproduce.papers.gsharp import claims_9
 from commonwatt.reproduce.papers.gsharp_jobs import random_jobs
-from commonwatt.reproduce.papers.gsharp_search import searches
+from commonwatt.reproduce.papers.gsharp_search import learners, searches
 from commonwatt.reproduce.papers.gsharp_study import GSharpPart, GSharpStudy, reference_folder
 from tests.cli.console import run
 
@@ -110,10 +110,13 @@ def test_searches_of_others_are_held_against_g_sharp():
     pytest.importorskip("nevergrad")
     pytest.importorskip("stable_baselines3")
     part = GSharpPart("Searches")
-    searches(GSharpStudy((0,), 400, (0,), quick=True), part)
+    study = GSharpStudy((0,), 400, (0,), quick=True)
+    searches(study, part)
+    learners(study, part)
     rows = {each.quantity.removeprefix("Searches: "): each for each in part.rows}
     for method in ("standard-ga", "de", "portfolio", "a2c", "ppo"):
         assert rows[f"mean makespan of {method}"].ours > 0
+        assert rows[f"{method}: makespan over that of G# with as many evaluations"].ours > 0
         assert rows[f"seconds of {method} for 10,000 evaluations"].ours > 0
         assert not rows[f"mean makespan of {method}"].comparable
     assert rows["the best of nevergrad's optimisers"].ours in {"de", "cma", "portfolio", "one-plus-one", "tbpsa", "pso",
