@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -16,16 +17,18 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.controlplane.engines import options_of
 from commonwatt.controlplane.preflight_engines import broken_promises
 from commonwatt.controlplane.wiring import read_config
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
 from tests.attacks.site import NODES, served, until
+from tests.engines.slurm.conftest import running_site  # noqa: F401
 
 USERS = {"red": "games", "blue": "daemon"}
 ATTACK = """
 cd "$1"
-for f in live.db live.db-wal live.yaml state/runs/*/run.json state/runs/*/output.log state/jobs/*/secret; do
+for f in live.db live.db-wal live.yaml state/runs/*/run.json state/*/*/output.log state/jobs/*/secret $3; do
     cat "$f" >/dev/null 2>&1 && echo "read $f"
     ( : >>"$f" ) 2>/dev/null && echo "could write $f"
 done
@@ -46,14 +49,15 @@ def folder():
     shutil.rmtree(path)
 
 
-def attack(site):
-    """What a job of tenant red finds while one of tenant blue runs."""
+def attack(site, *more):
+    """What a job of tenant red finds while one of tenant blue runs; it also tries the paths in *more*."""
     victim = site.submit(
         "sh", "-c", "echo mine >secret; chmod 600 secret; sleep 60", tenant="blue",
         environment={"SECRET_OF_BLUE": "x"}, name="victim",
     )  # fmt: skip
     until((site.folder / "state" / "jobs" / str(victim) / "secret").exists)
-    job = site.submit("sh", "-c", ATTACK, "sh", str(site.folder), str(site.process.pid), tenant="red")
+    arguments = (str(site.folder), str(site.process.pid), " ".join(more))
+    job = site.submit("sh", "-c", ATTACK, "sh", *arguments, tenant="red")
     until(lambda: site.status(job) in ("completed", "failed"))
     return site.call("GET", f"/jobs/{job}/log").text.splitlines()
 
@@ -88,6 +92,46 @@ def test_as_the_user_of_its_tenant_it_finds_nothing(folder):
         until(lambda: site.status(stopped) == "cancelled")  # it is killed all the same
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit jobs as other users")
+def test_over_slurm_it_finds_nothing_either(folder, running_site):  # noqa: F811
+    running_site.folder.chmod(0o711)
+    nodes = [{"name": "n-1", "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 100}]
+    slurm = {
+        "conf": str(running_site.conf), "grace_s": 1, "poll_s": 0.2, "users": USERS, "accounts": {"blue": "deep"},
+    }  # fmt: skip
+    tenants = [{"name": "red"}, {"name": "blue"}, {"name": "grey"}]
+    with served(folder, engine="slurm", nodes=nodes, tenants=tenants, live={"slurm": slurm}) as site:
+        (folder / "live.yaml").chmod(0o640)
+        of_blue = [f"state/users/1-1/{name}" for name in ("run.json", "output.log", "end.json")]
+        assert attack(site, *of_blue) == ["games"]
+        queue = running_site.ask("squeue", "--noheader", "--states=RUNNING", "--format=%u %a").split()
+        assert queue == ["daemon", "deep"]
+        refused = site.call("POST", "/jobs?tenant=grey", json={"name": "x", "command": ["true"]})
+        assert (refused.status_code, refused.json()["field"]) == (422, "tenant")
+        assert "live.slurm.users" in refused.json()["detail"]
+        secret = folder / "secret"
+        secret.write_text("of root")
+        for link in (f"ln -s {secret} output.log", f"ln {secret} output.log"):  # a second name of what it may not read
+            job = site.submit("sh", "-c", "sleep 600", tenant="red")
+            own = folder / "state" / "users" / f"{job}-1"
+            until((own / "runner.json").exists)
+            (own / "output.log").unlink()
+            subprocess.run(["sh", "-c", link], cwd=own, check=True)
+            assert site.call("GET", f"/jobs/{job}/log").status_code == 404
+            site.call("POST", f"/jobs/{job}/cancel")
+            until(lambda job=job: site.status(job) == "cancelled")
+
+
+def test_what_slurm_is_told_of_a_tenant():
+    live = {"slurm": {"accounts": {"red": "games"}, "qos": {"red": "high"}}}
+    scenario = Scenario.model_validate({"engine": "slurm", "nodes": NODES, "live": live})
+    assert options_of(scenario, "red") == ("--account=games", "--qos=high")
+    assert options_of(scenario, "blue") == ()
+    with pytest.raises(ValueError, match="pattern"):
+        Scenario.model_validate({"nodes": NODES, "live": {"slurm": {"accounts": {"red": "a --uid=root"}}}})
+
+
 def test_users_that_would_keep_nothing_apart_are_refused_or_warned_of(tmp_path, monkeypatch):
     def config(users, engine="local"):
         path = tmp_path / "live.yaml"
@@ -99,7 +143,7 @@ def test_users_that_would_keep_nothing_apart_are_refused_or_warned_of(tmp_path, 
         with pytest.raises(InputError, match=expected) as refused:
             read_config(config({"red": user}))
         assert refused.value.field == "live.local.users.red"
-    with pytest.raises(InputError, match="engine local: no other one changes users"):
+    with pytest.raises(InputError, match="engine local, or no users: of engine slurm, these change nothing"):
         read_config(config({"red": "games"}, "slurm"))
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
     with pytest.raises(InputError, match="root to start this"):

@@ -71,6 +71,7 @@ def work_of(config: Scenario, store: ControllerStore) -> Callable[[str], JobWork
             batch=file.batch,
             partition=file.partition,
             user=user_of(config, rows[0].tenant),
+            options=options_of(config, rows[0].tenant),
             workload=() if (of := file.workload) is None else (of.namespace, of.name, of.uid),
         )
 
@@ -82,11 +83,19 @@ def user_of(config: Scenario, tenant: str) -> str | None:
 
     Raises ``EngineError`` for a tenant without one, where others have their own: it must not run as this process.
     """
-    users = config.live.local.users if config.engine == "local" else {}
+    users = config.live.users_of(config.engine)
     if users and tenant not in users:
-        msg = f"tenant {tenant} has no Unix user (live.local.users): its jobs do not run"
+        msg = f"tenant {tenant} has no Unix user (live.{config.engine}.users): its jobs do not run"
         raise EngineError(msg)
     return users.get(tenant)
+
+
+def options_of(config: Scenario, tenant: str) -> tuple[str, ...]:
+    """Return the options of ``sbatch`` that the site sets for a tenant's jobs."""
+    if config.engine != "slurm":
+        return ()
+    given = {"account": config.live.slurm.accounts, "qos": config.live.slurm.qos}
+    return tuple(f"--{name}={of[tenant]}" for name, of in given.items() if tenant in of)
 
 
 def slots_of(config: Scenario, cluster: Cluster) -> list[tuple[int, ...]]:
@@ -143,7 +152,7 @@ def external_jobs_of(config: Scenario, folder: Path, engine: object) -> Callable
     if config.engine != "slurm":
         return None
     spec = config.live.slurm
-    return lambda: external_jobs(slurm_of(spec), identity_in(folder / spec.state))
+    return lambda: external_jobs(slurm_of(spec), identity_in(folder / spec.state), set(spec.users.values()))
 
 
 def _checked(slots: list[tuple[int, ...]], cluster: Cluster) -> list[tuple[int, ...]]:

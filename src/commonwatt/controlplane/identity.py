@@ -55,9 +55,8 @@ def socket_path(config: Scenario, folder: Path) -> Path | None:
 
 def _jobs_uid(config: Scenario) -> int | None:
     """Return the user that jobs run as on this machine, or may; ``None``: jobs have users of their own, or none run."""
-    if config.engine == "slurm" and not config.live.slurm.read_only:
-        return os.geteuid()
-    return os.geteuid() if config.engine == "local" and not config.live.local.users else None
+    runs_jobs = config.engine == "local" or (config.engine == "slurm" and not config.live.slurm.read_only)
+    return os.geteuid() if runs_jobs and not config.live.users_of(config.engine) else None
 
 
 def peers_of(config: Scenario) -> Peers:
@@ -74,8 +73,8 @@ def peers_of(config: Scenario) -> Peers:
         uid: (Grant(role="operator"),) for uid in {0, os.geteuid()} if uid != jobs_uid
     }
     of_tenants: dict[int, set[str]] = {}
-    for tenant, name in config.live.local.users.items():
-        of_tenants.setdefault(_uid(name, f"live.local.users.{tenant}"), set()).add(tenant)
+    for tenant, name in config.live.users_of(config.engine).items():
+        of_tenants.setdefault(_uid(name, f"live.{config.engine}.users.{tenant}"), set()).add(tenant)
     for number, grant in enumerate(spec.users):
         where = f"{_SOCKET}.users.{number}"
         uid = _uid(grant.user, f"{where}.user")
@@ -147,7 +146,7 @@ def identity_checks(config: Scenario, tenants: Collection[str]) -> Iterator[Chec
     if jobs_as is not None:
         yield warning(
             "socket", f"user {jobs_as} has no role over the socket and needs a token: all jobs run as this user",
-            "give each tenant a Unix user (live.local.users), or use tokens there",
+            f"give each tenant a Unix user (live.{config.engine}.users), or use tokens there",
         )  # fmt: skip
     grants = (*(() if server.oidc is None else server.oidc.groups), *(server.socket.users if server.socket else ()))
     if missing := sorted({grant.tenant for grant in grants if grant.tenant is not None} - set(tenants)):

@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,6 +215,8 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
     if line.verdict == "ok":
         line = fine(line.what, f"{line.found}; all nodes must see it under this name, which is not checked here")
     yield line
+    if spec.users and line.verdict == "ok":
+        yield _given_away(folder / spec.state, next(iter(spec.users.values())))
     if spec.meter == "declared":
         yield fine("power readings", "computed from the declared power of nodes and GPUs, not measured")
     else:
@@ -221,6 +224,18 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
     if planned and not spec.power:
         advice = "set live.slurm.power, if Slurm's power saving is set up, or take `capacity` out"
         yield failed("power saving", "a capacity plan is configured, but nodes may not be powered down", advice)
+
+
+def _given_away(state: Path, user: str) -> CheckLine:
+    """Check that files in the state folder can be given to other users: runs are theirs."""
+    there = next(path for path in (state, *state.absolute().parents) if path.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=there) as file:
+            os.fchown(file.fileno(), pwd.getpwnam(user).pw_uid, -1)
+    except OSError as error:
+        found = f"files in {there} cannot be given to user {user}: {error.strerror}"
+        return failed("users", found, "let root give files away there (NFS: no_root_squash for this machine)")
+    return fine("users", "jobs are their owners' in Slurm and on the nodes, which must know these users, too")
 
 
 def _asked(slurm: Slurm, cluster: Cluster, *, power: bool, planned: bool) -> Iterator[CheckLine]:
@@ -464,7 +479,7 @@ def divides_by_weight(config: Scenario) -> bool:
 
 def shared_user(config: Scenario) -> CheckLine | None:
     """Return the warning that jobs can read what is the control plane's; ``None`` where there are none."""
-    if config.engine == "simulated" or (config.engine == "local" and config.live.local.users):
+    if config.engine == "simulated" or config.live.users_of(config.engine):
         return None
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
@@ -490,17 +505,17 @@ def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[
         )  # fmt: skip
     if len(weights) > 1 and (line := shared_user(config)) is not None:
         yield line
-    users = config.live.local.users if config.engine == "local" else {}
+    users, where = config.live.users_of(config.engine), f"live.{config.engine}.users"
     if without := sorted(set(weights) - users.keys()) if users else []:
         yield warning(
             "users", f"jobs of tenants without a Unix user do not run ({', '.join(without[:5])})",
-            "name their users in live.local.users",
+            f"name their users in {where}",
         )  # fmt: skip
     of_several = sorted({user for user in users.values() if list(users.values()).count(user) > 1})
     if of_several:
         yield warning(
             "users", f"several tenants share a Unix user ({', '.join(of_several[:5])}): their jobs are not kept apart",
-            "give each tenant its own in live.local.users",
+            f"give each tenant its own in {where}",
         )  # fmt: skip
     unlimited = sorted(name for name in weights if config.live.limits_of(name).tardiness_weight is None)
     if len(weights) > 1 and unlimited:

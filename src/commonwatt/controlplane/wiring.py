@@ -208,10 +208,13 @@ def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
 
 def _check_users(config: Scenario, path: Path) -> None:
     """Raise ``InputError`` on Unix users of tenants that do not exist, are root, or cannot be used by this process."""
-    for tenant, name in config.live.local.users.items():
-        field = f"live.local.users.{tenant}"
-        if config.engine != "local":
-            raise InputError("engine local: no other one changes users", file=path, field=field, value=name)
+    live = config.live
+    given = [(engine, users) for engine, users in (("local", live.local.users), ("slurm", live.slurm.users))]
+    for engine, tenant, name in [(engine, *pair) for engine, users in given for pair in users.items()]:
+        field = f"live.{engine}.users.{tenant}"
+        if config.engine != engine:
+            expected = f"engine {engine}, or no users: of engine {config.engine}, these change nothing"
+            raise InputError(expected, file=path, field=field, value=name)
         try:
             found = pwd.getpwnam(name)
         except (KeyError, ValueError):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from commonwatt.control.engine import RecordedRun, Start
+from commonwatt.engines.local.folder import USERS
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.model.errors import EngineDownError
@@ -162,11 +163,12 @@ class RunHistory:
         gone = self._attempts.keys() & set(handles)
         for handle in gone:
             runs = [self._state / "runs" / f"{handle}-{k}" for k in range(1, self._attempts[handle] + 1)]
+            apart = [self._state / USERS / path.name for path in runs]
             if aside:
                 # the last run last: while its record is there, the next engine has the job, and moves the rest
-                self._move(self._state / "jobs" / str(handle), *runs)
+                self._move(self._state / "jobs" / str(handle), *apart, *runs)
             else:
-                for path in runs:
+                for path in (*runs, *apart):
                     shutil.rmtree(path, ignore_errors=True)
             del self._attempts[handle], self._marks[handle]
             self._reports.forget(handle)
@@ -237,7 +239,8 @@ class RunPlanner:
             output_bytes=work.output_bytes,
             reserve_bytes=work.reserve_bytes,
             user=work.user,
-            options=batch_options(work.batch, work.partition),
+            apart=self.in_slurm and work.user is not None,
+            options=(*batch_options(work.batch, work.partition), *work.options),
             fence=self.fence[0] if self.fence else "",
             fence_file=str(self.fence[1]) if self.fence else None,
             image=work.image,

@@ -55,6 +55,8 @@ class JobWork:
         Partitions of Slurm it may run in, with commas between them; "" for the site's.
     user
         Unix user it runs as; that of this process if not given.
+    options
+        Options of ``sbatch`` that the site sets for its tenant, such as the account.
     workload
         Namespace, name and uid of the Job of Kubernetes that is the work, if there is one: ``command`` is not run then.
     """
@@ -72,6 +74,7 @@ class JobWork:
     batch: ScriptSpec | None = None
     partition: str = ""
     user: str | None = None
+    options: tuple[str, ...] = ()
     workload: tuple[str, ...] = ()
 
 
@@ -105,6 +108,7 @@ class RunSpec:
     output_bytes: int | None = None  # most output to keep: the end of it
     reserve_bytes: int = 0  # space to leave free where the output is
     user: str | None = None  # it runs as; the runner's own if not given
+    apart: bool = False  # whether its runner, too, is that user's, and so works in a folder of that user
     options: tuple[str, ...] = ()  # of ``sbatch``, where the engine submits there
     fence: str = ""  # of the controller that ordered it
     fence_file: str | None = None  # it begins only while this file has that text, or does not exist

@@ -42,13 +42,15 @@ _PATIENCE_S, _GONE_S, _BLINK_S = 1.0, 5.0, 0.05
 """How long a controller that has lost its claim may keep a folder, and how long its end may take. Seconds."""
 
 
-def read_small(path: Path, most_bytes: int) -> bytes:
+def read_small(path: Path, most_bytes: int, *, follow: bool = True) -> bytes:
     """Return the content of the file *path*; never blocks.
 
-    Raises ``OSError`` if it cannot be read, is no regular file (but a pipe, a device, a folder), or is too long.
+    Raises ``OSError`` if it cannot be read, is no regular file (but a pipe, a device, a folder; with *follow* false, a
+    link), or is too long.
     """
-    _check_regular(path, path.stat())  # a device is not even opened
-    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    _check_regular(path, path.stat(follow_symlinks=follow))  # a device is not even opened
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    number = os.open(path, flags)
     with os.fdopen(number, "rb") as file:
         _check_regular(path, os.fstat(number))
         content = file.read(most_bytes + 1)
@@ -64,10 +66,10 @@ def _check_regular(path: Path, seen: os.stat_result) -> None:
         raise OSError(msg)
 
 
-def read_json(path: Path, most_bytes: int) -> Any:  # noqa: ANN401
+def read_json(path: Path, most_bytes: int, *, follow: bool = True) -> Any:  # noqa: ANN401
     """Return the document in the file *path*; raises ``OSError`` as ``read_small`` does, and ``ValueError``."""
     try:
-        return json.loads(read_small(path, most_bytes).decode("utf-8"))
+        return json.loads(read_small(path, most_bytes, follow=follow).decode("utf-8"))
     except RecursionError as error:
         msg = f"{path} is nested too deeply"
         raise ValueError(msg) from error

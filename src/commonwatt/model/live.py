@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.identity import OidcSpec, SocketSpec, TlsSpec
@@ -46,6 +46,9 @@ class LocalSpec(FileModel):
     )
 
 
+_SlurmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,100}$")]
+
+
 class SlurmSpec(FileModel):
     """Engine `slurm`."""
 
@@ -73,6 +76,13 @@ class SlurmSpec(FileModel):
         "energy readings: none, or computed from the declared power of nodes and GPUs", "-", "declared"
     )
     options: tuple[str, ...] = quantity("additional sbatch options of every job, such as --account=ml", "-", ())
+    users: dict[str, str] = quantity(
+        "user of each tenant's jobs, in Slurm and on the nodes, by the tenant's name; absent: all are jobs of the user "
+        "of `serve`. Needs root", "-",
+        dict,
+    )  # fmt: skip
+    accounts: dict[str, _SlurmName] = quantity("Slurm account of each tenant's jobs, by the tenant's name", "-", dict)
+    qos: dict[str, _SlurmName] = quantity("Slurm QOS of each tenant's jobs, by the tenant's name", "-", dict)
     cpus_per_gpu: int = quantity("CPUs requested per GPU", "CPUs", 1, ge=1, le=1024)
     python: str = quantity("Python (3.9 or newer) on the nodes that runs the batch script", "-", "/usr/bin/python3")
     read_only: bool = quantity(
@@ -394,6 +404,10 @@ class LiveSpec(FileModel):
         "space to leave free where output is kept: below it, 1 MB is kept of each run", "MB", 500.0, ge=0
     )
     retries: int = quantity("restarts of a job after interruptions without progress in between", "-", 3, ge=0)
+
+    def users_of(self, engine: str) -> dict[str, str]:
+        """Return the Unix user of each tenant's jobs under this *engine*; none: all run as the user of `serve`."""
+        return {"local": self.local.users, "slurm": self.slurm.users}.get(engine, {})
 
     def advises_only(self, engine: str) -> bool:
         """Whether the control plane over this *engine* can only observe."""

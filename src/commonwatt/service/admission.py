@@ -115,9 +115,10 @@ def admit(
     check_limits(file)
     _start_conditions(context, file, tenant, trusted=trusted)
     _known_to_slurm(context, file)
-    users = context.config.live.local.users if context.config.engine == "local" else {}
+    users = context.config.live.users_of(context.config.engine)
     if users and tenant not in users:
-        raise InputError("a tenant that has a Unix user (live.local.users)", field="tenant", value=tenant)
+        expected = f"a tenant that has a Unix user (live.{context.config.engine}.users)"
+        raise InputError(expected, field="tenant", value=tenant)
     if file.image is not None:
         check_image(file.image)
     figures = context.maker.check(file)

@@ -25,6 +25,7 @@ from commonwatt.controlplane.counters import TickCounts
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.snapshot import Snapshot
 from commonwatt.controlplane.state import state_of
+from commonwatt.engines.local.folder import USERS
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.api_store import ApiStore
 
@@ -96,13 +97,17 @@ class ServiceContext:
         state = state_of(self.config, self.folder)
         if state is None:
             return None
-        path = state / "runs" / f"{job}-{attempt}" / "output.log"
+        apart = state / USERS / f"{job}-{attempt}"
+        folder = apart if apart.is_dir() else state / "runs" / apart.name
         try:
-            number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            number = os.open(folder / "output.log", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None
         with os.fdopen(number, "rb") as file:
-            if not stat.S_ISREG(os.fstat(number).st_mode):  # reading a pipe could block forever
+            seen = os.fstat(number)
+            if not stat.S_ISREG(seen.st_mode):  # reading a pipe could block forever
+                return None
+            if folder == apart and seen.st_uid != apart.stat().st_uid:  # a second name of somebody else's file
                 return None
             at = file.seek(begin(file.seek(0, os.SEEK_END)))
             return file.read(most_bytes), at

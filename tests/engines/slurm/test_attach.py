@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import time
 
 import pytest
@@ -46,9 +47,16 @@ class Pretended(Slurm):
     def has(self, job):
         return job in {one.id for one in self.jobs()}
 
-    def jobs(self, user=None, *, plain=False):
+    def jobs(self, users=None, *, plain=False):
         return [
-            SlurmJob(100 + int(handle[1:]), user, state, 1, "None", comment_of(self.identity, int(handle[1:]), 1))
+            SlurmJob(
+                100 + int(handle[1:]),
+                getpass.getuser(),
+                state,
+                1,
+                "None",
+                comment_of(self.identity, int(handle[1:]), 1),
+            )
             for handle, state in self.states.items()
         ]
 

@@ -154,7 +154,7 @@ def test_a_submission_whose_answer_is_lost_happens_once_or_not_at_all(slurm, tmp
     monkeypatch.setattr(slurm, "submit", submit)
     engine.apply([Start(1, "j", (1,), 1)])
     until(
-        lambda: engine.poll() == [] and sum(not job.over for job in slurm.jobs(getpass.getuser())) == 1
+        lambda: engine.poll() == [] and sum(not job.over for job in slurm.jobs([getpass.getuser()])) == 1
     )  # the first is swept out
     begun(tmp_path)
     let_go(tmp_path)

@@ -90,9 +90,9 @@ def test_jobs_of_others_are_seen_respected_and_left_alone(site, slurm, settings,
             engine.apply([Start(1, "j", (0,), 2)])
         assert engine.poll() == []
     me = getpass.getuser()
-    assert next(job for job in plain.jobs(me) if job.id == int(other)).state == "RUNNING"
-    assert next(job for job in slurm.jobs(me) if job.id == int(other)).state == "RUNNING"
-    assert slurm.jobs("nobody") == plain.jobs("nobody") == []
+    assert next(job for job in plain.jobs([me]) if job.id == int(other)).state == "RUNNING"
+    assert next(job for job in slurm.jobs([me]) if job.id == int(other)).state == "RUNNING"
+    assert slurm.jobs(["nobody"]) == plain.jobs(["nobody"]) == []
     assert sorted(slurm.nodes(), key=lambda n: n.name) == sorted(plain.nodes(), key=lambda n: n.name)
     for client, handle in ((slurm, 2), (plain, 3)):  # beside it, and by both ways of reading
         engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(), slurm=client, settings=settings)
@@ -216,7 +216,7 @@ def test_no_client_programs_and_no_controller_are_errors_that_say_so(tmp_path, s
         script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
         script.chmod(0o755)
     with pytest.raises(EngineDownError, match=r"no answer within 0\.3 s"):
-        Slurm(timeout_s=0.3).jobs("me")
+        Slurm(timeout_s=0.3).jobs(["me"])
     assert engine.progress(np.array([1])).done_epochs.tolist() == [0]  # is not asked of Slurm
 
 
@@ -392,7 +392,7 @@ def test_a_run_that_slurm_has_twice_is_the_last_that_is_not_over_and_the_others_
 def test_what_is_in_hidden_partitions_is_asked_for():
     slurm = Listing()
     slurm.jobs()
-    slurm.jobs("me")
+    slurm.jobs(["me"])
     slurm.nodes()
     assert all("--all" in command for command in slurm.asked)
     assert [command[0] for command in slurm.asked] == ["squeue", "squeue", "sinfo"]

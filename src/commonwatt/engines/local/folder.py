@@ -10,14 +10,20 @@
         end.json       how it ended: written once
         lost.json      seconds of its work that were lost, once ``progress`` has been reset
         output.log     what the job printed
+    STATE/users/HANDLE-ATTEMPT/     of a run whose runner, too, is a user of its own: where it can write
+        run.json, lock, runner.json, end.json, output.log
+
+Nothing in the second is trusted further than it concerns that run; no link in it is followed.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import math
 import os
+import pwd
 import re
 import time
 from collections.abc import Iterator
@@ -28,10 +34,13 @@ from typing import Any, TypeGuard
 
 from commonwatt.engines.local.processes import Process
 from commonwatt.engines.run_spec import RunSpec
-from commonwatt.engines.state_folder import read_json, write_record
+from commonwatt.engines.state_folder import read_json, write_record, write_text
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["End", "Processes", "RunFolder"]
+__all__ = ["USERS", "End", "Processes", "RunFolder"]
+
+USERS = "users"
+"""Folder, in the state folder, of the runs of other users."""
 
 log = logging.getLogger("commonwatt.engine")
 
@@ -40,6 +49,8 @@ _REASONS = frozenset({
     "command-not-found", "image-not-pulled", "no-folder", "not-executable", "out-of-memory", "pod-refused",
     "time-limit",
 })  # fmt: skip
+_OBSTACLES = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EPERM})
+"""Errors of opening a file in whose place there is something else."""
 _MOST_BYTES = 65_536
 _MOST_SPEC_BYTES = 64 << 20  # it has the job's command and environment
 
@@ -79,9 +90,28 @@ class Processes:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The records of one run."""
+    """The records of one run.
+
+    Attributes
+    ----------
+    path
+        Folder of its spec.
+    own
+        Folder where its runner works, if that is another user's; ``None``: in *path*.
+    """
 
     path: Path
+    own: Path | None = None
+
+    @property
+    def work(self) -> Path:
+        """Folder where its runner works."""
+        return self.path if self.own is None else self.own
+
+    @classmethod
+    def of(cls, path: Path, spec: RunSpec) -> RunFolder:
+        """Return the records at *path* of a run with this *spec*."""
+        return cls(path, path.parent.parent / USERS / path.name if spec.apart else None)
 
     def begun(self, end: End) -> bool:
         """Whether a run with this *end* got as far as its command."""
@@ -93,12 +123,14 @@ class RunFolder:
 
         A controller that was frozen until another one took over may meanwhile have made that folder, or find it made.
         """
-        folder = cls(runs / f"{spec.handle}-{spec.attempt}")
+        folder = cls.of(runs / f"{spec.handle}-{spec.attempt}", spec)
         try:
             runs.mkdir(mode=0o700, parents=True, exist_ok=True)  # for us alone: a spec contains the job's environment
             if (folder.path / "run.json").exists():
-                folder._make_way(spec)
+                cls._make_way(folder, spec)
             folder.path.mkdir(mode=0o700, exist_ok=True)  # it exists if an earlier spec could not be written
+            if folder.own is not None:
+                _hand_over(folder.own, spec)
             write_record(folder.path / "run.json", asdict(spec))
         except OSError as error:
             msg = f"start {spec.name}: its records cannot be written: {error}"
@@ -127,7 +159,8 @@ class RunFolder:
         found = []
         for folder in sorted(folders, key=lambda folder: tuple(int(part) for part in folder.path.name.split("-"))):
             try:
-                found.append((folder, folder.spec()))
+                spec = folder.spec()
+                found.append((cls.of(folder.path, spec), spec))
             except EngineError as error:
                 folder.move_aside(runs.parent / "aside", error)
         return found
@@ -146,7 +179,7 @@ class RunFolder:
 
     def end(self) -> End | None:
         """Return how the run ended; ``None`` if that is not written (yet), or cannot be read."""
-        raw = self._read("end.json")
+        raw = self._record("end.json")
         if raw is None:
             return None
         code, at_s, ran_s = raw.get("exit_code"), raw.get("at_s"), raw.get("ran_s")
@@ -164,6 +197,19 @@ class RunFolder:
         except OSError as error:
             msg = f"{self.path / 'end.json'} cannot be written: {error}"
             raise EngineDownError(msg) from error
+        if self.own is not None:
+            with suppress(OSError):  # its user may have put anything there; a runner that comes later respects it
+                write_record(self.own / "end.json", asdict(end))
+
+    def note_number(self, number: int) -> None:
+        """Write down the number of the run in another scheduler."""
+        with suppress(OSError):
+            write_text(self.path / "number", str(number))
+
+    def number(self) -> int | None:
+        """Return that number; ``None`` if it is not written."""
+        found = self._read("number", self.path)
+        return found if _whole(found) else None
 
     def give_up(self, end: End) -> End:
         """Write down *end*, unless the runner was faster; returns what is written.
@@ -178,7 +224,7 @@ class RunFolder:
 
     def processes(self) -> Processes | None:
         """Return the processes of the runner and of the job; ``None`` if the runner has not written them."""
-        raw = self._read("runner.json")
+        raw = self._record("runner.json")
         if raw is None or not (_whole(raw.get("runner")) and _whole(raw.get("job"))):
             return None
         boot = str(raw.get("boot", ""))
@@ -194,10 +240,13 @@ class RunFolder:
 
         Raises ``EngineDownError`` if that cannot be determined.
         """
-        path = self.path / "lock"
+        path = self.work / "lock"
         try:
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
+            if self.own is not None and error.errno in _OBSTACLES:  # put there by the run's own user
+                yield True
+                return
             msg = f"{path} cannot be opened: {error}"
             raise EngineDownError(msg) from error
         try:
@@ -224,15 +273,45 @@ class RunFolder:
                 raise EngineDownError(msg) from moved
         log.warning("records of a run were moved aside", extra={"cause": str(error), "folder": str(there)})
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _record(self, name: str) -> dict[str, Any] | None:
+        """Return a record of a run: ours, else that of its runner; ``None`` if there is none that can be read."""
+        for folder in (self.path,) if self.own is None else (self.path, self.own):
+            if isinstance(raw := self._read(name, folder), dict):
+                return raw
+        return None
+
+    @staticmethod
+    def _read(name: str, folder: Path) -> Any:  # noqa: ANN401
         try:
-            raw = read_json(self.path / name, _MOST_BYTES)
+            return read_json(folder / name, _MOST_BYTES, follow=False)
         except (OSError, ValueError):
             return None
-        return raw if isinstance(raw, dict) else None
 
 
-def _whole(value: object) -> bool:
+def _hand_over(own: Path, spec: RunSpec) -> None:
+    """Make the folder where the runner of *spec* works, with a copy of its spec, and give it to its user.
+
+    Raises ``OSError``, and ``EngineError`` for a user that is unknown here.
+    """
+    assert spec.user is not None
+    try:
+        owner = pwd.getpwnam(spec.user)
+    except KeyError:
+        msg = f"start {spec.name}: there is no user {spec.user} on this machine"
+        raise EngineError(msg) from None
+    own.parent.mkdir(mode=0o711, exist_ok=True)
+    own.parent.chmod(0o711)  # to pass through, not to list
+    if own.exists() or own.is_symlink():  # of a run whose spec could not be written
+        aside = own.parent.parent / "aside"
+        aside.mkdir(mode=0o700, exist_ok=True)
+        own.rename(aside / f"{time.time():.3f}-{USERS}-{own.name}")
+    own.mkdir(mode=0o700)
+    write_record(own / "run.json", asdict(replace(spec, user=None, apart=False)))
+    for path in (own / "run.json", own):  # the folder last: until then nobody else can write to it
+        os.chown(path, owner.pw_uid, owner.pw_gid, follow_symlinks=False)
+
+
+def _whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import secrets
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +32,16 @@ _SILENCE = (
     "unexpected message received", "slurm_receive_msg", "unable to establish", "slurm backup controller in standby",
 )  # fmt: skip
 _FORGET = ("SBATCH_", "SCANCEL_", "SINFO_", "SLURM_", "SQUEUE_")
+
+
+def variables_of(user: str) -> dict[str, str]:
+    """Return the variables by which programs know their *user*; raises ``EngineError`` for one unknown here."""
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError:
+        msg = f"there is no user {user} on this machine"
+        raise EngineError(msg) from None
+    return {"HOME": found.pw_dir, "USER": user, "LOGNAME": user, "SHELL": found.pw_shell}
 
 
 class Slurm:
@@ -68,21 +79,21 @@ class Slurm:
             msg = f"slurmctld does not answer ({' '.join(output.split())[:80]})"
             raise EngineDownError(msg)
 
-    def jobs(self, user: str | None = None, *, plain: bool = False) -> list[SlurmJob]:
-        """Return the jobs of *user*, or of everybody, that Slurm has; also those that ended within its ``MinJobAge``.
+    def jobs(self, users: Collection[str] | None = None, *, plain: bool = False) -> list[SlurmJob]:
+        """Return the jobs of *users*, or of everybody, that Slurm has; also those that ended within its ``MinJobAge``.
 
         With *plain*, JSON is not asked for. Raises ``EngineDownError`` on an answer that cannot be read.
 
         The JSON of Slurm 22.05 has everybody's jobs in any case, which takes time. Without ``--all``, jobs of a hidden
         partition are left out, even for their owner.
         """
-        of = ["--states=all", "--all"] if user is None else ["--states=all", "--all", f"--user={user}"]
+        of = ["--states=all", "--all", *([] if users is None else [f"--user={','.join(sorted(users))}"])]
         found = None if plain else self._ask_json(("squeue", *of, "--json"), jobs_of_json)
         if found is None:
             mark = secrets.token_hex(4)
             command = ("squeue", *of, f"--format={mark}|{JOB_FIELDS}")
             found = self._ask_text(command, lambda text: jobs_of_text(text, mark))
-        return [job for job in found if user in (None, job.user)]
+        return [job for job in found if users is None or job.user in users]
 
     def has(self, job: int) -> bool:
         """Whether Slurm has a job of that number; only a plain no counts as one (else ``EngineDownError``)."""
@@ -113,10 +124,11 @@ class Slurm:
 
     # -- commands
 
-    def submit(self, options: Sequence[str], script: Path, argument: str) -> int:
-        """Submit *script*; returns the id of the job."""
+    def submit(self, options: Sequence[str], script: Path, argument: str, user: str | None = None) -> int:
+        """Submit *script*; returns the id of the job. What it is given of the environment is that of *user*."""
         self._guard()
-        output = self.run("sbatch", "--parsable", *options, "--", str(script), argument)
+        own = {} if user is None else variables_of(user)
+        output = self.run("sbatch", "--parsable", *options, "--", str(script), argument, **own)
         number = output.strip().partition(";")[0]
         if not number.isdigit():
             msg = f"sbatch: its answer is not a job id: {output.strip()[:80]!r}"
@@ -140,13 +152,13 @@ class Slurm:
 
     # -- running programs
 
-    def run(self, program: str, *arguments: str) -> str:
-        """Run a client program; returns what it printed.
+    def run(self, program: str, *arguments: str, **variables: str) -> str:
+        """Run a client program, with further *variables*; returns what it printed.
 
         Raises ``EngineDownError`` if the controller does not answer: the command may have been carried out, or not.
         Raises ``EngineError`` if it refuses, or if there is no such program.
         """
-        done = self._run(program, *arguments)
+        done = self._run(program, *arguments, **variables)
         if done.returncode:
             output = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
             words = " ".join(output.split()).removeprefix(f"{program}: ").removeprefix("error: ")[:300]
@@ -157,10 +169,10 @@ class Slurm:
             raise EngineError(msg)
         return done.stdout.decode(errors="replace")
 
-    def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    def _run(self, program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
         try:
             return subprocess.run(  # noqa: S603
-                [program, *arguments], env=self._env, stdin=subprocess.DEVNULL, capture_output=True,
+                [program, *arguments], env={**self._env, **variables}, stdin=subprocess.DEVNULL, capture_output=True,
                 timeout=self._timeout_s, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:

@@ -50,6 +50,7 @@ def open_slurm(
         options=(*partition, *spec.options),
         cpus_per_gpu=spec.cpus_per_gpu,
         power=spec.power,
+        users=frozenset(spec.users.values()),
         requeue_cancelled=spec.on_scancel == "requeue",
         python=spec.python,
         grace_s=spec.grace_s,

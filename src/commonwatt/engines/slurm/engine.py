@@ -207,8 +207,9 @@ class SlurmEngine(SchedulerEngine[SlurmRun]):
         gpu_type = self._cluster.classes[self._cluster.klass[run.spec.nodes[0]]].gpu_type
         kind = snapshot.nodes[nodes[0]].type_for(gpu_type)
         comment = comment_of(self._identity, run.spec.handle, run.spec.attempt)
-        options = submission(self._settings, run.spec, nodes, kind, run.folder.path, comment)
-        run.number = self._slurm.submit(options, self._script, str(run.folder.path))
+        options = submission(self._settings, run.spec, nodes, kind, run.folder.work, comment)
+        run.number = self._slurm.submit(options, self._script, str(run.folder.work), run.spec.user)
+        run.folder.note_number(run.number)
         run.deferred, run.waiting_s = False, time.monotonic()
 
     def _set_power(self, command: SetPower) -> None:
@@ -263,7 +264,7 @@ class SlurmEngine(SchedulerEngine[SlurmRun]):
     def _look(self, age_s: float = 0.0) -> SlurmSnapshot:
         """Return a snapshot of at most this age; overdue jobs are killed."""
         if self._snapshot is None or time.monotonic() > self._snapshot.at_s + age_s:
-            snapshot = look(self._slurm, self._identity, self._last, self._runs.values())
+            snapshot = look(self._slurm, self._identity, self._last, self._runs.values(), self._settings.users)
             for n in range(len(self._cluster)):
                 node = self._allocations.node(n, snapshot)
                 power = (self._power.waking(n, node), node is not None and "powered_down" in node.states)

@@ -80,6 +80,10 @@ class SlurmRun(SchedulerRun):
         Since when it is neither in Slurm, nor has a record of its end; the snapshot that showed it first.
     killed_s
         When we had Slurm kill it.
+    seen_s
+        When Slurm last said that it was on its nodes; by ``now_s``.
+    sealed
+        Whether its end is in our own record.
     """
 
     number: int | None = None
@@ -88,6 +92,8 @@ class SlurmRun(SchedulerRun):
     missing_s: float | None = None
     missing_at_s: float = math.inf
     killed_s: float | None = None
+    seen_s: float = -math.inf
+    sealed: bool = False
 
     @property
     def key(self) -> tuple[int, int]:
@@ -103,6 +109,8 @@ class SlurmRun(SchedulerRun):
         """Return the number of its job in Slurm; an earlier process may have submitted it. ``None`` if unknown."""
         if self.number is not None:
             return self.number
+        if (noted := self.folder.number()) is not None or self.folder.own is not None:
+            return noted
         names = (path.stem.removeprefix("slurm-") for path in self.folder.path.glob("slurm-*.log"))  # as submitted
         return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
 
@@ -121,9 +129,19 @@ class SlurmRun(SchedulerRun):
 
         It has ended once Slurm has taken back everything. The record of its runner says how. If there is none after
         *lag_s*, which the shared file system may need, Slurm says how, and the run is given up.
+
+        The record of a runner that was another user's is believed only from when Slurm last had it on its nodes, and
+        kept as it was then.
         """
         end = self._ended(job, lag_s, seen_s)
-        return None if end is None else end.timely(self.spec, self.now_s())
+        if end is None:
+            return None
+        end = end.timely(self.spec, self.now_s())
+        if self.folder.own is not None and not self.sealed:
+            end = replace(end, at_s=max(end.at_s, self.seen_s))
+            self.folder.finish(end)
+            self.sealed = True
+        return end
 
     def _ended(self, job: SlurmJob | None, lag_s: float, seen_s: float) -> End | None:
         if job is not None and job.over and self.number not in (None, job.id):
@@ -132,6 +150,8 @@ class SlurmRun(SchedulerRun):
             return None
         if job is not None and not job.over:
             self.missing_s = None
+            if job.allocated:
+                self.seen_s = self.now_s()
             return None
         end = self.folder.end()
         if end is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pwd
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from commonwatt.engines.local import runner
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import make_identity
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import EngineError, InputError
 
 __all__ = ["GONE_S", "SlurmSettings", "prepare", "submission"]
 
@@ -37,6 +38,8 @@ class SlurmSettings:
         CPUs requested with each GPU.
     power
         Whether nodes may be put to sleep; requires Slurm's power saving and an operator of Slurm.
+    users
+        Users of this machine whose jobs ours are in Slurm, beside the user of this process.
     requeue_cancelled
         Whether a job that somebody else cancels in Slurm is queued again; if not, it is cancelled.
     python
@@ -60,6 +63,7 @@ class SlurmSettings:
     options: tuple[str, ...] = ()
     cpus_per_gpu: int = 1
     power: bool = False
+    users: frozenset[str] = frozenset()
     requeue_cancelled: bool = False
     python: str = "/usr/bin/python3"
     grace_s: float = 30.0
@@ -101,6 +105,8 @@ def submission(
         The run's own folder, where Slurm's part of the output goes.
     comment
         Identifies the job.
+
+    Raises ``EngineError`` if this machine does not know the user of the run.
     """
     gpus = f"gpu:{gpu_type}:{spec.gpus_per_node}" if gpu_type else f"gpu:{spec.gpus_per_node}"
     name = "".join(sign if sign.isprintable() else " " for sign in spec.name)[:100]
@@ -108,6 +114,13 @@ def submission(
     limit = []
     if spec.limit_s is not None:  # the runner enforces it to the second; this is for Slurm's planning
         limit = [f"--time={math.ceil((spec.limit_s + spec.grace_s + settings.patience_s) / 60) + 1}"]
+    owner = []
+    if spec.user is not None:
+        try:
+            owner = [f"--uid={spec.user}", f"--gid={pwd.getpwnam(spec.user).pw_gid}"]
+        except KeyError:
+            msg = f"start {spec.name}: there is no user {spec.user} on this machine"
+            raise EngineError(msg) from None
     return [
         *settings.options,
         f"--job-name={name}",
@@ -117,6 +130,7 @@ def submission(
         "--ntasks-per-node=1",
         f"--cpus-per-task={spec.gpus_per_node * settings.cpus_per_gpu}",
         *spec.options,
+        *owner,
         f"--gres={gpus}",
         *limit,
         "--no-requeue",

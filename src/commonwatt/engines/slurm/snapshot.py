@@ -80,19 +80,28 @@ class SlurmSnapshot:
         return max(0, left)
 
 
-def own_jobs(slurm: Slurm, identity: str, *, plain: bool = False) -> list[tuple[tuple[int, int], SlurmJob]]:
-    """Ask Slurm for all our jobs, each with its handle and attempt."""
-    tagged = ((run_of(identity, job.comment), job) for job in slurm.jobs(_user(), plain=plain))
-    return [(run, job) for run, job in tagged if run is not None]
+def own_jobs(
+    slurm: Slurm, identity: str, users: Collection[str] = (), *, plain: bool = False,
+    user_of: Mapping[tuple[int, int], str | None] | None = None,
+) -> list[tuple[tuple[int, int], SlurmJob]]:  # fmt: skip
+    """Ask Slurm for all our jobs, each with its handle and attempt.
+
+    They are of this process's user or of one of *users*, who may copy a comment: a job in the name of a run of another
+    user (*user_of*) is none of ours.
+    """
+    me, expected = _user(), user_of or {}
+    tagged = ((run_of(identity, job.comment), job) for job in slurm.jobs({me, *users}, plain=plain))
+    return [(run, job) for run, job in tagged if run is not None and job.user == (expected.get(run, job.user) or me)]
 
 
 def look(
-    slurm: Slurm, identity: str, before: SlurmSnapshot | None = None, runs: Iterable[SlurmRun] = ()
-) -> SlurmSnapshot:
+    slurm: Slurm, identity: str, before: SlurmSnapshot | None = None, runs: Iterable[SlurmRun] = (),
+    users: Collection[str] = (),
+) -> SlurmSnapshot:  # fmt: skip
     """Ask Slurm for its nodes and for our jobs; raises ``EngineError`` if it does not answer.
 
     Nodes first: a job that starts in between is then not counted as an external one. Our jobs carry our identity and
-    run as our user; if Slurm has a run twice, the one that is not over counts.
+    are our user's or one of *users*'; if Slurm has a run twice, the one that is not over counts.
 
     What was there *before*, or should be there as one of *runs*, and is missing, is asked for again in another form. A
     job of a known number is gone once Slurm says so of that number; where its answers contradict each other, it counts
@@ -106,10 +115,13 @@ def look(
         if not before.nodes.keys() & nodes.keys():
             msg = f"sinfo lists none of the nodes of a moment ago ({len(before.nodes)}), which is not believed"
             raise EngineDownError(msg)
-    found = own_jobs(slurm, identity)
+    runs = tuple(runs)
+    user_of = {run.key: run.spec.user for run in runs}
+    users = {*users, *(user for user in user_of.values() if user is not None)}
+    found = own_jobs(slurm, identity, users, user_of=user_of)
     there = {run for run, _ in found}
     if missing := [run for run in runs if run.key not in there and run.expected]:
-        again = own_jobs(slurm, identity, plain=True)
+        again = own_jobs(slurm, identity, users, plain=True, user_of=user_of)
         found += [(run, job) for run, job in again if run not in there]
         there |= {run for run, _ in again}
         _confirm(slurm, [run for run in missing if run.key not in there])
@@ -158,10 +170,13 @@ _MOST_TASKS = 100
 """Waiting tasks of a job array that are considered: planning thousands would take long."""
 
 
-def external_jobs(slurm: Slurm, identity: str) -> list[ExternalJob]:
-    """Ask Slurm for the jobs that do not carry our *identity*; raises ``EngineError`` if it does not answer."""
+def external_jobs(slurm: Slurm, identity: str, users: Collection[str] = ()) -> list[ExternalJob]:
+    """Ask Slurm for the jobs that do not carry our *identity*; raises ``EngineError`` if it does not answer.
+
+    *users* as for ``own_jobs``.
+    """
     slurm.ping()
-    own = {job.id for _, job in own_jobs(slurm, identity)}
+    own = {job.id for _, job in own_jobs(slurm, identity, users)}
     text = slurm.run("squeue", "--states=all", "--all", f"--Format={FIELDS}")
     if not text.startswith("JOBID") or not text.endswith("\n"):
         msg = f"squeue: its answer cannot be read: no list of jobs: {text.strip()[:80]!r}"
