@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from commonwatt.engines.local.folder import USERS
 from commonwatt.engines.state_folder import FolderLock, hold, identity_in, make_identity, set_fence
 from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.live import KubernetesSpec, LocalSpec, SlurmSpec
@@ -13,7 +14,7 @@ from commonwatt.model.scenario import Scenario
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import JobStatus
 
-__all__ = ["elsewhere", "misplaced", "own_settings", "state_of", "take_state"]
+__all__ = ["elsewhere", "misplaced", "output_of", "own_settings", "state_of", "take_state"]
 
 log = logging.getLogger("commonwatt.state")
 
@@ -24,6 +25,15 @@ def state_of(config: Scenario, folder: Path) -> Path | None:
     """Return the state folder of *config*, a file in *folder*; ``None`` for an engine that has none."""
     own = own_settings(config)
     return None if own is None else (folder / own.state).absolute()
+
+
+def output_of(state: Path, job: int, attempt: int) -> tuple[Path, int | None]:
+    """Return the file of a run's output, and the number of the user whose file it must be; ``None``: ours."""
+    apart = state / USERS / f"{job}-{attempt}"
+    try:
+        return apart / "output.log", apart.stat().st_uid
+    except OSError:
+        return state / "runs" / apart.name / "output.log", None
 
 
 def own_settings(config: Scenario) -> LocalSpec | SlurmSpec | KubernetesSpec | None:

@@ -24,8 +24,7 @@ from starlette.concurrency import run_in_threadpool
 from commonwatt.controlplane.counters import TickCounts
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.snapshot import Snapshot
-from commonwatt.controlplane.state import state_of
-from commonwatt.engines.local.folder import USERS
+from commonwatt.controlplane.state import output_of, state_of
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.api_store import ApiStore
 
@@ -97,17 +96,16 @@ class ServiceContext:
         state = state_of(self.config, self.folder)
         if state is None:
             return None
-        apart = state / USERS / f"{job}-{attempt}"
-        folder = apart if apart.is_dir() else state / "runs" / apart.name
+        path, owner = output_of(state, job, attempt)
         try:
-            number = os.open(folder / "output.log", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None
         with os.fdopen(number, "rb") as file:
             seen = os.fstat(number)
             if not stat.S_ISREG(seen.st_mode):  # reading a pipe could block forever
                 return None
-            if folder == apart and seen.st_uid != apart.stat().st_uid:  # a second name of somebody else's file
+            if owner not in (None, seen.st_uid):  # a second name of somebody else's file
                 return None
             at = file.seek(begin(file.seek(0, os.SEEK_END)))
             return file.read(most_bytes), at
