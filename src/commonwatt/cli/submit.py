@@ -125,6 +125,8 @@ class WithCommand(click.Command):
 @click.option("--gres", metavar="gpu[:TYPE][:N]", help="The same, written as Slurm's --gres.")
 @click.option("--gpu-type", metavar="TYPE", help="GPU type to request.  [default: any]")
 @click.option("--gpu-counts", metavar="N,N,...", help="GPU counts that it accepts, instead of one.")
+@click.option("--cpus-per-gpu", type=float, metavar="N", help="CPUs that it needs for each GPU.")
+@click.option("--mem-per-gpu", metavar="SIZE", help="Memory that it needs for each GPU, such as 64G.")
 @click.option("-t", "--time", "time_limit", metavar="TIME", help="Time limit, in Slurm's format: 02:00:00.")
 @click.option("--deadline", metavar="MOMENT", help="Due date (ISO 8601; UTC unless it has a zone).")
 @click.option("--weight", type=float, metavar="OMEGA", help="Cost of each second of lateness.")
@@ -195,8 +197,8 @@ def _awaited(client: Client, job: int) -> JobDetail:
 
 
 _OVERRIDE = {"name": "job-name", "gpus": "gpus", "gres": "gres", "time_limit": "time", "chdir": "chdir",
-             "mail_user": "mail-user", "mail_type": "mail-type"}  # fmt: skip
-_NOT_OF_SCRIPTS = {"gpu_counts": "--gpu-counts", "wrap": "--wrap"}
+             "mem_per_gpu": "mem-per-gpu", "mail_user": "mail-user", "mail_type": "mail-type"}  # fmt: skip
+_NOT_OF_SCRIPTS = {"gpu_counts": "--gpu-counts", "cpus_per_gpu": "--cpus-per-gpu", "wrap": "--wrap"}
 
 
 def _submit_script(
@@ -317,13 +319,20 @@ def _declared(flags: Mapping[str, Any], program: list[str] | None) -> dict[str, 
 
     from commonwatt.model.errors import InputError
 
-    same = ("name", "epochs", "image", "snapshots", "kind")
+    same = ("name", "epochs", "image", "snapshots", "kind", "cpus_per_gpu")
     declared = {name: flags[name] for name in same if flags.get(name) is not None}
     others = {"deadline": "due", "weight": "tardiness_weight", "chdir": "folder", "mail_user": "mail_to"}
     declared |= {field: flags[flag] for flag, field in others.items() if flags.get(flag) is not None}
     declared |= asked_gpus(flags.get("gpus"), flags.get("gres"), flags.get("gpu_type"))
     if flags.get("time_limit") is not None:
         declared["time_limit_s"] = seconds(flags["time_limit"])
+    if flags.get("mem_per_gpu") is not None:
+        from commonwatt.model.job_file import memory_gib
+
+        try:
+            declared["memory_gib_per_gpu"] = memory_gib(flags["mem_per_gpu"])
+        except ValueError:
+            raise InputError("a size such as 500M or 64G", field="--mem-per-gpu", value=flags["mem_per_gpu"]) from None
     if flags.get("gpu_counts") is not None:
         try:
             declared["gpu_counts"] = tuple(int(count) for count in flags["gpu_counts"].split(","))

@@ -170,9 +170,8 @@ class JobRegistry:
             "restart_s": table.restart_s[j] if len(table.restart_s) else np.nan,
             "iterations": table.iterations[j] if len(table.iterations) else np.nan,
             "priority": table.priority[j] if len(table.priority) else 0.0,
-            "cpus_per_gpu": np.nan_to_num(table.cpus_per_gpu[j]) if len(table.cpus_per_gpu) else 0.0,
-            "memory_gib_per_gpu": np.nan_to_num(table.memory_gib_per_gpu[j]) if len(table.memory_gib_per_gpu) else 0.0,
         }  # fmt: skip
+        values["cpus_per_gpu"], values["memory_gib_per_gpu"] = _needs(table, j)
         for name, value in values.items():
             self._jobs[name].extend((value,))
         asks = values["cpus_per_gpu"] > 0 or values["memory_gib_per_gpu"] > 0
@@ -192,7 +191,7 @@ class JobRegistry:
                 self._shapes[key] = self.cluster.shapes(*key)
             own_w = float(table.config_gpu_w[c])
             wished = table.requested_type[j] in (-1, table.config_type[c])
-            for klass, width, per_node in self._shapes[key]:
+            for klass, width, per_node in self._holding(self._shapes[key], *_needs(table, j)):
                 kind = self.cluster.classes[klass]
                 gpu_w = kind.gpu_w if np.isnan(own_w) else own_w
                 entries.append((
@@ -200,6 +199,14 @@ class JobRegistry:
                     bool(table.requested_gpus[j] == gpus and wished),
                 ))  # fmt: skip
         return entries
+
+    def _holding(
+        self, shapes: list[tuple[int, int, int]], cpus_per_gpu: float, memory_gib_per_gpu: float
+    ) -> list[tuple[int, int, int]]:
+        """Return those of *shapes* whose nodes have the CPUs and memory; all of them, if none has."""
+        classes = self.cluster.classes
+        found = [shape for shape in shapes if classes[shape[0]].holds(shape[2], cpus_per_gpu, memory_gib_per_gpu)]
+        return found or shapes
 
     def tenant_at(self, name: str) -> int:
         """Return the number of a tenant; a new tenant gets the next one."""
@@ -235,7 +242,8 @@ class JobRegistry:
         """CPUs and memory (GiB) that *handles* need on each node of *rows*, [R, 2]; at most all that the node has."""
         per_gpu = np.stack((self.job("cpus_per_gpu")[handles], self.job("memory_gib_per_gpu")[handles]), axis=1)
         need = per_gpu * self.row("per_node")[rows][:, None]
-        return np.minimum(need, self._class_cpus_memory[self.row("klass")[rows]])
+        need = np.minimum(need, self._class_cpus_memory[self.row("klass")[rows]])
+        return np.where(np.isfinite(need), need, 0.0)  # all the memory of a node whose memory nobody counts
 
     def _free_cpus_memory(
         self, handles: Ints, rows: Ints, stays: Bools, stay_nodes: Ints
@@ -375,6 +383,13 @@ class JobRegistry:
             node_cpus_memory=limits,
             cpus_memory=need,
         ), rows
+
+
+def _needs(table: JobArrays, j: int) -> tuple[float, float]:
+    """Return the CPUs and the memory (GiB) that a job needs for each GPU; 0: none."""
+    of = (table.cpus_per_gpu, table.memory_gib_per_gpu)
+    cpus, memory_gib = (float(np.nan_to_num(column[j], posinf=np.inf)) if len(column) else 0.0 for column in of)
+    return cpus, memory_gib
 
 
 def _asked_gpus(entries: Sequence[tuple[int, int, int, float, float, float, bool]]) -> int:

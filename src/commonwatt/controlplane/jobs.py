@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from commonwatt.model.errors import InputError, JobNeverFitsError
-from commonwatt.model.job_file import JobFile
+from commonwatt.model.job_file import JobFile, memory_gib
 from commonwatt.model.jobs import Job, read_times
 from commonwatt.model.live import TenantLimits
 from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import plural
 from commonwatt.store.records import JobRow
 
-__all__ = ["JobMaker", "TimeFigure", "TrackedJob", "begin_of", "capped", "due_of"]
+__all__ = ["GpuNeeds", "JobMaker", "TimeFigure", "TrackedJob", "begin_of", "capped", "due_of"]
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,61 @@ def _moment_s(text: str, field: str) -> float:
 
 
 @dataclass(frozen=True)
+class GpuNeeds:
+    """CPUs and memory (GiB) that a job needs on a node for each of its GPUs there; 0: none, or unknown."""
+
+    cpus: float = 0.0
+    memory_gib: float = 0.0
+
+    @classmethod
+    def usual(cls, config: Scenario) -> GpuNeeds:
+        """Return what the engine of *config* requests for a job that says nothing."""
+        live = config.live
+        if config.engine == "slurm":
+            return cls(live.slurm.cpus_per_gpu).told(live.slurm.options, 1.0)
+        if config.engine == "kubernetes":
+            return cls(live.kubernetes.cpus_per_gpu, 1e9 * live.kubernetes.memory_gb_per_gpu / 2**30)
+        return cls()
+
+    def of(self, file: JobFile) -> GpuNeeds:
+        """Return what the job of *file* needs, where this is the usual.
+
+        A batch script asks for tasks on each node, with CPUs for each, and for memory of a node, a CPU or a GPU.
+        """
+        if (batch := file.batch) is None:
+            own = {"cpus": file.cpus_per_gpu, "memory_gib": file.memory_gib_per_gpu}
+            return replace(self, **{name: value for name, value in own.items() if value is not None})
+        gpus_per_node = file.gpus / max(1, file.nodes)
+        cpus = batch.tasks_per_node * self.cpus
+        if batch.cpus_per_task is not None:
+            cpus = batch.tasks_per_node * batch.cpus_per_task / gpus_per_node
+        return replace(self, cpus=cpus).told(batch.options, gpus_per_node)
+
+    def told(self, options: Sequence[str], gpus_per_node: float) -> GpuNeeds:
+        """Return these needs with the memory that *options* of ``sbatch`` ask for; ``--mem=0`` is all of a node."""
+        needs = self
+        for option in options:
+            name, _, value = option.partition("=")
+            with suppress(ValueError):  # Slurm will refuse it
+                if name in _MEMORY:
+                    gib = memory_gib(value)
+                    whole = math.inf if name == "--mem" and gib == 0 else gib
+                    each = {"--mem": whole / gpus_per_node, "--mem-per-cpu": gib * self.cpus, "--mem-per-gpu": gib}
+                    needs = replace(self, memory_gib=each[name])
+        return needs
+
+
+_MEMORY = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
+
+
+@dataclass(frozen=True)
 class JobMaker:
-    """Makes jobs for one cluster."""
+    """Makes jobs for one cluster; ``usual`` is what the site gives a job that asks for no CPUs or memory."""
 
     cluster: Cluster
     default_time_limit_s: float
     limits_of: Callable[[str], TenantLimits] = lambda _: TenantLimits()  # of a tenant
+    usual: GpuNeeds = GpuNeeds()
 
     def check(self, file: JobFile, *, anew: bool = True) -> list[TimeFigure]:
         """Return the configurations *file* allows, with their times.
@@ -76,7 +127,16 @@ class JobMaker:
             limits = [name for name in ("gpu_types", "gpu_counts") if getattr(file, name) is not None]
             raise InputError(f"a time that {' and '.join(limits)} allow", field="times_s", value=_declared_times(file))
         figures = declared or self._by_limit(file, types)
-        fitting = [f for f in figures if self.cluster.shapes(f.gpu_type, f.gpus, file.partition, file.nodes)]
+        shapes = [self.cluster.shapes(f.gpu_type, f.gpus, file.partition, file.nodes) for f in figures]
+        fitting = [figure for figure, found in zip(figures, shapes, strict=True) if found]
+        needs = self.usual.of(file)
+        held = [figure for figure, found in zip(figures, shapes, strict=True) if self._hold(found, needs)]
+        if fitting and not held:
+            raise JobNeverFitsError(
+                "no more CPUs and memory for its GPUs than some node has",
+                field="gpus",
+                value=_needed(fitting[0], needs),
+            )
         if not fitting:
             asked = " or ".join(f"{f.gpus} of {f.gpu_type}" for f in figures[:5]) or "a GPU type this cluster lacks"
             asked += f" on {plural(file.nodes, 'node')}" if file.nodes else ""
@@ -84,7 +144,12 @@ class JobMaker:
             raise JobNeverFitsError(
                 "GPU types and counts that some node, or several nodes of one class, have", field="gpus", value=asked
             )
-        return fitting
+        return held
+
+    def _hold(self, shapes: Sequence[tuple[int, int, int]], needs: GpuNeeds) -> bool:
+        """Whether nodes of some class have the CPUs and memory; all of a node is what any has."""
+        memory_gib = needs.memory_gib if math.isfinite(needs.memory_gib) else 0.0
+        return any(self.cluster.classes[k].holds(gpus, needs.cpus, memory_gib) for k, _, gpus in shapes)
 
     def make(self, row: JobRow, figures: Sequence[TimeFigure]) -> Job:
         """Return the job of *row* as the controller schedules it, in the configurations of *figures*."""
@@ -99,6 +164,7 @@ class JobMaker:
             times.setdefault(figure.gpu_type, {})[figure.gpus] = figure.time_s
             if figure.gpu_w is not None:
                 gpu_w[figure.gpu_type] = figure.gpu_w
+        needs = self.usual.of(file)
         wished = "" if file.gpu_type is None else self._own(file.gpu_type) or ""
         return Job(
             name=f"{row.id}-{row.name}",
@@ -115,6 +181,8 @@ class JobMaker:
             kind=file.kind,
             partition=file.partition,
             width=file.nodes,
+            cpus_per_gpu=needs.cpus or math.nan,
+            memory_gib_per_gpu=needs.memory_gib or math.nan,
         )
 
     def _without_missing_types(self, file: JobFile) -> JobFile:
@@ -172,6 +240,12 @@ class JobMaker:
 def capped(weight: float, limits: TenantLimits) -> float:
     """Return the tardiness *weight* that decisions use."""
     return weight if limits.tardiness_weight is None else min(weight, limits.tardiness_weight)
+
+
+def _needed(figure: TimeFigure, needs: GpuNeeds) -> str:
+    """Return what a configuration needs, in words."""
+    memory = f" and {needs.memory_gib:g} GiB" if 0 < needs.memory_gib < math.inf else ""
+    return f"{plural(figure.gpus, 'GPU')}, with {needs.cpus:g} CPUs{memory} for each"
 
 
 def _declared_times(file: JobFile) -> str:

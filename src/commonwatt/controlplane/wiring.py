@@ -23,7 +23,7 @@ from commonwatt.controlplane.capacity import check_plan, live_capacity, since_s
 from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
 from commonwatt.controlplane.identity import check_identity, identity_checks
 from commonwatt.controlplane.intent_log import WriteAheadEngine
-from commonwatt.controlplane.jobs import JobMaker
+from commonwatt.controlplane.jobs import GpuNeeds, JobMaker
 from commonwatt.controlplane.notifications import Notifier
 from commonwatt.controlplane.observer import SETTING, Observer
 from commonwatt.controlplane.preflight_engines import broken_promises, shared_user
@@ -314,7 +314,7 @@ def open_live(
     clock = clock or SteadyClock()
     maker = JobMaker(
         cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s,
-        config.live.limits_of,
+        config.live.limits_of, GpuNeeds.usual(config),
     )  # fmt: skip
     engine_of = make_engine(config, folder, cluster, ticks, clock)
     marks, fits = Marks(cluster), FitCache()

@@ -239,6 +239,8 @@ class RunPlanner:
             output_bytes=work.output_bytes,
             reserve_bytes=work.reserve_bytes,
             user=work.user,
+            cpus=None if work.cpus_per_gpu is None else work.cpus_per_gpu * command.gpus_per_node,
+            memory_gib=None if work.memory_gib_per_gpu is None else work.memory_gib_per_gpu * command.gpus_per_node,
             apart=self.in_slurm and work.user is not None,
             options=(*batch_options(work.batch, work.partition), *work.options),
             fence=self.fence[0] if self.fence else "",

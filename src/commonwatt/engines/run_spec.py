@@ -57,6 +57,8 @@ class JobWork:
         Unix user it runs as; that of this process if not given.
     options
         Options of ``sbatch`` that the site sets for its tenant, such as the account.
+    cpus_per_gpu, memory_gib_per_gpu
+        What it needs for each GPU; what the site gives if not given.
     workload
         Namespace, name and uid of the Job of Kubernetes that is the work, if there is one: ``command`` is not run then.
     """
@@ -75,6 +77,8 @@ class JobWork:
     partition: str = ""
     user: str | None = None
     options: tuple[str, ...] = ()
+    cpus_per_gpu: float | None = None
+    memory_gib_per_gpu: float | None = None
     workload: tuple[str, ...] = ()
 
 
@@ -110,6 +114,8 @@ class RunSpec:
     user: str | None = None  # it runs as; the runner's own if not given
     apart: bool = False  # whether its runner, too, is that user's, and so works in a folder of that user
     options: tuple[str, ...] = ()  # of ``sbatch``, where the engine submits there
+    cpus: float | None = None  # on each node, where the job says so
+    memory_gib: float | None = None  # on each node, where the job says so
     fence: str = ""  # of the controller that ordered it
     fence_file: str | None = None  # it begins only while this file has that text, or does not exist
     image: str | None = None  # of its ``JobWork``

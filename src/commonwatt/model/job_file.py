@@ -34,6 +34,7 @@ __all__ = [
     "bounded_s",
     "check_image",
     "check_passed_on",
+    "memory_gib",
 ]
 
 SHORTEST_EPOCH_S, LONGEST_EPOCH_S, MOST_GPU_W = 1e-15, 1e15, 1e9
@@ -182,6 +183,18 @@ PASSED_ON = ("--mem", "--mem-per-cpu", "--mem-per-gpu", "--qos", "--licenses", "
 """Options of a batch script that Slurm itself keeps; no option that could change where a job runs."""
 
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)B?", re.I)
+
+
+def memory_gib(text: str) -> float:
+    """Return a size as Slurm writes it, such as 500M or 64G (without a unit: MiB), in GiB; raises ``ValueError``."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        msg = f"got {text!r}, expected a size such as 500M or 64G"
+        raise ValueError(msg)
+    return float(match[1]) * 1024.0 ** ("KMGT".index(match[2].upper() or "M") - 2)
+
+
 def check_passed_on(option: str) -> str:
     """Return *option*; raises ``ValueError`` unless it is one of ``PASSED_ON`` with a value."""
     name, _, value = option.partition("=")
@@ -232,6 +245,12 @@ class JobFile(FileModel):
     )
     time_limit_s: float | None = quantity(
         "time limit of a run; used for planning if no times are known", "s", None, gt=0
+    )
+    cpus_per_gpu: float | None = quantity(
+        "CPUs it needs for each GPU; absent: what the site gives", "CPUs", None, gt=0, le=4096
+    )
+    memory_gib_per_gpu: float | None = quantity(
+        "memory it needs for each GPU; absent: what the site gives", "GiB", None, gt=0, le=65_536
     )
     nodes: int = quantity("nodes, with equally many GPUs each; 0: as few as possible", "-", 0, ge=0, le=MOST_GPUS)
     partition: str = quantity(

@@ -242,6 +242,12 @@ class NodeClass:
         """Whether jobs of *partition*, or of one of several with commas between them, run on these nodes."""
         return not (partition and self.partitions) or any(name in self.partitions for name in partition.split(","))
 
+    def holds(self, gpus: int, cpus_per_gpu: float, memory_gib_per_gpu: float) -> bool:
+        """Whether a node has the CPUs and the memory that so many GPUs need; a node without a figure has enough."""
+        return (self.cpus is None or gpus * cpus_per_gpu <= self.cpus) and (
+            self.memory_gib is None or gpus * memory_gib_per_gpu <= self.memory_gib
+        )
+
     def power_w(self, gpus: int) -> float:
         """Return the power with *gpus* busy GPUs."""
         return self.idle_w + gpus * self.gpu_w

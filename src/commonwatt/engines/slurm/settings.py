@@ -121,14 +121,18 @@ def submission(
         except KeyError:
             msg = f"start {spec.name}: there is no user {spec.user} on this machine"
             raise EngineError(msg) from None
+    own = [] if spec.memory_gib is None else [f"--mem={math.ceil(1024 * spec.memory_gib)}M"]
+    asks = any(option.startswith("--mem") for option in (*spec.options, *own))
+    cpus = spec.gpus_per_node * settings.cpus_per_gpu if spec.cpus is None else math.ceil(spec.cpus)
     return [
-        *settings.options,
+        *(option for option in settings.options if not (asks and option.startswith("--mem"))),  # one of them at most
         f"--job-name={name}",
         f"--comment={comment}",
         f"--nodes={len(nodes)}",
         f"--nodelist={','.join(nodes)}",
         "--ntasks-per-node=1",
-        f"--cpus-per-task={spec.gpus_per_node * settings.cpus_per_gpu}",
+        f"--cpus-per-task={cpus}",
+        *own,
         *spec.options,
         *owner,
         f"--gres={gpus}",
