@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from commonwatt.cli.submit import asked_gpus, environment, gpus, gres, seconds
+from commonwatt.cli.submit import asked_gpus, environment, gpus, gres, job_of, seconds
 from commonwatt.client import Client
 from commonwatt.control.capacity import PoolNow, PowerNow
 from commonwatt.model.capacity import CapacitySpec
@@ -30,6 +30,11 @@ def as_operator(served, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_job_says_what_it_needs_beside_gpus():
+    job = job_of(None, {"gpus": "2", "cpus_per_gpu": 3.0, "mem_per_gpu": "512M"}, ["x"])
+    assert (job.cpus_per_gpu, job.memory_gib_per_gpu) == (3.0, 0.5)
+
+
 def test_a_job_from_its_submission_to_its_end(served, tmp_path):
     done = run(
         "submit", "--job-name", "x", "--gpus", 2, "--gpu-type", "v100", "--time", "02:00:00", "--deadline",
@@ -361,6 +366,8 @@ def test_a_server_that_is_not_there(monkeypatch):
         ),
         (["submit", "--time", "soon", "--", "y"], "field '--time'"),
         (["submit", "--gpu-counts", "1,x", "--", "y"], "field '--gpu-counts'"),
+        (["submit", "--mem-per-gpu", "much", "--", "y"], "field '--mem-per-gpu'"),
+        (["submit", "--cpus-per-gpu", "0", "--", "y"], "field 'cpus_per_gpu'"),
         (["submit", "--epochs", "0", "--", "y"], "field 'epochs': got '0'"),
         (["submit", "--gpus", "99", "--", "y"], "field 'gpus': got '99 of V100 or 99 of T4'"),
         (["submit", "--deadline", "x", "--", "y"], "field 'due': got 'x', expected a time such as"),
