@@ -3,6 +3,7 @@
 ``python docs/hooks/measured_pages.py`` writes them again. Before that, after a run,
 
     python docs/hooks/measured_pages.py --record out/reproduce        # of ``commonwatt reproduce all``
+    python docs/hooks/measured_pages.py --record out/long full-long   # of a further one, beside the first
     cp bench.json docs/data/bench.json                                # of ``commonwatt bench --out bench.json``
 
 keeps what a page needs of the results: a topic of the largest extent that was recorded. Pages are generated whole, or
@@ -34,8 +35,8 @@ LIST = re.compile(r"\{(holds with changes|does not hold|not comparable): (\w+)\}
 CLAIM = ("quantity", "paper", "ours", "unit", "least", "most", "held_pct", "verdict", "rule", "why")
 
 
-def record(folder: Path) -> None:
-    """Keep the result of a run in *folder*: what pages show of it."""
+def record(folder: Path, name: str | None = None) -> None:
+    """Keep the result of a run in *folder* as ``reproduce-NAME.json``: what pages show of it. NAME: else its extent."""
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     topics = [
         {
@@ -46,7 +47,7 @@ def record(folder: Path) -> None:
         for topic in result["topics"]
     ]
     kept = {key: result[key] for key in ("version", "command", "extent", "seed", "seeds")} | {"topics": topics}
-    path = DATA / f"reproduce-{result['extent']}.json"
+    path = DATA / f"reproduce-{name or result['extent']}.json"
     path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -54,11 +55,9 @@ def record(folder: Path) -> None:
 def results() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     """Return each topic of the largest extent that has it, with the result it is from."""
     found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
-    for extent in reversed(EXTENTS):
-        path = DATA / f"reproduce-{extent}.json"
-        if path.is_file():
-            result = json.loads(path.read_text(encoding="utf-8"))
-            found |= {topic["name"]: (topic, result) for topic in result["topics"] if topic["state"] == "done"}
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(DATA.glob("reproduce-*.json"))]
+    for result in sorted(runs, key=lambda run: -EXTENTS.index(run["extent"])):
+        found |= {topic["name"]: (topic, result) for topic in result["topics"] if topic["state"] == "done"}
     return found
 
 
@@ -169,10 +168,8 @@ def claims_page() -> str:
 
 
 def _topic(topic: dict[str, Any], result: dict[str, Any]) -> list[str]:
-    seeds = len(topic["seeds"])
-    head = (
-        f"`commonwatt reproduce {topic['name']}`, {result['extent']} extent, {seeds} seeds. {escaped(topic['paper'])}."
-    )
+    seeds = f"{len(topic['seeds'])} seed{'s' * (len(topic['seeds']) > 1)}"
+    head = f"`commonwatt reproduce {topic['name']}`, {result['extent']} extent, {seeds}. {escaped(topic['paper'])}."
     parts = [f"### {escaped(topic['title'])}", head]
     if topic["stand_in"]:
         parts.append(f"Missing, and replaced: {topic['stand_in']}.")
@@ -243,7 +240,7 @@ def pages() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for given in sys.argv[2:] if sys.argv[1:2] == ["--record"] else ():
-        record(Path(given))
+    if sys.argv[1:2] == ["--record"]:
+        record(Path(sys.argv[2]), *sys.argv[3:4])
     for page, content in pages().items():
         page.write_text(content, encoding="utf-8")

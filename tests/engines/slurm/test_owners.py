@@ -107,6 +107,21 @@ def test_a_job_in_the_name_of_another_users_run_is_none_of_ours(site, state):
     engine.apply([Stop(1)])
 
 
+def test_its_owner_may_change_its_comment_and_nothing_comes_of_it(site, state):
+    engine = engine_of(state, site, "sleep", "600")
+    engine.apply([Start(1, "j", (0,), 1)])
+    until((state / "users" / "1-1" / "runner.json").exists)
+    comment, number = site.ask("squeue", "--noheader", "--format=%k|%A").strip().split("|")
+    for other in ("mine", comment[:-3] + "7 1"):
+        site.ask("scontrol", "update", f"JobId={number}", f"Comment={other}")
+        for found in (engine, engine_of(state, site, "sleep", "600")):  # as another engine sees it, too
+            assert found.poll() == []
+            assert found._look().job_of(found._runs[1].spec).id == int(number)
+            assert [n - own for n, own in zip(found.nodes().usable_gpus, (1, 0), strict=True)] == [1, 2]
+    (stopped,) = engine.apply([Stop(1)])
+    assert (stopped.handle, stopped.later) == (1, False)
+
+
 HOSTILE = """
 import os, pathlib, sys, time
 own = pathlib.Path(sys.argv[1]) / "users" / "1-1"

@@ -82,16 +82,21 @@ class SlurmSnapshot:
 
 def own_jobs(
     slurm: Slurm, identity: str, users: Collection[str] = (), *, plain: bool = False,
-    user_of: Mapping[tuple[int, int], str | None] | None = None,
+    runs: Iterable[SlurmRun] = (),
 ) -> list[tuple[tuple[int, int], SlurmJob]]:  # fmt: skip
     """Ask Slurm for all our jobs, each with its handle and attempt.
 
-    They are of this process's user or of one of *users*, who may copy a comment: a job in the name of a run of another
-    user (*user_of*) is none of ours.
+    They are of this process's user or of one of *users*, who may change the comments of their jobs: one of *runs* is
+    known by its number, whatever its comment says, and a job in the name of another user's run is none of ours.
     """
-    me, expected = _user(), user_of or {}
-    tagged = ((run_of(identity, job.comment), job) for job in slurm.jobs({me, *users}, plain=plain))
-    return [(run, job) for run, job in tagged if run is not None and job.user == (expected.get(run, job.user) or me)]
+    me, expected = _user(), {run.key: run.spec.user for run in runs}
+    numbers = {run.job_number(): run.key for run in runs if run.folder.own is not None}
+    found = []
+    for job in slurm.jobs({me, *users}, plain=plain):
+        run = numbers.get(job.id) or run_of(identity, job.comment)
+        if run is not None and job.user == (expected.get(run, job.user) or me):
+            found.append((run, job))
+    return found
 
 
 def look(
@@ -116,12 +121,11 @@ def look(
             msg = f"sinfo lists none of the nodes of a moment ago ({len(before.nodes)}), which is not believed"
             raise EngineDownError(msg)
     runs = tuple(runs)
-    user_of = {run.key: run.spec.user for run in runs}
-    users = {*users, *(user for user in user_of.values() if user is not None)}
-    found = own_jobs(slurm, identity, users, user_of=user_of)
+    users = {*users, *(run.spec.user for run in runs if run.spec.user is not None)}
+    found = own_jobs(slurm, identity, users, runs=runs)
     there = {run for run, _ in found}
     if missing := [run for run in runs if run.key not in there and run.expected]:
-        again = own_jobs(slurm, identity, users, plain=True, user_of=user_of)
+        again = own_jobs(slurm, identity, users, plain=True, runs=runs)
         found += [(run, job) for run, job in again if run not in there]
         there |= {run for run, _ in again}
         _confirm(slurm, [run for run in missing if run.key not in there])
