@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from commonwatt.data.catalog import guess_format
+from commonwatt.data.log import eligible_s
 from commonwatt.data.readers import read_log
 from commonwatt.model.errors import InputError
 
@@ -41,6 +42,19 @@ def test_swf(write):
     assert log.origin == datetime(2017, 7, 14, 2, 40, tzinfo=UTC)
     assert log.dropped == {"parts of a checkpointed job": 1, "without a processor": 1, "without run time": 1}
     assert "processors read as GPUs" in log.source
+
+
+def test_swf_jobs_wait_for_their_preceding_job(write):
+    lines = ["1 0 0 100 4", "2 10 95 50 2", "3 20 -1 10 1", "4 30 -1 10 1", "4 31 -1 10 1", "5 40 -1 10 1"]
+    rest, preceding = "-1 -1 1 200 -1 1 3 1 -1 -1 -1", (-1, 1, 9, 5, -1, 4)
+    text = "".join(f"{line} {rest} {other} 5\n" for line, other in zip(lines, preceding, strict=True))
+    text = text.replace("4 31 -1 10 1 -1 -1 1 200 -1 1", "4 31 -1 10 1 -1 -1 1 200 -1 3")  # a part of job 4
+    log = read_log("swf", write("log.swf", text))
+    assert log.job == ("1", "2", "3", "4", "5")
+    assert log.after == ({}, {"1": "afterany"}, {}, {}, {})  # not for one unknown, later, or of several lines
+    (counted,) = [mask for how, mask in log.treated.items() if "not in the log" in how]
+    assert counted.tolist() == [False, False, True, True, True]
+    assert eligible_s(log)[0].tolist() == [0, 100, 20, 30, 40]
 
 
 def test_swf_without_a_header_has_no_dates(write):

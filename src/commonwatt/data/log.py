@@ -18,9 +18,10 @@ from commonwatt.model.dependencies import Dependency, among, in_order
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S
 
-__all__ = ["AFTER_LEFT_OUT", "EARLY", "JobLog", "eligible_s", "plural", "time_of", "utc", "window"]
+__all__ = ["AFTER_LEFT_OUT", "AFTER_UNKNOWN", "EARLY", "JobLog", "eligible_s", "plural", "time_of", "utc", "window"]
 
 EARLY = "running before the log begins: from its beginning"
+AFTER_UNKNOWN = "wait for jobs that are not in the log: not for these"
 AFTER_LEFT_OUT = "wait for jobs that are left out: from when those had ended in the log"
 _CARRIED = "carried in from before the period: with the run time they had left"
 _SPEAKABLE_S = 1e10  # beyond about three centuries a date is meaningless

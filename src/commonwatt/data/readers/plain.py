@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commonwatt.data.log import EARLY, JobLog, utc
+from commonwatt.data.log import AFTER_UNKNOWN, EARLY, JobLog, utc
 from commonwatt.data.table import TextTable, read_table
 from commonwatt.model.arrays import Bools, Floats
 from commonwatt.model.dependencies import Dependency, in_order, parse_after, shown_circle
@@ -32,7 +32,6 @@ from commonwatt.model.names import one_of
 
 __all__ = ["COLUMNS", "read"]
 
-AFTER_UNKNOWN = "wait for jobs that are not in the log: not for these"
 AFTER_FAILURE = "waited for a job to fail (afternotok): until it ends"
 
 COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus", "gpu_type", "time_limit_s", "nodes",

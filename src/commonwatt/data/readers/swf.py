@@ -2,21 +2,24 @@
 
 Processors are read as GPUs: the format knows nothing else. A job has the processors it was allocated, or those it
 asked for where the log does not say. Lines that are parts of a job that was checkpointed (status 2 to 4) are left
-out, as are jobs that never ran. Users are tenants.
+out, as are jobs that never ran. Users are tenants. A job waits for the end of its preceding job, if that is on an
+earlier line and its number occurs once; the think time is in its submission.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from commonwatt.data.log import JobLog, utc
+from commonwatt.data.log import AFTER_UNKNOWN, JobLog, utc
 from commonwatt.data.table import MOST_GPUS
 from commonwatt.data.text import read_text
-from commonwatt.model.arrays import Floats
+from commonwatt.model.arrays import Bools, Floats
+from commonwatt.model.dependencies import Dependency
 from commonwatt.model.errors import InputError
 
 __all__ = ["read"]
@@ -39,6 +42,7 @@ def read(path: Path) -> JobLog:
     allocated = values[:, _AT["allocated processors"]]
     gpus = np.where(allocated > 0, allocated, values[:, _AT["requested processors"]])
     started = _UNIX_START.search(text)
+    after, unknown = _after(values)
     return JobLog.of(
         f"SWF log {path.name} (processors read as GPUs)",
         job=[f"{number:.0f}" for number in values[:, 0]],
@@ -55,7 +59,23 @@ def read(path: Path) -> JobLog:
             "without run time": run_s <= 0,
         },
         path=path,
+        after=after,
+        treated={AFTER_UNKNOWN: unknown},
     )
+
+
+def _after(values: Floats) -> tuple[list[dict[str, Dependency]] | None, Bools]:
+    """Return the preceding job of each job, and which ones name none that counts; ``None``: no job has one."""
+    numbers, preceding = values[:, _AT["job number"]].tolist(), values[:, _AT["preceding job"]].tolist()
+    times, seen = Counter(numbers), set()
+    after: list[dict[str, Dependency]] = []
+    unknown = np.zeros(len(values), dtype=bool)
+    for row, (number, other) in enumerate(zip(numbers, preceding, strict=True)):
+        counts = other in seen and times[other] == 1
+        unknown[row] = other >= 0 and not counts
+        after.append({f"{other:.0f}": "afterany"} if counts else {})
+        seen.add(number)
+    return (after if any(after) else None), unknown
 
 
 def _numbers(path: Path, text: str) -> Floats:
