@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from commonwatt.placement import Exact, objective
-from commonwatt.placement import _best as module
-from commonwatt.placement._best import Best
+from commonwatt.placement import _answer as module
+from commonwatt.placement._answer import Best
 from commonwatt.placement._local_search import LocalSearch
 from tests.placement.made import crowded_problem
 
