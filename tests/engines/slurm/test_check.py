@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 pytest.importorskip("sqlalchemy")
@@ -56,6 +58,22 @@ def test_a_slurm_that_is_not_there(tmp_path, monkeypatch):
 def test_a_conf_that_is_no_file_is_named_at_once(check, tmp_path):
     line = check([{"name": "n", **V100}], {"conf": str(tmp_path / "none.conf")})["engine"]
     assert (line["verdict"], line["found"]) == ("failed", f"live.slurm.conf is no file: {tmp_path / 'none.conf'}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit jobs as other users")
+def test_whether_files_can_be_given_to_owners_is_tried(check, monkeypatch):
+    given = {"users": {"red": "games", "blue": "daemon"}}
+    nodes, tenants = [{"name": "n", "count": 2, **V100}], [{"name": "red"}, {"name": "blue"}]
+    lines = check(nodes, given, tenants=tenants)
+    assert (lines["users"]["verdict"], lines["users"]["found"][:22]) == ("ok", "jobs are their owners'")
+
+    def squashed(number, uid, gid):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.fchown", squashed)  # as NFS answers to root
+    line = check(nodes, given, tenants=tenants)["users"]
+    assert line["verdict"] == "failed"
+    assert "cannot be given to user games: Operation not permitted" in line["found"]
 
 
 class Said:
