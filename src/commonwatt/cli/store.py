@@ -85,31 +85,54 @@ _SHOWN = 20  # problems in the terminal; --json has all
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--sacct", type=click.Path(path_type=Path), metavar="FILE",
+    help="Compare what ended jobs were charged with Slurm's accounts: what sacct printed, with JobName.",
+)  # fmt: skip
+@click.option(
+    "--within", type=click.FloatRange(min=0), default=60.0, show_default=True, metavar="SECONDS",
+    help="With --sacct: largest difference for each run and GPU.",
+)  # fmt: skip
 @json_option
-def check(config: Path, *, as_json: bool) -> None:
+def check(config: Path, *, sacct: Path | None, within: float, as_json: bool) -> None:
     """Check the store of CONFIG for inconsistencies; exit code 1 if there are any.
 
     The ledger must add up to the meter, every job must end once, and every command must have an outcome.
 
     \b
-    Example:
+    Examples:
       commonwatt store check site.yaml
+      commonwatt store check site.yaml --sacct jobs.txt
     """
     from commonwatt import __version__
-    from commonwatt.model.admin_results import StoreCheckResult, StoreProblem
+    from commonwatt.model.admin_results import StoreAccounts, StoreCheckResult, StoreProblem
     from commonwatt.model.errors import StoreError
+    from commonwatt.model.units import HOUR_S
 
+    sums = None
+    if sacct is not None:
+        from commonwatt.data.readers.slurm import accounted
+
+        sums = accounted(sacct)
     with opened(config, existing=True) as database:
+        from commonwatt.store.check import accounts_beside
         from commonwatt.store.check import check as look
         from commonwatt.store.migrate import prepare
 
         with blamed_on(config):
             prepare(database)
         found = look(database)
+        beside = None if sums is None else accounts_beside(database, *sums, within)
+    problems = (*found.problems, *(() if beside is None else beside.problems))
     result = StoreCheckResult(
         version=__version__, store=str(database), revision=found.revision, controller=found.controller,
         rows=found.rows, jobs=found.jobs, ledger_exact=found.ledger_exact, open_intents=found.open_intents,
-        problems=tuple(StoreProblem(table=p.table, job=p.job, problem=p.problem) for p in found.problems),
+        problems=tuple(StoreProblem(table=p.table, job=p.job, problem=p.problem) for p in problems),
+        accounted_jobs=None if beside is None else beside.jobs,
+        accounts=() if beside is None else tuple(
+            StoreAccounts(tenant=tenant, ledger_gpu_h=own_s / HOUR_S, slurm_gpu_h=there_s / HOUR_S)
+            for tenant, (own_s, there_s) in sorted(beside.gpu_s.items())
+        ),
     )  # fmt: skip
     if as_json:
         print_json(result)
@@ -125,6 +148,10 @@ def _tell(result: StoreCheckResult) -> None:
     click.echo("jobs: " + ", ".join(f"{count:,} {status}" for status, count in result.jobs.items()))
     click.echo(f"ledger: {'adds up to the meter' if result.ledger_exact else 'does not add up to the meter'}")
     click.echo(f"commands of unknown outcome: {result.open_intents}")
+    if result.accounted_jobs is not None:
+        click.echo(f"jobs compared with Slurm's accounts: {result.accounted_jobs:,}")
+    for one in result.accounts:
+        click.echo(f"  {one.tenant}: {one.ledger_gpu_h:,.2f} GPU h in the ledger, {one.slurm_gpu_h:,.2f} in Slurm")
     for problem in result.problems[:_SHOWN]:
         job = "" if problem.job is None else f"job {problem.job}: "
         click.echo(f"  {problem.table}: {job}{problem.problem}")

@@ -81,6 +81,14 @@ class StoreProblem(ResultModel):
     problem: str = quantity("the problem, as a sentence")
 
 
+class StoreAccounts(ResultModel):
+    """The ledger beside Slurm's accounts, over jobs that both have."""
+
+    tenant: str = quantity("tenant")
+    ledger_gpu_h: float = quantity("GPU hours by the ledger", "GPU h")
+    slurm_gpu_h: float = quantity("GPU hours by Slurm's accounts", "GPU h")
+
+
 class StoreCheckResult(ResultModel):
     """Answer of ``commonwatt store check``."""
 
@@ -92,6 +100,8 @@ class StoreCheckResult(ResultModel):
     jobs: dict[str, int] = quantity("jobs by status")
     ledger_exact: bool = quantity("whether the rows of the ledger sum exactly to the meter")
     open_intents: int = quantity("commands to the engine with unknown outcome")
+    accounted_jobs: int | None = quantity("jobs compared with Slurm's accounts; null: not asked", "-", None)
+    accounts: tuple[StoreAccounts, ...] = quantity("GPU hours of these jobs by tenant", "-", ())
     problems: tuple[StoreProblem, ...] = quantity("inconsistencies; empty: none")
 
 

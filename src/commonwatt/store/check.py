@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from commonwatt.model.errors import StoreError
-from commonwatt.model.units import plural
+from commonwatt.model.units import MICRO, plural
 from commonwatt.store import tables
 from commonwatt.store.api_store import job_row
 from commonwatt.store.claim import claimed
@@ -18,7 +18,7 @@ from commonwatt.store.migrate import head
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus
 from commonwatt.store.settings import get_setting
 
-__all__ = ["CheckedStore", "Defect", "check"]
+__all__ = ["Accounts", "CheckedStore", "Defect", "accounts_beside", "check"]
 
 _SUMS = ("energy_uj", "cost_n", "carbon_ug", "gpu_us")
 _LAST = {JobStatus.COMPLETED: "completed", JobStatus.FAILED: "failed", JobStatus.CANCELLED: "cancelled"}
@@ -65,6 +65,73 @@ def check(database: Database) -> CheckedStore:
             problems.append(Defect("intents", None, said))
     jobs = {status.value: found.get(status, 0) for status in JobStatus}
     return CheckedStore(head(), controller, rows, jobs, not ledger, open_intents, tuple(problems))
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """The ledger beside the accounts of another scheduler, over jobs that both have.
+
+    Attributes
+    ----------
+    jobs
+        How many these are.
+    gpu_s
+        GPU seconds by tenant: in the ledger, and there.
+    problems
+        Jobs that differ, or that only the ledger has.
+    """
+
+    jobs: int
+    gpu_s: dict[str, tuple[float, float]]
+    problems: tuple[Defect, ...]
+
+
+def accounts_beside(
+    database: Database, sums: Mapping[str, tuple[int, float]], since_s: float, within_s: float
+) -> Accounts:
+    """Compare what ended jobs were charged with what another scheduler has of them.
+
+    Parameters
+    ----------
+    sums
+        Runs and GPU seconds there, by the name jobs have there: NUMBER-NAME.
+    since_s
+        Jobs that began earlier, by more than *within_s*, are left out.
+    within_s
+        Largest difference for each run and GPU.
+    """
+    t, gpu_s = tables.jobs.c, dict[str, tuple[float, float]]()
+    charged = sa.select(tables.ledger.c.job, total(tables.ledger.c.gpu_us, database.backend).label("gpu_us")).where(
+        tables.ledger.c.job != 0
+    ).group_by(tables.ledger.c.job).subquery()  # fmt: skip
+    query = (
+        sa.select(t.id, t.name, t.tenant, t.file, t.attempts, charged.c.gpu_us)
+        .select_from(tables.jobs.join(charged, charged.c.job == t.id))
+        .where(t.status.not_in(ACTIVE), t.began_s >= since_s - within_s).order_by(t.id)
+    )  # fmt: skip
+    with database.reading(what="accounts") as c:
+        rows = c.execute(query).all()
+    jobs, problems = 0, []
+    for number, name, tenant, file, attempts, gpu_us in rows:
+        own_s, found = int(gpu_us) / MICRO, sums.get(f"{number}-{name}"[:_TOLD])
+        slack_s = within_s * max(attempts, 1 if found is None else found[0]) * file.get("gpus", 1)
+        if found is None:
+            if own_s > slack_s:
+                said = f"{own_s:,.0f} GPU s are charged, and no run of it is accounted"
+                problems.append(Defect("ledger", number, said))
+            continue
+        jobs += 1
+        before = gpu_s.get(tenant, (0.0, 0.0))
+        gpu_s[tenant] = before[0] + own_s, before[1] + found[1]
+        if abs(own_s - found[1]) > slack_s:
+            runs = plural(found[0], "run")
+            said = f"{own_s:,.0f} GPU s are charged, {found[1]:,.0f} are accounted in {runs}"
+            problems.append(Defect("ledger", number, said))
+    return Accounts(jobs, gpu_s, tuple(problems))
+
+
+_TOLD = 100
+"""Characters of a name that Slurm is told."""
 
 
 def _engine(c: sa.Connection) -> Iterator[Defect]:

@@ -34,7 +34,18 @@ from commonwatt.data.text import read_text
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 
-__all__ = ["ASK", "SacctJob", "duration_s", "gpus_of", "is_for_people", "read", "read_json", "read_rows"]
+__all__ = [
+    "ASK",
+    "ASK_NAMES",
+    "SacctJob",
+    "accounted",
+    "duration_s",
+    "gpus_of",
+    "is_for_people",
+    "read",
+    "read_json",
+    "read_rows",
+]
 
 
 @dataclass(frozen=True)
@@ -426,6 +437,37 @@ def read(path: Path) -> JobLog:
     )
 
 
+ASK_NAMES = (
+    "sacct --allusers --duplicates --allocations --parsable2 --format=JobID,JobName,User,Submit,Start,ElapsedRaw,"
+)
+ASK_NAMES += "State,AllocTRES > jobs.txt"
+"""The command that prints what ``accounted`` reads."""
+
+
+def accounted(path: Path) -> tuple[dict[str, tuple[int, float]], float]:
+    """Return the runs that ended and their GPU seconds by the name of the job, and when the first one began.
+
+    Raises ``InputError`` as ``read`` does, and without the names of jobs.
+    """
+    text = read_text(path)
+    found = read_json(path, text) if text.lstrip().startswith("{") else read_rows(path, text)
+    if found and not any("/" in job.series for job in found):  # its owner and its name
+        raise InputError(f"this column; run: {ASK_NAMES}", file=path, field="JobName")
+    runs: dict[tuple[str, float], SacctJob] = {}
+    for job in found:
+        if not math.isnan(job.start_s):
+            runs[job.name, job.start_s] = _seen_last(runs.get((job.name, job.start_s), job), job)
+    sums: dict[str, tuple[int, float]] = {}
+    for job in runs.values():
+        name = job.series.rpartition("/")[2]
+        count, gpu_s = sums.get(name, (0, 0.0))
+        sums[name] = count + 1, gpu_s + job.gpus * job.elapsed_s
+    for job in runs.values():
+        if job.running:
+            sums.pop(job.series.rpartition("/")[2], None)
+    return sums, min((job.start_s for job in runs.values()), default=math.inf)
+
+
 HELD = "kept back by a dependency, a hold or a begin time: as if submitted when they were eligible"
 PARTS = "parts of heterogeneous jobs: each as a separate job"
 EARLY_START = "started before they were submitted: at their submission"
@@ -435,6 +477,11 @@ def _told(column: Iterable[str]) -> list[str] | None:
     """Return a column; ``None`` if it says nothing of any job."""
     values = list(column)
     return values if any(values) else None
+
+
+def _seen_last(one: SacctJob, other: SacctJob) -> SacctJob:
+    """Return the entry of a run that is there twice which says more."""
+    return max(one, other, key=lambda run: (not run.running, run.elapsed_s))
 
 
 def _last_runs(found: list[SacctJob]) -> tuple[list[SacctJob], int, int]:
@@ -448,7 +495,7 @@ def _last_runs(found: list[SacctJob]) -> tuple[list[SacctJob], int, int]:
             continue
         if job.start_s == earlier.start_s or (math.isnan(earlier.start_s) and earlier.submit_s == job.submit_s):
             again += 1
-            merged[job.name] = max(earlier, job, key=lambda run: (not run.running, run.elapsed_s))
+            merged[job.name] = _seen_last(earlier, job)
         else:
             requeued += 1
             merged[job.name] = replace(job, submit_s=earlier.submit_s, eligible_s=earlier.eligible_s)
