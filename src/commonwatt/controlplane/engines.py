@@ -71,7 +71,7 @@ def work_of(config: Scenario, store: ControllerStore) -> Callable[[str], JobWork
             batch=file.batch,
             partition=file.partition,
             user=user_of(config, rows[0].tenant),
-            workload=() if (of := file.workload) is None else (of.namespace, of.name, of.uid),
+            workload=() if (of := file.workload) is None else (of.namespace, of.name, of.uid, str(of.pods or "")),
         )
 
     return find

@@ -131,7 +131,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._by_uid: Mapping[str, Pod] = {}  # all pods, as of the last look
         self._over_s: dict[str, float] = {}  # since when strays are over
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
-        self.user_jobs = UserJobs(api, self._label, self._settings.user_namespaces)
+        self.user_jobs = UserJobs(
+            api, self._label, self._settings.user_namespaces, self._settings.user_kinds
+        )  # fmt: skip
         self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
         self._take_over(since, asleep)
         self.informer = Informer(api, self._pods, self._nodes, *self.user_jobs.watched)

@@ -76,6 +76,8 @@ class KubernetesSettings:
         Whether a job whose pod somebody else deletes is queued again; if not, it is cancelled.
     user_namespaces
         Where the Jobs of users are taken over.
+    user_kinds
+        What is taken over there: ``Job``, ``JobSet``, ``PyTorchJob``.
     power_hook
         Program of the site, with its first arguments, that turns nodes off and on; empty: nodes stay on.
     power_limit_s
@@ -102,6 +104,7 @@ class KubernetesSettings:
     dark_s: float = 60.0
     requeue_deleted: bool = True
     user_namespaces: tuple[str, ...] = ()
+    user_kinds: tuple[str, ...] = ("Job",)
     power_hook: tuple[str, ...] = ()
     power_limit_s: float = 300.0
 
