@@ -118,7 +118,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         )  # fmt: skip
         self._label = cluster_label(prepare(self._state, self._settings, cluster.names))
         self._power = HostPower(
-            api, cluster, self._label, self._settings.power_hook, self._settings.power_limit_s
+            api, cluster, self._label, self._settings.power_hook, self._settings.power_limit_s, self._state / "power"
         )  # fmt: skip
         self._allocations = PodAllocations(cluster, self._settings, self._power)
         since = since or {}
