@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, jobset_of, pytorchjob_of, suspended_in
 from commonwatt.engines.kubernetes.user_job import job_file, user_job_of
@@ -47,6 +50,14 @@ def test_a_jobset_is_all_its_pods_with_gpus_at_once():
     assert made.times_s == {"A100": {48: 5400.0}}
     assert (made.workload.kind, made.workload.pods, made.workload.uid) == ("JobSet", 6, "u1")
     assert made.command == ("jobset.x-k8s.io/v1alpha2/JobSet", "team-a/train")
+
+
+def test_the_jobset_in_the_guide_is_taken_over():
+    page = Path(__file__).parents[3].joinpath("docs", "how-to", "kubernetes.md").read_text(encoding="utf-8")
+    (text,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "kind: JobSet\n" in block)
+    made = file(yaml.safe_load(text))
+    assert (made.gpus, made.nodes, made.workload.pods) == (8, 1, 4)
+    assert made.times_s == {"A100": {8: 6.5 * 3600}, "V100": {8: 6.5 * 3600}}
 
 
 def test_a_pytorchjob_is_master_and_workers():

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -281,7 +281,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             self._start_user_job(command, planned)
             return None
         own = self._state / "jobs" / str(command.handle)
-        specs = rank_specs(planned, self._label, self._settings.namespace, own)
+        specs = rank_specs(replace(planned, echo=True), self._label, self._settings.namespace, own)
         bodies = self._manifests(specs)
         self._meter(command.nodes)
         run = self._run_of(RunFolder.create(self._state / "runs", specs[0]), specs[0])
