@@ -372,7 +372,7 @@ def _allowed(engine):
 def test_the_server_takes_all_that_is_deployed(kube):
     """And keeps every field: one that it does not know it drops in silence."""
     granted = ("rbac.yaml", "users-jobs.yaml", "users-gangs.yaml", "power.yaml")
-    for file in (*granted, "storage.yaml", "control-plane.yaml", "network.yaml"):
+    for file in (*granted, "users-gates.yaml", "storage.yaml", "control-plane.yaml", "network.yaml"):
         for document in documents(file):
             if file in granted:
                 answer = kube.admin.get(f"{collection(document)}/{document['metadata']['name']}")

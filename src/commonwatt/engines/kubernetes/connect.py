@@ -25,6 +25,7 @@ from commonwatt.model.units import plural
 __all__ = [
     "ALONE",
     "GANG_RIGHTS",
+    "GATE_RIGHTS",
     "POWER_RIGHTS",
     "RIGHTS",
     "USER_RIGHTS",
@@ -155,6 +156,10 @@ GANG_RIGHTS: Mapping[str, tuple[Right, ...]] = {
     if name != "Job"
 }
 """What it asks there besides, for each kind of gang that it takes over."""
+
+
+GATE_RIGHTS = (Right("patch", "pods"),)
+"""What it asks there besides, where pods have our scheduling gate."""
 
 
 def denied_rights(api: KubernetesApi, namespace: str, rights: Iterable[Right] = RIGHTS) -> list[Right]:

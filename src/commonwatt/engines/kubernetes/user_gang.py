@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from commonwatt.engines.kubernetes.objects import moment_s, requests_of, rules_of
+from commonwatt.engines.kubernetes.objects import is_gated, moment_s, requests_of, rules_of
 from commonwatt.engines.kubernetes.settings import SCHEDULER
 from commonwatt.engines.kubernetes.user_job import PodGroup, UserJob, asked, left_to, user_job_of
 
@@ -106,7 +106,7 @@ def _group(field: str, pods: int, template: Mapping[str, Any] | None) -> tuple[P
     """Return pods that are alike, ``None`` without GPUs, and what is wrong with them: field, value, expected."""
     pod = (template or {}).get("spec") or {}
     gpus = tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0))
-    scheduler = pod.get("schedulerName") or ""
+    scheduler = SCHEDULER if is_gated(pod) else pod.get("schedulerName") or ""
     if gpus and pods:
         return PodGroup(field, pods, gpus, scheduler, rules_of(pod)), None
     if pods and scheduler == SCHEDULER:

@@ -8,7 +8,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commonwatt.engines.kubernetes.objects import Node, matches, moment_s, requests_of, rules_of, tolerated, whole
+from commonwatt.engines.kubernetes.objects import (
+    GATE,
+    Node,
+    is_gated,
+    matches,
+    moment_s,
+    requests_of,
+    rules_of,
+    tolerated,
+    whole,
+)
 from commonwatt.engines.kubernetes.settings import SCHEDULER, resource_of
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, WorkloadSpec
@@ -124,7 +134,7 @@ class UserJob:
 
     @property
     def ours_to_place(self) -> bool:
-        """Whether nobody but commonwatt places its pods."""
+        """Whether nobody but commonwatt places its pods, or says where: they name our scheduler, or have our gate."""
         return self.scheduler == SCHEDULER
 
 
@@ -141,7 +151,8 @@ def user_job_of(item: Mapping[str, Any]) -> UserJob:
         **asked(meta), suspended=bool(spec.get("suspend")),
         pods=int(spec.get("parallelism", 1)), completions=None if completions is None else int(completions),
         gpus=tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0)),
-        scheduler=pod.get("schedulerName") or "", limit_s=None if limit is None else float(limit),
+        scheduler=SCHEDULER if is_gated(pod) else pod.get("schedulerName") or "",
+        limit_s=None if limit is None else float(limit),
         rules=rules_of(pod), left_to=left_to(meta, spec.get("managedBy"), _OWN_CONTROLLER),
         end=str(ended.get("type") or ""), why=" ".join(why.split())[:300],
         end_s=moment_s(ended.get("lastTransitionTime")),
@@ -190,7 +201,8 @@ def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: M
     if job.unfit is not None:
         raise InputError(job.unfit[2], field=job.unfit[0], value=job.unfit[1])
     if not job.ours_to_place:
-        raise InputError(SCHEDULER, field=f"{_spec_of(job)}.schedulerName", value=job.scheduler or "none")
+        expected = f"{SCHEDULER}, or the scheduling gate {GATE} where the server has those"
+        raise InputError(expected, field=f"{_spec_of(job)}.schedulerName", value=job.scheduler or "none")
     if not job.gang and job.completions != job.pods and not (job.pods == 1 and job.completions is None):
         expected = f"{job.pods} (spec.parallelism), as all pods start at once"
         raise InputError(expected, field="spec.completions", value=job.completions)

@@ -10,7 +10,18 @@ from typing import Any
 from commonwatt.engines.kubernetes.announce import About, post_event
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
-from commonwatt.engines.kubernetes.objects import ATTEMPT, CLUSTER, JOB, RANK, RUN, Pod, pod_of
+from commonwatt.engines.kubernetes.objects import (
+    ATTEMPT,
+    CLUSTER,
+    GATE,
+    JOB,
+    RANK,
+    REQUIRED,
+    RUN,
+    Pod,
+    is_gated,
+    pod_of,
+)
 from commonwatt.engines.kubernetes.settings import SCHEDULER
 from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, suspended_in
 from commonwatt.engines.kubernetes.user_job import TENANT, UserJob
@@ -80,8 +91,7 @@ class UserJobs:
 
     def _owner(self, pod: Pod) -> str:
         """Return the uid of what a pod belongs to: of the gang, if a Job of one has made it."""
-        assert self.informer is not None
-        found = (self.informer.find(each, pod.owner) for each in self._children)
+        found = (self.informer.find(each, pod.owner) for each in self._children if self.informer is not None)
         return next((child[1] for child in found if child is not None), pod.owner)
 
     # -- starting
@@ -99,25 +109,51 @@ class UserJobs:
         """
         there = {pod.uid: pod for pod in pods if pod.owner and self._owner(pod) == job.uid}
         if not run.has_chosen():
-            free = [pod for pod in there.values() if pod.scheduler == SCHEDULER and _waits(pod)]
+            free = [pod for pod in there.values() if (pod.gated or pod.scheduler == SCHEDULER) and _waits(pod)]
             if len(free) < len(run.ranks):
                 return False
             run.choose(sorted(free, key=lambda pod: pod.name))
         for rank in run.ranks:
             pod = there.get(run.pod_uid(rank))
-            if pod is not None and _waits(pod):
+            if pod is not None and _waits(pod) and pod.gated:
+                self._ungate(run, rank, pod, hosts[run.node_of(rank)])
+            if pod is not None and _waits(pod) and pod.scheduler == SCHEDULER:
                 self._bind(run, rank, pod, hosts[run.node_of(rank)])
         return True
 
-    def _bind(self, run: UserJobRun, rank: int, pod: Pod, host: str) -> None:
-        path, spec = path_of("pods", pod.namespace, pod.name), run.spec
-        notes = {
+    def _notes(self, run: UserJobRun, rank: int) -> dict[str, str]:
+        spec = run.spec
+        return {
             CLUSTER: self._label, RUN: run.mark, JOB: str(spec.handle), ATTEMPT: str(spec.attempt), RANK: str(rank),
             "commonwatt.io/nodes": ",".join(spec.node_names),
         }  # fmt: skip
+
+    def _ungate(self, run: UserJobRun, rank: int, pod: Pod, host: str) -> None:
+        """Pin a pod to its node, and take our gate away once the server has kept that."""
+        path = path_of("pods", pod.namespace, pod.name)
+        now = self._api.get(path)
+        if now["metadata"]["uid"] != pod.uid:
+            msg = f"pod {pod.name} is gone"
+            raise EngineError(msg)
+        before = (now["metadata"].get("annotations") or {}).get(RUN, run.mark)
+        if is_gated(now["spec"]) and before != run.mark:  # an affinity can be narrowed, not widened
+            self._api.delete(path, pod.uid)
+            msg = f"pod {pod.name} was pinned for a run that was given up: Kubernetes makes another one"
+            raise EngineError(msg)
+        if is_gated(now["spec"]) and not _is_pinned(now["spec"], host):
+            meta = {"uid": pod.uid, "annotations": self._notes(run, rank)}
+            now = self._api.merge(path, {"metadata": meta, "spec": {"affinity": _pinned(now["spec"], host)}})
+        if not _is_pinned(now["spec"], host):
+            msg = f"pod {pod.name} is not pinned to node {host}: its affinity was dropped, or its gate taken away"
+            raise EngineError(msg)
+        others = [gate for gate in now["spec"].get("schedulingGates") or () if gate.get("name") != GATE]
+        self._api.merge(path, {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": others}})
+
+    def _bind(self, run: UserJobRun, rank: int, pod: Pod, host: str) -> None:
+        path = path_of("pods", pod.namespace, pod.name)
         body = {
             "apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": host},
-            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": notes},
+            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": self._notes(run, rank)},
         }  # fmt: skip
         if self._api.create_once(f"{path}/binding", body) is not None:
             return
@@ -185,6 +221,24 @@ class UserJobs:
                 raise
             msg = f"{job.kind} {job.namespace}/{job.name} is gone"
             raise _GoneError(msg) from error
+
+
+def _pinned(spec: Mapping[str, Any], host: str) -> dict[str, Any]:
+    """Return the affinity of a pod's *spec*, with each way to fulfil it narrowed to the node *host*."""
+    own = spec.get("affinity") or {}
+    node = own.get("nodeAffinity") or {}
+    terms = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    rule = {"key": "metadata.name", "operator": "In", "values": [host]}
+    narrowed = [{**term, "matchFields": [*(term.get("matchFields") or ()), rule]} for term in terms]
+    return {**own, "nodeAffinity": {**node, REQUIRED: {"nodeSelectorTerms": narrowed}}}
+
+
+def _is_pinned(spec: Mapping[str, Any], host: str) -> bool:
+    """Whether the required affinity of a pod's *spec* admits no node but *host*."""
+    node = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    rule = {"key": "metadata.name", "operator": "In", "values": [host]}
+    return bool(terms) and all(rule in (term.get("matchFields") or ()) for term in terms)
 
 
 def _waits(pod: Pod) -> bool:
