@@ -13,6 +13,7 @@ pytest.importorskip("alembic")
 
 from commonwatt.control.engine import Start
 from commonwatt.controlplane.jobs import GpuNeeds, JobMaker
+from commonwatt.engines.kubernetes.settings import KubernetesSettings, pod_manifest
 from commonwatt.engines.run_spec import JobWork, RunSpec
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.engine import SlurmEngine
@@ -141,3 +142,17 @@ def test_slurm_gives_what_a_job_asks_for(site, settings, tmp_path):  # noqa: F81
     engine.apply([Start(1, "j", (0,), 2)])
     until(lambda: site.ask("squeue", "--noheader", "--states=RUNNING", "--format=%A").strip())
     assert site.ask("squeue", "--noheader", "--format=%C %m").split() == ["6", "1G"]
+
+
+def test_what_kubernetes_is_told():
+    settings_s = KubernetesSettings(image="x", cpus_per_gpu=1.5, memory_gb_per_gpu=2.0)
+    spec = RunSpec(1, 1, "j", (0,), 2, ((),), 0.0, 0.0, ("x",), "/", {}, 5.0)
+
+    def told(**more):
+        body = pod_manifest(settings_s, replace(spec, **more), "n", "nvidia.com/gpu", Path("/s/runs/1-1"), Path("/s"))
+        return body["spec"]["containers"][0]["resources"]
+
+    assert told()["requests"] == {"cpu": "3000m", "memory": "4000000000"}
+    asked = told(cpus=5.0, memory_gib=1.5)
+    assert asked["requests"] == {"cpu": "5000m", "memory": str(3 * 2**29)}
+    assert asked["limits"] == {"nvidia.com/gpu": "2", "memory": str(3 * 2**29)}

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from commonwatt.controlplane.wiring import read_config
-from commonwatt.engines.kubernetes.connect import RIGHTS, USER_RIGHTS
+from commonwatt.engines.kubernetes.connect import GANG_RIGHTS, GATE_RIGHTS, RIGHTS, USER_RIGHTS
 from commonwatt.engines.kubernetes.settings import GANGS
 from commonwatt.store.database import address
 from tests.deploy.tools import DEPLOY
@@ -20,11 +20,22 @@ STANDBY = DEPLOY / "kubernetes-standby"
 EXAMPLE = DEPLOY.parent / "examples" / "kubernetes"
 
 
+GANGS_RIGHTS = [right for rights in GANG_RIGHTS.values() for right in rights]
+
+
 def documents(path: Path) -> list[dict]:
     return list(filter(None, yaml.safe_load_all(path.read_text(encoding="utf-8"))))
 
 
-@pytest.mark.parametrize(("name", "rights"), [("rbac.yaml", RIGHTS), ("users-jobs.yaml", USER_RIGHTS)])
+@pytest.mark.parametrize(
+    ("name", "rights"),
+    [
+        ("rbac.yaml", RIGHTS),
+        ("users-jobs.yaml", USER_RIGHTS),
+        ("users-gangs.yaml", GANGS_RIGHTS),
+        ("users-gates.yaml", GATE_RIGHTS),
+    ],
+)
 def test_the_roles_are_the_rights_that_are_checked(name, rights):
     granted = {
         (verb, group, resource, role["kind"] == "ClusterRole")
@@ -61,7 +72,14 @@ def test_what_is_named_is_there():
     (kustomization,) = documents(FOLDER / "kustomization.yaml")
     listed = {*kustomization["resources"], *kustomization["configMapGenerator"][0]["files"], "kustomization.yaml"}
     # for a control plane elsewhere; for each namespace of users; where there is the Prometheus operator
-    by_itself = {"read-only.yaml", "users-jobs.yaml", "monitoring.yaml", "power.yaml"}
+    by_itself = {
+        "read-only.yaml",
+        "users-jobs.yaml",
+        "users-gangs.yaml",
+        "users-gates.yaml",
+        "monitoring.yaml",
+        "power.yaml",
+    }
     assert listed | by_itself == {path.name for path in FOLDER.iterdir()}
 
 

@@ -256,7 +256,7 @@ def announcer_of(
 
 def _job(row: JobRow) -> About | None:
     of = row.file.workload
-    return None if of is None else About("Job", of.namespace, of.name, of.uid)
+    return None if of is None else About(of.kind, of.namespace, of.name, of.uid)
 
 
 def _minute(time_s: float | None) -> str | None:
@@ -267,7 +267,8 @@ def _minute(time_s: float | None) -> str | None:
 def _message(event: EventRow, row: JobRow) -> str:
     said = event.sentence or f"{row.name} is {event.kind}"
     if event.kind == EventKind.SUBMITTED:
-        return f"job {row.id} of tenant {row.tenant}; annotations of its Job say why it waits, and until when"
+        kind = "Job" if row.file.workload is None else row.file.workload.kind
+        return f"job {row.id} of tenant {row.tenant}; annotations of its {kind} say why it waits, and until when"
     if event.kind in _PLACED and (end := _minute(row.expected_end_s)) is not None:
         return f"{said}; it is expected to end at {end}"
     return said

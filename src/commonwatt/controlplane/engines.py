@@ -74,7 +74,7 @@ def work_of(config: Scenario, store: ControllerStore) -> Callable[[str], JobWork
             options=options_of(config, rows[0].tenant),
             cpus_per_gpu=None if file.batch else file.cpus_per_gpu,
             memory_gib_per_gpu=None if file.batch else file.memory_gib_per_gpu,
-            workload=() if (of := file.workload) is None else (of.namespace, of.name, of.uid),
+            workload=() if (of := file.workload) is None else (of.namespace, of.name, of.uid, str(of.pods or "")),
         )
 
     return find

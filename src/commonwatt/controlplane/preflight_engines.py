@@ -13,9 +13,10 @@ from pathlib import Path
 
 from commonwatt.controlplane.engines import slots_of
 from commonwatt.controlplane.state import misplaced
-from commonwatt.engines.kubernetes.api import KubernetesApi
+from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.connect import (
     ALONE,
+    GANG_RIGHTS,
     POWER_RIGHTS,
     RIGHTS,
     USER_RIGHTS,
@@ -28,6 +29,7 @@ from commonwatt.engines.kubernetes.connect import (
 )
 from commonwatt.engines.kubernetes.objects import Node
 from commonwatt.engines.kubernetes.power import autoscaler
+from commonwatt.engines.kubernetes.user_gang import KINDS, JobKind
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.connect import differences, discover, slurm_of
 from commonwatt.engines.slurm.parsing import SlurmNode, host_names
@@ -306,8 +308,11 @@ def kubernetes_checks(config: Scenario, cluster: Cluster, folder: Path) -> Itera
 def _users_jobs(spec: KubernetesSpec, api: KubernetesApi) -> Iterator[CheckLine]:
     """Check the rights in the namespaces where the Jobs of users are taken over."""
     for namespace in () if spec.read_only else spec.jobs:
-        advice = f"apply deploy/kubernetes/users-jobs.yaml for namespace {namespace}"
-        denied = denied_rights(api, namespace, USER_RIGHTS)
+        gangs = [kind for kind in spec.job_kinds if kind in GANG_RIGHTS]
+        files = " and users-gangs.yaml" if gangs else ""
+        advice = f"apply deploy/kubernetes/users-jobs.yaml{files} for namespace {namespace}"
+        rights = [*USER_RIGHTS, *(right for kind in gangs for right in GANG_RIGHTS[kind])]
+        denied = denied_rights(api, namespace, rights)
         if missing := [str(right) for right in denied if right.needed]:
             yield failed("users' jobs", f"in namespace {namespace}, the token may not {', '.join(missing)}", advice)
             continue
@@ -315,7 +320,22 @@ def _users_jobs(spec: KubernetesSpec, api: KubernetesApi) -> Iterator[CheckLine]
             yield warning(
                 "users' jobs", f"in namespace {namespace}, the token may not {right}: {right.lacking}", advice
             )
-        yield fine("users' jobs", f"Jobs of namespace {namespace} are taken over for {', '.join(spec.jobs[namespace])}")
+        if absent := [kind for kind in gangs if not _is_served(api, KINDS[kind], namespace)]:
+            advice = "install it, or take it out of live.kubernetes.job_kinds: until then no Job is taken over"
+            yield failed("users' jobs", f"the API server does not know {', '.join(absent)}", advice)
+            continue
+        kinds, tenants = ", ".join(f"{kind}s" for kind in spec.job_kinds), ", ".join(spec.jobs[namespace])
+        yield fine("users' jobs", f"{kinds} of namespace {namespace} are taken over for {tenants}")
+
+
+def _is_served(api: KubernetesApi, kind: JobKind, namespace: str) -> bool:
+    try:
+        api.get(path_of(kind.resource, namespace, group=kind.group), limit="1")
+    except RefusedByServerError as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
 
 
 def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: KubernetesApi) -> Iterator[CheckLine]:

@@ -1,4 +1,6 @@
-"""Takes over the Jobs that users create in Kubernetes: each is submitted once, and cancelled when it is deleted there.
+"""Takes over the Jobs and gangs that users create in Kubernetes.
+
+Each is submitted once, and cancelled when it is deleted there.
 
 The uid of a Job is the key of its submission: whoever looks at it again, after a crash or a restart, finds the job that
 was submitted for it; a Job of the same name that was created later is another one.
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 
 from commonwatt.controlplane.jobs import JobMaker, capped, due_of
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
+from commonwatt.engines.kubernetes.user_gang import KINDS
 from commonwatt.engines.kubernetes.user_job import UserJob
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, QuotaError
 from commonwatt.model.job_file import JobFile
@@ -91,6 +94,8 @@ class UserJobIntake:
             if job.uid not in self._jobs and job.uid not in self._done and not job.over and not job.left_to:
                 asked = self._take(job, now_s) or asked
         self._settle(there)
+        for uid in self._jobs.keys() & there.keys():
+            self._hold(there[uid])
         for uid, number in self._jobs.items():
             gone = uid not in there or (there[uid].over and not self.engine.runs(there[uid]))
             if gone and number not in self._cancelled:
@@ -98,6 +103,21 @@ class UserJobIntake:
                 self.store.ask(RequestKind.CANCEL, now_s, job=number, value={"by": "tenant"})
                 asked = True
         return asked
+
+    def _hold(self, job: UserJob) -> None:
+        """Suspend a gang that nothing runs of: somebody else has resumed it, or its run was given up."""
+        if job.gang and not (job.suspended or job.over or job.left_to or self.engine.runs(job)):
+            self._is_held(job)
+
+    def _is_held(self, job: UserJob) -> bool:
+        """Suspend a Job; returns whether the server keeps it so."""
+        try:
+            return self.engine.user_jobs.hold(job)
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            log.warning("a Job is not suspended", extra={"name_there": job.name, "cause": str(error)})
+            return False
 
     def _settle(self, there: Mapping[str, UserJob]) -> None:
         """Forget jobs that have ended here, and have Kubernetes make no more pods of them."""
@@ -135,6 +155,9 @@ class UserJobIntake:
             file = self.engine.file_of(job)
             due_s = due_of(file, now_s)
             self._check(job, file)
+            if job.gang and not job.suspended and not self._is_held(job):
+                raise InputError("a field that the server keeps: its answer has lost it, so its definition is too old",
+                                 field=".".join(KINDS[job.kind].suspend), value="true")  # fmt: skip
             limits = self.maker.limits_of(job.tenant)
             row, _ = self.store.submit(job.tenant, file, now_s, due_s=due_s, key=key_of(job), limits=limits)
         except (ValueError, QuotaError) as error:
@@ -142,7 +165,9 @@ class UserJobIntake:
             return False
         self.refused.pop(job.uid, None)
         self._jobs[job.uid] = row.id
-        log.info("a Job was taken over", extra={"job": row.id, "namespace": job.namespace, "name_there": job.name})
+        log.info(
+            "a %s was taken over", job.kind, extra={"job": row.id, "namespace": job.namespace, "name_there": job.name}
+        )
         return True
 
     def _submitted(self, job: UserJob) -> JobRow | None:
@@ -169,12 +194,7 @@ class UserJobIntake:
         self.refused[job.uid] = why
         log.warning("a Job is not taken over", extra={"namespace": job.namespace, "name_there": job.name, "cause": why})
         if not job.ours_to_place and not job.suspended:
-            try:
-                held = self.engine.user_jobs.hold(job)
-            except EngineDownError:
-                raise
-            except EngineError:
-                held = False
+            held = self._is_held(job)
             why += "; it is suspended" if held else "; Kubernetes places its pods"
         with suppress(EngineError):  # it is in the log
             self.engine.user_jobs.tell(job, "NotTakenOver", why, now_s)

@@ -122,6 +122,7 @@ class RunSpec:
     locks: tuple[str, ...] = ()  # further files to lock, of parts of earlier runs
     gpu_w: float | None = None  # power of each of its GPUs, if that is not the node's
     workload: tuple[str, ...] = ()  # of its ``JobWork``
+    echo: bool = False  # whether the runner prints what the job prints, too
 
     def placed(self, names: Sequence[str]) -> RunSpec:
         """Return the spec with nodes by their index in *names*; with no nodes, if one of them is not there."""

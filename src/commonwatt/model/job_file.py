@@ -205,11 +205,21 @@ def check_passed_on(option: str) -> str:
 
 
 class WorkloadSpec(FileModel):
-    """A Job of Kubernetes (``batch/v1``) that somebody has created there, and the controller starts."""
+    """A Job, JobSet or PyTorchJob that somebody has created in Kubernetes, and the controller starts."""
 
     namespace: str = quantity("its namespace", "-", min_length=1, max_length=63)
     name: str = quantity("its name", "-", min_length=1, max_length=253)
     uid: str = quantity("its uid, which another Job of this name does not have", "-", min_length=1, max_length=64)
+    kind: Literal["Job", "JobSet", "PyTorchJob"] = quantity("what it is", "-", "Job")
+    pods: int | None = quantity("its pods with GPUs, equally many on each node; absent: one on each", "-", None, ge=1)
+
+    @property
+    def pods_of(self) -> str:
+        """What `kubectl logs` takes for its pods."""
+        if self.kind == "Job":
+            return f"job/{self.name}"
+        label = "jobset.sigs.k8s.io/jobset-name" if self.kind == "JobSet" else "training.kubeflow.org/job-name"
+        return f"--prefix --selector {label}={self.name}"
 
 
 class JobFile(FileModel):

@@ -152,6 +152,13 @@ class KubernetesSpec(FileModel):
     jobs: dict[str, tuple[str, ...]] = quantity(
         "tenants whose Jobs (batch/v1) are taken over, by the namespace where users create them", "-", dict
     )
+    job_kinds: tuple[Literal["Job", "JobSet", "PyTorchJob"], ...] = quantity(
+        "what is taken over there; JobSet (jobset.x-k8s.io/v1alpha2) and PyTorchJob (kubeflow.org/v1) have to be "
+        "installed",
+        "-",
+        ("Job",),
+        min_length=1,
+    )
     cpus_per_gpu: float = quantity("CPUs requested per GPU", "CPUs", 1.0, ge=0, le=1024)
     memory_gb_per_gpu: float = quantity("memory requested per GPU, also its limit; 0: none", "GB", 0.0, ge=0)
     grace_s: float = quantity("time between the request to stop a job and its kill", "s", 30.0, ge=0, le=3600)

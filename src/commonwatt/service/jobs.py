@@ -231,7 +231,7 @@ def log(
             started = plural(row.attempts, "time")
             detail = f"the output of run {attempt} of job {job} is not on this machine; it was started {started}"
         if (of := row.file.workload) is not None:
-            detail = f"Kubernetes has the output of job {job}: kubectl --namespace {of.namespace} logs job/{of.name}"
+            detail = f"Kubernetes has the output of job {job}: kubectl --namespace {of.namespace} logs {of.pods_of}"
         raise ApiRefusal(404, detail)
     return PlainTextResponse(text.decode("utf-8", "replace"), headers=headers)
 

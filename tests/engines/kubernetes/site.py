@@ -87,6 +87,7 @@ class KubernetesSite:
             users,
             *documents("rbac.yaml"),
             *documents("users-jobs.yaml"),
+            *documents("users-gangs.yaml"),
             *documents("power.yaml"),
         ):
             until(lambda document=document: self.made(document))

@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
@@ -38,6 +39,8 @@ def work(name: str) -> JobWork:
         return JobWork(("/no/such/program",), Path("/"))
     spec = ENDLESS if name == "endless" else SHORT
     worker = (sys.executable, "-I", str(WORKER), json.dumps(spec))
+    if name == "talks":
+        return JobWork(("sh", "-c", "echo one; echo two >&2; printf three; exit 3"), Path("/"))
     if name.startswith("waits for "):
         wait = 'until [ -e "$0" ]; do sleep 0.05; done; exec "$@"'
         worker = ("sh", "-c", wait, name.removeprefix("waits for "), *worker)
@@ -307,6 +310,22 @@ def test_a_gang_is_one_job_of_several_pods(engine_on, kube, tmp_path):
     assert usable(engine) == [2, 2]
 
 
+def test_the_output_of_a_job_is_in_the_logs_of_its_pods_and_in_the_state_folder(engine_on, kube):
+    engine = engine_on()
+    engine.apply([Start(0, "talks", (0, 1), 1)])
+    (change,) = changes_of(engine)
+    assert change.cause.endswith("exit code 3")
+    pods = kube.pods()
+    assert len(pods) == 2
+    for pod in pods:
+        meta = pod["metadata"]
+        with httpx.Client(verify=kube.admin.access.context, base_url=kube.admin.access.server) as client:
+            answer = client.get(f"{path_of('pods', meta['namespace'], meta['name'])}/log")
+        assert answer.text == "one\ntwo\nthree"
+    (run,) = (folder for folder in (engine._state / "runs").iterdir() if folder.name == "0-1")
+    assert (run / "output.log").read_text() == "one\ntwo\nthree"
+
+
 def test_a_job_without_a_command_fails_at_once_and_pods_that_are_over_are_removed(engine_on, kube):
     engine = engine_on(keep_s=0.5)
     engine.apply([Start(0, "missing", (0,), 1)])
@@ -352,9 +371,10 @@ def _allowed(engine):
 
 def test_the_server_takes_all_that_is_deployed(kube):
     """And keeps every field: one that it does not know it drops in silence."""
-    for file in ("rbac.yaml", "storage.yaml", "control-plane.yaml", "network.yaml"):
+    granted = ("rbac.yaml", "users-jobs.yaml", "users-gangs.yaml", "power.yaml")
+    for file in (*granted, "users-gates.yaml", "storage.yaml", "control-plane.yaml", "network.yaml"):
         for document in documents(file):
-            if file == "rbac.yaml":
+            if file in granted:
                 answer = kube.admin.get(f"{collection(document)}/{document['metadata']['name']}")
             else:
                 answer = kube.admin.create(collection(document), document, dryRun="All")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -155,7 +156,7 @@ def ready(name, **more):
 
 def allocations(*specs, **settings):
     cluster = Cluster.of(specs)
-    return PodAllocations(cluster, KubernetesSettings(**settings), HostPower(None, cluster, "us", (), 1.0))
+    return PodAllocations(cluster, KubernetesSettings(**settings), HostPower(None, cluster, "us", (), 1.0, Path()))
 
 
 def snapshot(*nodes, **others):

@@ -44,6 +44,11 @@ with here.with_name("calls").open("a") as file:
     file.write(f"{{node}} {{word}}\\n")
 if here.with_name("fail").exists():
     sys.exit("no such BMC")
+if here.with_name("waits").exists():
+    while not here.with_name("enough").exists():
+        time.sleep(0.05)
+    with here.with_name("calls").open("a") as file:
+        file.write("ended\\n")
 if here.with_name("slow").exists():
     child = subprocess.Popen(["sleep", "600"])  # it holds the output open
     here.with_name("pids").write_text(str(child.pid))
@@ -258,6 +263,40 @@ def test_the_next_controller_ends_what_was_begun(engine_on, kube, hook, moment):
     polled(second, lambda: not cordoned(kube, "gpu-1") and second.nodes().wait_s[1] == 0)
     assert calls(hook)[-1] == "gpu-1 on"
     assert "commonwatt.io/asleep" not in (kube.node("gpu-1")["metadata"].get("annotations") or {})
+
+
+@pytest.mark.parametrize("word", ["off", "on"])
+def test_a_hook_that_a_controller_left_is_waited_for_and_none_runs_beside_it(engine_on, kube, hook, word):
+    hook.with_name("waits").touch()
+    first = engine_on()
+    first.apply([SetPower(1, "off")])
+    polled(first, lambda: calls(hook))
+    first.close()  # as a kill leaves it: the program goes on
+    second = engine_on()
+    if word == "on":
+        second.apply([SetPower(1, None)])
+    polled(second, lambda: second._power._work["gpu-1"].busy_s is not None)
+    assert calls(hook) == ["gpu-1 off"]
+    hook.with_name("waits").unlink()
+    hook.with_name("enough").touch()
+    polled(second, lambda: len(calls(hook)) == 3)
+    assert calls(hook) == ["gpu-1 off", "ended", f"gpu-1 {word}"]
+
+
+def test_a_hook_that_a_controller_left_and_that_does_not_end_counts_as_a_failure(engine_on, kube, hook, monkeypatch):
+    monkeypatch.setattr(power_module, "_TRIES", 1)
+    hook.with_name("waits").touch()
+    first = engine_on()
+    first.apply([SetPower(1, "off")])
+    polled(first, lambda: calls(hook))
+    first.close()
+    second = engine_on(limit_s=1.0)
+    polled(second, lambda: not cordoned(kube, "gpu-1"))
+    with pytest.raises(EngineError, match="one that an earlier controller has started does not end"):
+        second.apply([SetPower(1, "off")])
+    assert calls(hook) == ["gpu-1 off"]
+    hook.with_name("enough").touch()
+    until(lambda: calls(hook) == ["gpu-1 off", "ended"])
 
 
 def test_a_job_that_waits_for_its_node_survives_the_controller(engine_on, kube, hook):

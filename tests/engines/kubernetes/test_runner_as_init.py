@@ -56,6 +56,32 @@ def contained(tmp_path):
         outer.wait()
 
 
+def test_it_prints_what_its_job_prints_and_a_reader_that_does_not_read_keeps_nothing_from_its_end(tmp_path):
+    def spec(attempt, script):
+        return RunSpec(
+            handle=1, attempt=attempt, name="j", nodes=(0,), gpus_per_node=1, slots=((),), started_s=0.0,
+            base_epochs=0.0, command=("sh", "-c", script), folder="/", environment={}, grace_s=2.0, echo=True,
+        )  # fmt: skip
+
+    def begun(folder):
+        command = [sys.executable, "-I", runner.__file__, str(folder.path)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE)
+
+    script = f"echo begin; read line < {tmp_path}/go; echo end; exit 4"
+    folder = RunFolder.create(tmp_path / "runs", spec(1, script))
+    os.mkfifo(tmp_path / "go")
+    with begun(folder) as process:
+        assert process.stdout.readline() == b"begin\n"  # while the job goes on
+        (tmp_path / "go").write_text("\n")
+        assert process.stdout.read() == b"end\n"
+    assert folder.end().exit_code == 4
+    assert (folder.path / "output.log").read_text() == "begin\nend\n"
+    folder = RunFolder.create(tmp_path / "runs", spec(2, "head -c 1000000 /dev/zero; exit 5"))
+    with begun(folder):  # a pipe holds 64 KiB, and nobody reads it
+        until(folder.end)
+    assert folder.end().exit_code == 5
+
+
 def test_it_passes_sigterm_on_and_writes_down_the_end(contained, tmp_path):
     folder, first, outer = contained(f"trap 'echo saved > {tmp_path}/saved; exit 0' TERM; while :; do sleep 0.05; done")
     assert json.loads((folder.path / "runner.json").read_text())["runner"] == 1

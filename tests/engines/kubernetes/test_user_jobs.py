@@ -186,7 +186,7 @@ def test_one_on_a_node_that_is_lost_is_not_placed_elsewhere_before_kubernetes_ha
 
 def test_the_job_in_the_guide_is_accepted_and_taken_over(engine_on, kube):
     page = (DEPLOY.parents[1] / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
-    (text,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "kind: Job" in block)
+    (text,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "kind: Job\n" in block)
     body = yaml.safe_load(text)
     made = kube.admin.create(path_of("jobs", USERS, group="batch/v1"), body, dryRun="All")
     cluster = Cluster.of([NodeSpec(name="x", count=2, gpu_type="A100", gpus=8, idle_w=1, gpu_w=1)])

@@ -1,4 +1,4 @@
-"""What users see in Kubernetes of what is decided here: Events, and annotations of their Jobs."""
+"""What users see in Kubernetes of what is decided here: Events, and annotations of their Jobs and gangs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any
 
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.user_gang import KINDS
 from commonwatt.model.errors import EngineDownError
 
 __all__ = ["About", "annotate", "pod_named", "pods_of_job", "post_event"]
@@ -18,11 +19,16 @@ _LONGEST_MESSAGE = 1024  # of an Event
 _LONGEST_NAME = 200
 _MOST_PODS = 8
 _NOT_THERE = frozenset({404, 409})
+_PODS_BY = {
+    "Job": "controller-uid={uid}", "JobSet": "jobset.sigs.k8s.io/jobset-name={name}",
+    "PyTorchJob": "training.kubeflow.org/job-name={name}",
+}  # fmt: skip
+"""Labels of the pods of a Job or gang; only for what is told about them."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The object that an Event is about: a Job, or a Pod."""
+    """The object that an Event is about: a Job, a gang, or a Pod."""
 
     kind: str
     namespace: str
@@ -32,7 +38,7 @@ class About:
     @property
     def group(self) -> str:
         """Its group and version."""
-        return "batch/v1" if self.kind == "Job" else "v1"
+        return KINDS[self.kind].group if self.kind in KINDS else "v1"
 
 
 def post_event(api: KubernetesApi, about: About, key: str, reason: str, message: str, at_s: float) -> bool:
@@ -82,7 +88,8 @@ def annotate(api: KubernetesApi, about: About, notes: Mapping[str, str | None]) 
 
 def pods_of_job(api: KubernetesApi, job: About) -> list[About]:
     """Return the pods of a Job that wait or run, but few of them; raises ``EngineError`` as ``post_event`` does."""
-    params = {"labelSelector": f"controller-uid={job.uid}", "limit": str(_MOST_PODS)}
+    selector = _PODS_BY[job.kind].format(uid=job.uid, name=job.name)
+    params = {"labelSelector": selector, "limit": str(_MOST_PODS)}
     found = api.get(path_of("pods", job.namespace), **params).get("items") or ()
     return [
         About("Pod", job.namespace, pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in found

@@ -14,6 +14,7 @@ from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.kubernetes.objects import Node, node_of, whole
 from commonwatt.engines.kubernetes.power import autoscaler
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, pod_manifest, resource_of
+from commonwatt.engines.kubernetes.user_gang import KINDS
 from commonwatt.engines.meters import Since
 from commonwatt.engines.run_spec import JobWork, RunSpec
 from commonwatt.model.errors import EngineError, InputError
@@ -23,6 +24,8 @@ from commonwatt.model.units import plural
 
 __all__ = [
     "ALONE",
+    "GANG_RIGHTS",
+    "GATE_RIGHTS",
     "POWER_RIGHTS",
     "RIGHTS",
     "USER_RIGHTS",
@@ -61,7 +64,7 @@ def settings_of(spec: KubernetesSpec, namespace: str) -> KubernetesSettings:
         pod=spec.pod, volumes=spec.volumes, resources=spec.resources, cpus_per_gpu=spec.cpus_per_gpu,
         memory_gb_per_gpu=spec.memory_gb_per_gpu, grace_s=spec.grace_s, start_s=spec.start_s, lag_s=spec.lag_s,
         keep_s=spec.keep_s, requeue_deleted=spec.on_delete == "requeue",
-        user_namespaces=tuple(spec.jobs),
+        user_namespaces=tuple(spec.jobs), user_kinds=spec.job_kinds,
         power_hook=() if spec.power is None else spec.power.hook,
         power_limit_s=300.0 if spec.power is None else spec.power.limit_s,
     )  # fmt: skip
@@ -145,6 +148,18 @@ USER_RIGHTS = (
     Right("create", "events", needed=False, lacking="`kubectl describe` does not say what is decided"),
 )
 """What it asks beside in each namespace where it takes over the Jobs of users."""
+
+
+GANG_RIGHTS: Mapping[str, tuple[Right, ...]] = {
+    name: tuple(Right(verb, kind.resource, group=kind.group.partition("/")[0]) for verb in ("list", "watch", "patch"))
+    for name, kind in KINDS.items()
+    if name != "Job"
+}
+"""What it asks there besides, for each kind of gang that it takes over."""
+
+
+GATE_RIGHTS = (Right("patch", "pods"),)
+"""What it asks there besides, where pods have our scheduling gate."""
 
 
 def denied_rights(api: KubernetesApi, namespace: str, rights: Iterable[Right] = RIGHTS) -> list[Right]:

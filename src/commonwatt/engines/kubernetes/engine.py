@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         )  # fmt: skip
         self._label = cluster_label(prepare(self._state, self._settings, cluster.names))
         self._power = HostPower(
-            api, cluster, self._label, self._settings.power_hook, self._settings.power_limit_s
+            api, cluster, self._label, self._settings.power_hook, self._settings.power_limit_s, self._state / "power"
         )  # fmt: skip
         self._allocations = PodAllocations(cluster, self._settings, self._power)
         since = since or {}
@@ -131,7 +131,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._by_uid: Mapping[str, Pod] = {}  # all pods, as of the last look
         self._over_s: dict[str, float] = {}  # since when strays are over
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
-        self.user_jobs = UserJobs(api, self._label, self._settings.user_namespaces)
+        self.user_jobs = UserJobs(
+            api, self._label, self._settings.user_namespaces, self._settings.user_kinds
+        )  # fmt: skip
         self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
         self._take_over(since, asleep)
         self.informer = Informer(api, self._pods, self._nodes, *self.user_jobs.watched)
@@ -279,7 +281,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             self._start_user_job(command, planned)
             return None
         own = self._state / "jobs" / str(command.handle)
-        specs = rank_specs(planned, self._label, self._settings.namespace, own)
+        specs = rank_specs(replace(planned, echo=True), self._label, self._settings.namespace, own)
         bodies = self._manifests(specs)
         self._meter(command.nodes)
         run = self._run_of(RunFolder.create(self._state / "runs", specs[0]), specs[0])

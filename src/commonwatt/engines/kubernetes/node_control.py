@@ -42,15 +42,16 @@ def snapshot_of(
     """Return the cluster with these *pods* and *nodes*.
 
     Ours are those with our *label* in our *namespace*, and, in those of *users*, those of their Jobs that we have
-    placed. Who writes our annotations on other pods changes nothing: the run has to be one of that Job.
+    placed. Who writes our annotations on other pods changes nothing: the run has to be one of that Job, or to have
+    written down that it is this pod, as for gangs, whose pods may be made by Jobs of theirs.
     """
-    marks = {run.key(rank): (run.mark, run.owner) for run in runs for rank in run.ranks}
+    marks = {run.key(rank): (run.mark, run.owner, run.pod_uid(rank)) for run in runs for rank in run.ranks}
     own: dict[tuple[int, int, int], Pod] = {}
     stray: list[Pod] = []
     others: dict[str, dict[str, float]] = {}
     for pod in pods:
         if pod.cluster == label and (pod.node and pod.namespace in users if pod.owner else pod.namespace == namespace):
-            if pod.run is not None and marks.get(pod.run) == (pod.mark, pod.owner):
+            if pod.run is not None and _is_of(pod, marks.get(pod.run)):
                 own[pod.run] = pod
                 continue
             if not (pod.owner and pod.over):  # which Kubernetes keeps with the Job
@@ -60,6 +61,11 @@ def snapshot_of(
             for name, amount in pod.requests:
                 taken[name] = taken.get(name, 0.0) + amount
     return KubernetesSnapshot({node.name: node for node in nodes}, own, tuple(stray), others, steady_s)
+
+
+def _is_of(pod: Pod, run: tuple[str, str, str] | None) -> bool:
+    """Whether a pod is of the run with this mark, owner, and uid of the pod that it has chosen."""
+    return run is not None and pod.mark == run[0] and (pod.owner == run[1] or pod.uid == run[2])
 
 
 class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):

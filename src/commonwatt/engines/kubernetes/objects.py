@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any
 
 __all__ = [
-    "ASLEEP", "ATTEMPT", "CLUSTER", "CORDON", "CPU", "JOB", "MEMORY", "RANK", "RUN", "Container", "GpuRequest", "Node",
-    "Pod", "matches", "moment_s", "node_of", "pod_of", "quantity_of", "requests_of", "rules_of", "tolerated", "whole",
+    "ASLEEP", "ATTEMPT", "CLUSTER", "CORDON", "CPU", "GATE", "JOB", "MEMORY", "RANK", "REQUIRED", "RUN", "Container",
+    "GpuRequest", "Node", "Pod", "is_gated", "matches", "moment_s", "node_of", "pod_of", "quantity_of", "requests_of",
+    "rules_of", "tolerated", "whole",
 ]  # fmt: skip
 
 CLUSTER, JOB, ATTEMPT, RANK = (f"commonwatt.io/{word}" for word in ("cluster", "job", "attempt", "rank"))
@@ -21,6 +22,8 @@ RUN, CORDON = "commonwatt.io/run", "commonwatt.io/cordoned-by"
 """Annotations: of our pods, which tells runs of the same number apart; of the nodes we cordon."""
 ASLEEP = "commonwatt.io/asleep"
 """Annotation of the nodes we put to sleep: what is under way."""
+GATE = "commonwatt.io/placement"
+"""Scheduling gate of the pods that Kubernetes' scheduler is to place where we say."""
 CPU, MEMORY = "cpu", "memory"
 
 _QUANTITY = re.compile(r"([+-]?[0-9.]+)([a-zA-Z]*)")
@@ -30,6 +33,8 @@ _UNITS = {
 }  # fmt: skip
 _COUNTED = (CPU, MEMORY)
 _OVER = frozenset({"Succeeded", "Failed"})
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+"""The part of an affinity that a scheduler has to keep."""
 _RULES = ("nodeSelector", "affinity", "tolerations")
 _GANGS = (
     "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "leaderworkerset.sigs.k8s.io/name",
@@ -104,6 +109,7 @@ class Pod:
     owner: str = ""
     scheduler: str = ""  # who is to place it, if a Job made it
     began_s: float | None = None  # when its container began, if a Job made it
+    gated: bool = False  # whether it has our gate, if a Job made it
 
     @property
     def over(self) -> bool:
@@ -142,7 +148,7 @@ def pod_of(item: Mapping[str, Any]) -> Pod:
     owner = next((o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")), "")
     if owner and CLUSTER not in labels:
         labels = notes
-        basic |= {"owner": owner, "scheduler": spec.get("schedulerName") or ""}
+        basic |= {"owner": owner, "scheduler": spec.get("schedulerName") or "", "gated": is_gated(spec)}
     cluster = labels.get(CLUSTER, "")
     if not cluster:
         return Pod(**basic, request=_request(meta, spec, status))
@@ -181,6 +187,11 @@ def _request(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[s
         limit_s=None if limit is None else float(limit), held=bool(spec.get("schedulingGates")),
         rules=rules,
     )  # fmt: skip
+
+
+def is_gated(spec: Mapping[str, Any]) -> bool:
+    """Whether the spec of a pod has our scheduling gate; a server that does not know gates has dropped it."""
+    return any(gate.get("name") == GATE for gate in spec.get("schedulingGates") or ())
 
 
 def rules_of(spec: Mapping[str, Any]) -> str:
@@ -297,7 +308,7 @@ def matches(pod: Mapping[str, Any], labels: Mapping[str, str], name: str) -> boo
     if any(labels.get(key) != value for key, value in (pod.get("nodeSelector") or {}).items()):
         return False
     affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    required = affinity.get(REQUIRED)
     if required is None:
         return True
     return any(

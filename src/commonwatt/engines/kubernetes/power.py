@@ -5,6 +5,7 @@ What is under way is an annotation of the node, written in the same request as t
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from commonwatt.control.engine import SetPower
@@ -29,6 +31,7 @@ _LOG = logging.getLogger("commonwatt.kubernetes.power")
 _SETTLE_S = 2.0
 """How long after the cordon a scheduler may still place a pod that it had decided on before."""
 _TRIES, _BACKOFF_S = 3, 5.0
+_BUSY_S = 0.5  # between two looks at a hook of an earlier controller
 _LOOKS = 5  # at a node that is changed between our look and our request
 _KEPT = 2000  # characters of a hook's output, its end
 _NEVER_READY_S = 600.0
@@ -70,12 +73,28 @@ def autoscaler(api: KubernetesApi, nodes: Collection[Node]) -> str:
     return ""
 
 
-class _Hook:
-    """A run of the site's program, in a process group of its own, killed after *limit_s*."""
+def _lock(path: Path) -> int:
+    """Return a descriptor that holds the lock at *path*, to be inherited by a hook.
 
-    def __init__(self, command: Sequence[str], host: str, word: str, limit_s: float) -> None:
+    It is held until the hook has ended, with all that it has started, whatever becomes of us. Raises
+    ``BlockingIOError`` while another hook has it, ``OSError`` if it cannot be had.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(number)
+        raise
+    return number
+
+
+class _Hook:
+    """A run of the site's program, in a process group of its own, killed after *limit_s*; it inherits *lock*."""
+
+    def __init__(self, command: Sequence[str], host: str, word: str, limit_s: float, lock: int) -> None:
         self.word, self.error, self._what = word, "", f"{command[0]} {host} {word}"
-        self._command, self._limit_s = (*command, host, word), limit_s
+        self._command, self._limit_s, self._lock = (*command, host, word), limit_s, lock
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -89,11 +108,13 @@ class _Hook:
         try:
             process = subprocess.Popen(  # noqa: S603
                 self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                start_new_session=True,
+                start_new_session=True, pass_fds=(self._lock,),
             )  # fmt: skip
         except OSError as error:
             self.error = f"{self._what}: {error.strerror or error}"
             return
+        finally:
+            os.close(self._lock)
         late = threading.Event()
 
         def end() -> None:
@@ -128,6 +149,7 @@ class _Work:
     seen_off: bool = False  # it was not ready since its hook began
     begun_s: float | None = None  # when its last hook succeeded
     adopted: bool = True  # an earlier controller began this
+    busy_s: float | None = None  # since when a hook of an earlier controller is waited for
     cordoned_s: float = field(default_factory=time.monotonic)
 
 
@@ -145,6 +167,8 @@ class HostPower:
         put to sleep, and cordons that an earlier configuration left are taken away.
     limit_s
         Time limit of the hook.
+    locks
+        Folder of a lock for each host: a hook that a controller has left when it was killed is waited for.
 
     Raises
     ------
@@ -153,11 +177,12 @@ class HostPower:
     """
 
     def __init__(
-        self, api: KubernetesApi, cluster: Cluster, label: str, hook: Sequence[str], limit_s: float
+        self, api: KubernetesApi, cluster: Cluster, label: str, hook: Sequence[str], limit_s: float, locks: Path
     ) -> None:  # fmt: skip
         if hook:
             check_hosts(cluster)
         self._api, self._cluster, self._label, self._hook, self._limit_s = api, cluster, label, tuple(hook), limit_s
+        self._locks = locks
         self._kinds = [cluster.classes[k] for k in cluster.klass]
         self._indices = {name: n for n, name in enumerate(cluster.names)}
         self._work: dict[str, _Work] = {}
@@ -349,7 +374,7 @@ class HostPower:
                 return
             ended, work.hook = work.hook, None
             if ended.word == mark["word"]:
-                self._ended(node, mark, work, ended)
+                self._ended(node, mark, work, ended.error)
             return
         if mark["done"]:
             if mark["word"] == "on" and self._is_awake(n, node, mark, work):
@@ -366,21 +391,36 @@ class HostPower:
                 self._release(node)
             return
         self._api.check_may_act()
-        work.tries += 1
-        work.hook = _Hook(self._hook, node.name, mark["word"], self._limit_s)
+        try:
+            lock = _lock(self._locks / f"{node.name}.lock")
+        except BlockingIOError:
+            work.busy_s = now_s if work.busy_s is None else work.busy_s
+            work.next_s = now_s + _BUSY_S
+            if now_s < work.busy_s + self._limit_s:
+                return
+            work.tries += 1
+            error = f"{self._hook[0]} {node.name}: one that an earlier controller has started does not end"
+            self._ended(node, mark, work, error)
+            return
+        except OSError as error:
+            work.tries += 1
+            self._ended(node, mark, work, f"{self._locks}: {error.strerror or error}")
+            return
+        work.tries, work.busy_s = work.tries + 1, None
+        work.hook = _Hook(self._hook, node.name, mark["word"], self._limit_s, lock)
 
-    def _ended(self, node: Node, mark: dict[str, Any], work: _Work, hook: _Hook) -> None:
+    def _ended(self, node: Node, mark: dict[str, Any], work: _Work, error: str) -> None:
         """Take note of the end of a hook; after several failures a node is as it was: on, or asleep."""
-        if not hook.error:
+        if not error:
             work.begun_s = time.monotonic()
             self._failed.pop(node.name, None)
             self._write(node, {**mark, "done": True})
             return
-        _LOG.warning("power of node %s: %s (try %d of %d)", node.name, hook.error, work.tries, _TRIES)
+        _LOG.warning("power of node %s: %s (try %d of %d)", node.name, error, work.tries, _TRIES)
         work.next_s = time.monotonic() + _BACKOFF_S * 2 ** (work.tries - 1)
         if work.tries < _TRIES:
             return
-        self._failed[node.name] = hook.error
+        self._failed[node.name] = error
         if mark["word"] == "off":
             self._release(node)
         else:

@@ -103,6 +103,10 @@ class KubernetesRun(SchedulerRun):
         """Uid of the Job that makes its pods; "" if we make them."""
         return ""
 
+    def pod_uid(self, rank: int) -> str:  # noqa: ARG002
+        """Return the uid of its pod of a *rank*, if that was written down before the pod was placed; else ""."""
+        return ""
+
     def key(self, rank: int) -> tuple[int, int, int]:
         """Handle, attempt and rank of a pod."""
         return self.spec.handle, self.spec.attempt, rank

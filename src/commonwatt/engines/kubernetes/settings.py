@@ -76,6 +76,8 @@ class KubernetesSettings:
         Whether a job whose pod somebody else deletes is queued again; if not, it is cancelled.
     user_namespaces
         Where the Jobs of users are taken over.
+    user_kinds
+        What is taken over there: ``Job``, ``JobSet``, ``PyTorchJob``.
     power_hook
         Program of the site, with its first arguments, that turns nodes off and on; empty: nodes stay on.
     power_limit_s
@@ -102,6 +104,7 @@ class KubernetesSettings:
     dark_s: float = 60.0
     requeue_deleted: bool = True
     user_namespaces: tuple[str, ...] = ()
+    user_kinds: tuple[str, ...] = ("Job",)
     power_hook: tuple[str, ...] = ()
     power_limit_s: float = 300.0
 
@@ -204,10 +207,14 @@ def pod_manifest(
         raise EngineError(msg)
     limits: dict[str, str] = {resource: str(spec.gpus_per_node)}
     requests: dict[str, str] = {}
-    if settings.cpus_per_gpu:
-        requests["cpu"] = f"{math.ceil(1000 * settings.cpus_per_gpu * spec.gpus_per_node)}m"
-    if settings.memory_gb_per_gpu:
-        limits[MEMORY] = requests[MEMORY] = str(math.ceil(1e9 * settings.memory_gb_per_gpu * spec.gpus_per_node))
+    cpus = settings.cpus_per_gpu * spec.gpus_per_node if spec.cpus is None else spec.cpus
+    memory = 1e9 * settings.memory_gb_per_gpu * spec.gpus_per_node
+    if spec.memory_gib is not None:
+        memory = 2**30 * spec.memory_gib
+    if cpus:
+        requests["cpu"] = f"{math.ceil(1000 * cpus)}m"
+    if memory:
+        limits[MEMORY] = requests[MEMORY] = str(math.ceil(memory))
     volumes, mounts = _volumes(settings, state)
     container = {
         "name": "job", "image": image, "command": [settings.python, "-I", str(state / "runner.py"), str(folder)],

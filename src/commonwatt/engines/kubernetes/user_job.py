@@ -1,4 +1,4 @@
-"""A Job that a user created in Kubernetes (``batch/v1``), and the job it is for the control plane."""
+"""A Job that a user created in Kubernetes (``batch/v1``), and the job that it, or a gang, is for the control plane."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commonwatt.engines.kubernetes.objects import Node, matches, moment_s, requests_of, rules_of, tolerated, whole
+from commonwatt.engines.kubernetes.objects import (
+    GATE,
+    Node,
+    is_gated,
+    matches,
+    moment_s,
+    requests_of,
+    rules_of,
+    tolerated,
+    whole,
+)
 from commonwatt.engines.kubernetes.settings import SCHEDULER, resource_of
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, WorkloadSpec
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["TENANT", "UserJob", "job_file", "user_job_of"]
+__all__ = ["TENANT", "PodGroup", "UserJob", "asked", "job_file", "left_to", "user_job_of"]
 
 TENANT = "commonwatt.io/tenant"
 """Label of the Jobs to be taken over: whose they are."""
@@ -24,13 +34,41 @@ _DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND = (
 _ASKED = frozenset({_DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND})
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _OWN_CONTROLLER = "kubernetes.io/job-controller"
+_GANGS = frozenset({"JobSet", "PyTorchJob"})
 _CLOCK = re.compile(r"(?:(?:(\d{1,5})-)?(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
+_LIMITS = "containers.resources.limits"
+_COMMANDS = {
+    "Job": "batch/v1/Job", "JobSet": "jobset.x-k8s.io/v1alpha2/JobSet", "PyTorchJob": "kubeflow.org/v1/PyTorchJob",
+}  # fmt: skip
 _UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
+class PodGroup:
+    """Pods of a gang that are alike: of a replicated job, or of a replica type.
+
+    Attributes
+    ----------
+    field
+        Where the spec of its pods is, for those who have to put it right.
+    gpus
+        What each of its *pods* requests, by resource.
+    scheduler, rules
+        As of ``UserJob``.
+    """
+
+    field: str
+    pods: int
+    gpus: tuple[tuple[str, float], ...]
+    scheduler: str
+    rules: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class UserJob:
-    """A Job. *gpus* are what each of its *pods* requests, by resource; times are seconds since 1970.
+    """A Job, JobSet or PyTorchJob; times are seconds since 1970.
+
+    *gpus* are what each of its *pods* requests, by resource. Pods without GPUs of a gang are not counted.
 
     Attributes
     ----------
@@ -50,6 +88,12 @@ class UserJob:
         Annotations that say what it asks for.
     rules
         JSON of the node selector, affinity and tolerations of its pods.
+    kind
+        ``Job``, or that of a gang.
+    groups
+        The pods of a gang that have GPUs; a Job has none.
+    unfit
+        Field, value and what was expected, where a gang cannot be taken over.
     """
 
     namespace: str
@@ -69,6 +113,14 @@ class UserJob:
     why: str = ""
     end_s: float | None = None
     notes: tuple[tuple[str, str], ...] = ()
+    kind: str = "Job"
+    groups: tuple[PodGroup, ...] = ()
+    unfit: tuple[str, str, str] | None = None
+
+    @property
+    def gang(self) -> bool:
+        """Whether another controller makes its pods, all at once, and none while it is suspended."""
+        return self.kind != "Job"
 
     @property
     def path(self) -> tuple[str, str]:
@@ -82,14 +134,13 @@ class UserJob:
 
     @property
     def ours_to_place(self) -> bool:
-        """Whether nobody but commonwatt places its pods."""
+        """Whether nobody but commonwatt places its pods, or says where: they name our scheduler, or have our gate."""
         return self.scheduler == SCHEDULER
 
 
 def user_job_of(item: Mapping[str, Any]) -> UserJob:
     """Return a Job of the API's object *item*."""
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
-    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     template = spec.get("template") or {}
     pod = template.get("spec") or {}
     conditions = {c.get("type"): c for c in status.get("conditions") or () if c.get("status") == "True"}
@@ -97,26 +148,42 @@ def user_job_of(item: Mapping[str, Any]) -> UserJob:
     completions, limit = spec.get("completions"), spec.get("activeDeadlineSeconds")
     why = ": ".join(filter(None, (str(ended.get("reason") or ""), str(ended.get("message") or ""))))
     return UserJob(
-        namespace=meta["namespace"], name=meta["name"], uid=meta["uid"], tenant=labels.get(TENANT, ""),
-        deleting="deletionTimestamp" in meta, suspended=bool(spec.get("suspend")),
+        **asked(meta), suspended=bool(spec.get("suspend")),
         pods=int(spec.get("parallelism", 1)), completions=None if completions is None else int(completions),
         gpus=tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0)),
-        scheduler=pod.get("schedulerName") or "", limit_s=None if limit is None else float(limit),
-        rules=rules_of(pod), left_to=_left_to(labels, spec), end=str(ended.get("type") or ""),
-        why=" ".join(why.split())[:300], end_s=moment_s(ended.get("lastTransitionTime")),
-        notes=tuple(sorted((key, str(notes[key])) for key in _ASKED & notes.keys())),
+        scheduler=SCHEDULER if is_gated(pod) else pod.get("schedulerName") or "",
+        limit_s=None if limit is None else float(limit),
+        rules=rules_of(pod), left_to=left_to(meta, spec.get("managedBy"), _OWN_CONTROLLER),
+        end=str(ended.get("type") or ""), why=" ".join(why.split())[:300],
+        end_s=moment_s(ended.get("lastTransitionTime")),
     )  # fmt: skip
 
 
-def _left_to(labels: Mapping[str, str], spec: Mapping[str, Any]) -> str:
+def asked(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the *meta* data of an object say for its ``UserJob``, of any kind."""
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    return {
+        "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"], "tenant": labels.get(TENANT, ""),
+        "deleting": "deletionTimestamp" in meta,
+        "notes": tuple(sorted((key, str(notes[key])) for key in _ASKED & notes.keys())),
+    }  # fmt: skip
+
+
+def left_to(meta: Mapping[str, Any], managed_by: object, own: str) -> str:
+    """Return who else starts an object: Kueue, whoever *managed_by* names besides its *own* controller, or a gang."""
+    labels = meta.get("labels") or {}
     if labels.get(_QUEUE):
         return f"Kueue (queue {labels[_QUEUE]})"
-    by = spec.get("managedBy") or _OWN_CONTROLLER
-    return "" if by == _OWN_CONTROLLER else str(by)
+    for owner in meta.get("ownerReferences") or ():
+        if owner.get("controller") and owner.get("kind") in _GANGS:  # it is taken over as a part of that, or not at all
+            return f"{owner['kind']} {owner.get('name', '')}"
+    return "" if (managed_by or own) == own else str(managed_by)
 
 
 def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: Mapping[str, str]) -> JobFile:
-    """Return what is submitted for *job*: one that starts all its pods at once, each on a node of its own.
+    """Return what is submitted for *job*: one that starts all its pods at once.
+
+    Each pod of a Job is on a node of its own. Those of a gang share nodes: as many on each, on as few as possible.
 
     Parameters
     ----------
@@ -131,9 +198,12 @@ def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: M
         If it cannot be taken over, naming the field of the Job.
     """
     notes = dict(job.notes)
+    if job.unfit is not None:
+        raise InputError(job.unfit[2], field=job.unfit[0], value=job.unfit[1])
     if not job.ours_to_place:
-        raise InputError(SCHEDULER, field="spec.template.spec.schedulerName", value=job.scheduler or "none")
-    if job.completions != job.pods and not (job.pods == 1 and job.completions is None):
+        expected = f"{SCHEDULER}, or the scheduling gate {GATE} where the server has those"
+        raise InputError(expected, field=f"{_spec_of(job)}.schedulerName", value=job.scheduler or "none")
+    if not job.gang and job.completions != job.pods and not (job.pods == 1 and job.completions is None):
         expected = f"{job.pods} (spec.parallelism), as all pods start at once"
         raise InputError(expected, field="spec.completions", value=job.completions)
     resource, each = _gpus(job)
@@ -142,20 +212,31 @@ def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: M
         types = _wished(wished, types)
     gpus = job.pods * each
     if not 1 <= gpus <= MOST_GPUS:
-        raise InputError(f"1 to {MOST_GPUS} GPUs in all", field="spec.parallelism", value=job.pods)
+        field = job.groups[0].field if job.gang else "spec.parallelism"
+        raise InputError(f"1 to {MOST_GPUS} GPUs in all", field=field, value=job.pods)
+    together = _together(job.pods, each, cluster, types) if job.gang else 1
     run_s = None if _RUN_TIME not in notes else _seconds(notes[_RUN_TIME])
     return JobFile(
-        name=_UNNAMED.sub("-", job.name)[:100].strip("-_."), command=("batch/v1/Job", f"{job.namespace}/{job.name}"),
-        gpus=gpus, nodes=job.pods, gpu_types=tuple(types), due=notes.get(_DUE), time_limit_s=job.limit_s,
+        name=_UNNAMED.sub("-", job.name)[:100].strip("-_."),
+        command=(_COMMANDS[job.kind], f"{job.namespace}/{job.name}"),
+        gpus=gpus, nodes=job.pods // together, gpu_types=tuple(types), due=notes.get(_DUE), time_limit_s=job.limit_s,
         tardiness_weight=_weight(notes), kind=notes.get(_KIND, "")[:100],
         times_s=None if run_s is None else {name: {gpus: run_s} for name in types},
-        workload=WorkloadSpec(namespace=job.namespace, name=job.name, uid=job.uid),
+        workload=WorkloadSpec(
+            namespace=job.namespace, name=job.name, uid=job.uid, kind=job.kind, pods=job.pods if job.gang else None
+        ),
     )  # fmt: skip
+
+
+def _together(pods: int, each: int, cluster: Cluster, types: Collection[str]) -> int:
+    """Return how many pods with *each* so many GPUs share a node: a divisor of *pods*, the largest that has room."""
+    most = max((kind.gpus for kind in cluster.classes if kind.gpu_type in types), default=0)
+    return max((n for n in range(1, pods + 1) if pods % n == 0 and n * each <= most), default=1)
 
 
 def _gpus(job: UserJob) -> tuple[str, int]:
     """Return the resource that its pods request, and how many each."""
-    field = "spec.template.spec.containers.resources.limits"
+    field = f"{_spec_of(job)}.{_LIMITS}"
     if len(job.gpus) != 1:
         named = ", ".join(name for name, _ in job.gpus) or "none"
         raise InputError("one resource that is GPUs, such as nvidia.com/gpu", field=field, value=named)
@@ -169,19 +250,27 @@ def _types(
     job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: Mapping[str, str], resource: str
 ) -> list[str]:
     """Return the GPU types that are this resource and on whose nodes, on all of them, its pods may be placed."""
-    there, rules = {node.name: node for node in nodes}, json.loads(job.rules) if job.rules else {}
+    there = {node.name: node for node in nodes}
+    every_rule = [json.loads(text) if text else {} for text in ([group.rules for group in job.groups] or [job.rules])]
     allowed: dict[str, bool] = {}
     for name, klass in zip(cluster.names, cluster.klass, strict=True):
         gpu_type, node = cluster.classes[klass].gpu_type, there.get(name.partition(":")[0])
         if resource_of(gpu_type, resources) == resource:
-            allowed[gpu_type] = allowed.get(gpu_type, True) and (node is None or _admits(node, rules))
+            admitted = node is None or all(_admits(node, rules) for rules in every_rule)
+            allowed[gpu_type] = allowed.get(gpu_type, True) and admitted
     if found := [gpu_type for gpu_type, every in allowed.items() if every]:
         return found
     if not allowed:
-        field = "spec.template.spec.containers.resources.limits"
-        raise InputError("GPUs of a node of the configuration", field=field, value=resource)
+        raise InputError("GPUs of a node of the configuration", field=f"{_spec_of(job)}.{_LIMITS}", value=resource)
     expected = f"rules that all nodes of a GPU type admit ({', '.join(allowed)})"
-    raise InputError(expected, field="spec.template.spec", value=", ".join(rules) or "no tolerations")
+    named = ", ".join(dict.fromkeys(name for rules in every_rule for name in rules))
+    raise InputError(expected, field=_spec_of(job), value=named or "no tolerations")
+
+
+def _spec_of(job: UserJob) -> str:
+    """Return the name of the field with the spec of its pods; of a gang, of those that are wrong, or of the first."""
+    wrong = (group.field for group in job.groups if group.scheduler != SCHEDULER)
+    return next(wrong, job.groups[0].field) if job.groups else "spec.template.spec"
 
 
 def _admits(node: Node, rules: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Users' own Jobs in Kubernetes: which there are, how their pods are placed, and how they are held."""
+"""Users' own Jobs and gangs in Kubernetes: which there are, how their pods are placed, and how they are held."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ from typing import Any
 from commonwatt.engines.kubernetes.announce import About, post_event
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
-from commonwatt.engines.kubernetes.objects import ATTEMPT, CLUSTER, JOB, RANK, RUN, Pod, pod_of
+from commonwatt.engines.kubernetes.objects import (
+    ATTEMPT,
+    CLUSTER,
+    GATE,
+    JOB,
+    RANK,
+    REQUIRED,
+    RUN,
+    Pod,
+    is_gated,
+    pod_of,
+)
 from commonwatt.engines.kubernetes.settings import SCHEDULER
-from commonwatt.engines.kubernetes.user_job import TENANT, UserJob, user_job_of
+from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, suspended_in
+from commonwatt.engines.kubernetes.user_job import TENANT, UserJob
 from commonwatt.engines.kubernetes.user_run import UserJobRun
 from commonwatt.model.errors import EngineError
 
@@ -20,15 +32,13 @@ __all__ = ["UserJobs"]
 
 log = logging.getLogger("commonwatt.kubernetes")
 
-_BATCH = "batch/v1"
-
 
 class UserJobs:
-    """The labelled Jobs of some namespaces.
+    """The labelled Jobs of some namespaces, and other *kinds*.
 
-    A Job is held in either of two ways. Its pods name our scheduler, so that nobody places them but us. And where the
-    server knows ``suspend`` (by default from 1.22), a Job that was stopped has no pods until it is started again. The
-    answer says which it is: it has the field, or has lost it.
+    One is held in either of two ways. Its pods name our scheduler, so that nobody places them but us. And where the
+    server knows its field ``suspend`` (of Jobs, by default from 1.22), it has no pods until it is started. The answer
+    says which it is: it has the field, or has lost it. A gang is held in both.
 
     Parameters
     ----------
@@ -36,44 +46,60 @@ class UserJobs:
         Of our pods.
     namespaces
         Where Jobs are taken over.
+    kinds
+        What is taken over there; keys of ``KINDS``.
     """
 
-    def __init__(self, api: KubernetesApi, label: str, namespaces: Collection[str]) -> None:
+    def __init__(
+        self, api: KubernetesApi, label: str, namespaces: Collection[str], kinds: Collection[str] = ("Job",)
+    ) -> None:
         self._api, self._label = api, label
-        self.watched: list[Watched[UserJob]] = [
-            Watched(path_of("jobs", each, group=_BATCH), user_job_of, {"labelSelector": TENANT}) for each in namespaces
-        ]
+        self._jobs: list[tuple[str, Watched[UserJob]]] = []
+        self._children: list[Watched[tuple[str, str]]] = []
+        for kind, namespace in ((KINDS[name], each) for name in kinds for each in namespaces):
+            path = path_of(kind.resource, namespace, group=kind.group)
+            self._jobs.append((namespace, Watched(path, kind.read, {"labelSelector": TENANT})))
+            if kind.children:
+                path = path_of("jobs", namespace, group=KINDS["Job"].group)
+                self._children.append(Watched(path, child_of, {"labelSelector": kind.children}))
         self.informer: Informer | None = None  # which has them
-        self._suspends: bool | None = None  # whether the server knows the field; None: not asked yet
+        self._suspends: dict[str, bool] = {}  # whether the server knows the field, by kind, once it was asked
+
+    @property
+    def watched(self) -> list[Watched[Any]]:
+        """All that the informer has to watch."""
+        return [*(watched for _, watched in self._jobs), *self._children]
 
     @property
     def version(self) -> tuple[int, ...]:
         """Another one whenever a Job has changed."""
-        return tuple(each.version for each in self.watched)
+        return tuple(each.version for _, each in self._jobs)
 
     def all(self) -> dict[str, UserJob]:
         """Return the Jobs by uid; raises ``EngineError`` if the server does not show them."""
         found: dict[str, UserJob] = {}
-        for each in self.watched:
+        for _, each in self._jobs:
             assert self.informer is not None
             found |= self.informer.look(each)
         return found
 
     def of(self, run: UserJobRun) -> UserJob | None:
         """Return the Job of a run, ``None`` if it is gone; raises ``EngineError`` as ``all`` does."""
-        path = path_of("jobs", run.spec.workload[0], group=_BATCH)
-        watched = next((each for each in self.watched if each.path == path), None)
-        if watched is None:  # its namespace is not in the configuration any more
-            return None
         assert self.informer is not None
-        return self.informer.find(watched, run.owner)
+        there = (each for namespace, each in self._jobs if namespace == run.spec.workload[0])
+        return next(filter(None, (self.informer.find(each, run.owner) for each in there)), None)
+
+    def _owner(self, pod: Pod) -> str:
+        """Return the uid of what a pod belongs to: of the gang, if a Job of one has made it."""
+        found = (self.informer.find(each, pod.owner) for each in self._children if self.informer is not None)
+        return next((child[1] for child in found if child is not None), pod.owner)
 
     # -- starting
 
     def resume(self, job: UserJob) -> None:
         """Let Kubernetes make the pods of a Job; raises ``EngineError``."""
         if job.suspended:
-            self._patch(job, {"suspend": False})
+            self._patch(job, self._suspension(job, wanted=False))
 
     def place(self, run: UserJobRun, job: UserJob, pods: Iterable[Pod], hosts: Mapping[int, str]) -> bool:
         """Place the pods of a run once all of them are there; returns whether that is done.
@@ -81,27 +107,53 @@ class UserJobs:
         Which pod has which rank is on disk before the first one is placed: whoever goes on after a crash places the
         same ones. Raises ``EngineError`` if one cannot be placed, as it is gone or somebody else was faster.
         """
-        there = {pod.uid: pod for pod in pods if pod.owner == job.uid}
+        there = {pod.uid: pod for pod in pods if pod.owner and self._owner(pod) == job.uid}
         if not run.has_chosen():
-            free = [pod for pod in there.values() if pod.scheduler == SCHEDULER and _waits(pod)]
+            free = [pod for pod in there.values() if (pod.gated or pod.scheduler == SCHEDULER) and _waits(pod)]
             if len(free) < len(run.ranks):
                 return False
             run.choose(sorted(free, key=lambda pod: pod.name))
         for rank in run.ranks:
             pod = there.get(run.pod_uid(rank))
-            if pod is not None and _waits(pod):
-                self._bind(run, rank, pod, hosts[run.spec.nodes[rank]])
+            if pod is not None and _waits(pod) and pod.gated:
+                self._ungate(run, rank, pod, hosts[run.node_of(rank)])
+            if pod is not None and _waits(pod) and pod.scheduler == SCHEDULER:
+                self._bind(run, rank, pod, hosts[run.node_of(rank)])
         return True
 
-    def _bind(self, run: UserJobRun, rank: int, pod: Pod, host: str) -> None:
-        path, spec = path_of("pods", pod.namespace, pod.name), run.spec
-        notes = {
+    def _notes(self, run: UserJobRun, rank: int) -> dict[str, str]:
+        spec = run.spec
+        return {
             CLUSTER: self._label, RUN: run.mark, JOB: str(spec.handle), ATTEMPT: str(spec.attempt), RANK: str(rank),
             "commonwatt.io/nodes": ",".join(spec.node_names),
         }  # fmt: skip
+
+    def _ungate(self, run: UserJobRun, rank: int, pod: Pod, host: str) -> None:
+        """Pin a pod to its node, and take our gate away once the server has kept that."""
+        path = path_of("pods", pod.namespace, pod.name)
+        now = self._api.get(path)
+        if now["metadata"]["uid"] != pod.uid:
+            msg = f"pod {pod.name} is gone"
+            raise EngineError(msg)
+        before = (now["metadata"].get("annotations") or {}).get(RUN, run.mark)
+        if is_gated(now["spec"]) and before != run.mark:  # an affinity can be narrowed, not widened
+            self._api.delete(path, pod.uid)
+            msg = f"pod {pod.name} was pinned for a run that was given up: Kubernetes makes another one"
+            raise EngineError(msg)
+        if is_gated(now["spec"]) and not _is_pinned(now["spec"], host):
+            meta = {"uid": pod.uid, "annotations": self._notes(run, rank)}
+            now = self._api.merge(path, {"metadata": meta, "spec": {"affinity": _pinned(now["spec"], host)}})
+        if not _is_pinned(now["spec"], host):
+            msg = f"pod {pod.name} is not pinned to node {host}: its affinity was dropped, or its gate taken away"
+            raise EngineError(msg)
+        others = [gate for gate in now["spec"].get("schedulingGates") or () if gate.get("name") != GATE]
+        self._api.merge(path, {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": others}})
+
+    def _bind(self, run: UserJobRun, rank: int, pod: Pod, host: str) -> None:
+        path = path_of("pods", pod.namespace, pod.name)
         body = {
             "apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": host},
-            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": notes},
+            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": self._notes(run, rank)},
         }  # fmt: skip
         if self._api.create_once(f"{path}/binding", body) is not None:
             return
@@ -114,7 +166,7 @@ class UserJobs:
 
     def tell(self, job: UserJob, reason: str, message: str, now_s: float) -> None:
         """Write an Event about a Job; raises ``EngineError``."""
-        post_event(self._api, About("Job", job.namespace, job.name, job.uid), message, reason, message, now_s)
+        post_event(self._api, About(job.kind, job.namespace, job.name, job.uid), message, reason, message, now_s)
 
     def stop(self, run: UserJobRun, pods: Iterable[Pod]) -> None:
         """Stop the *pods* of a run: by suspending its Job, else by deleting them; then others are made, and wait."""
@@ -128,35 +180,65 @@ class UserJobs:
     def retire(self, job: UserJob) -> None:
         """Have Kubernetes make no pods of a Job any more, without deleting it; raises ``EngineError``.
 
-        It is suspended, or, where the server does not know that, its parallelism becomes 0.
+        It is suspended, or, where the server does not know that, its parallelism becomes 0. A gang has none: its pods
+        wait, as nobody places them.
         """
-        if not (job.over or job.suspended or job.pods == 0) and not self._suspend(job):
+        if not (job.over or job.suspended or job.pods == 0) and not self._suspend(job) and not job.gang:
             with suppress(_GoneError):
-                self._patch(job, {"parallelism": 0})
+                self._patch(job, {"spec": {"parallelism": 0}})
 
     def hold(self, job: UserJob) -> bool:
-        """Suspend a Job whose pods others would place; returns whether the server keeps it so."""
+        """Suspend a Job that is not to have pods yet; returns whether the server keeps it so.
+
+        A server that does not know the field drops it in silence: the answer says whether it was kept.
+        """
         return self._suspend(job)
 
     def _suspend(self, job: UserJob) -> bool:
-        if self._suspends is False:
+        if self._suspends.get(job.kind) is False and not job.gang:  # a definition may be replaced at any time
             return False
         with suppress(_GoneError):
-            made = self._patch(job, {"suspend": True})
-            self._suspends = bool((made.get("spec") or {}).get("suspend"))
-            return self._suspends
+            made = self._patch(job, self._suspension(job, wanted=True))
+            self._suspends[job.kind] = suspended_in(KINDS[job.kind], made)
+            return self._suspends[job.kind]
         return False
 
-    def _patch(self, job: UserJob, spec: Mapping[str, Any]) -> dict[str, Any]:
+    @staticmethod
+    def _suspension(job: UserJob, *, wanted: bool) -> dict[str, Any]:
+        body: Any = wanted
+        for name in reversed(KINDS[job.kind].suspend):
+            body = {name: body}
+        return dict(body)
+
+    def _patch(self, job: UserJob, change: Mapping[str, Any]) -> dict[str, Any]:
         """Change a Job, this one and no other of its name."""
-        path = path_of("jobs", job.namespace, job.name, group=_BATCH)
+        kind = KINDS[job.kind]
+        path = path_of(kind.resource, job.namespace, job.name, group=kind.group)
         try:
-            return self._api.merge(path, {"metadata": {"uid": job.uid}, "spec": dict(spec)})
+            return self._api.merge(path, {"metadata": {"uid": job.uid}, **change})
         except RefusedByServerError as error:
             if error.status not in (404, 409):
                 raise
-            msg = f"Job {job.namespace}/{job.name} is gone"
+            msg = f"{job.kind} {job.namespace}/{job.name} is gone"
             raise _GoneError(msg) from error
+
+
+def _pinned(spec: Mapping[str, Any], host: str) -> dict[str, Any]:
+    """Return the affinity of a pod's *spec*, with each way to fulfil it narrowed to the node *host*."""
+    own = spec.get("affinity") or {}
+    node = own.get("nodeAffinity") or {}
+    terms = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    rule = {"key": "metadata.name", "operator": "In", "values": [host]}
+    narrowed = [{**term, "matchFields": [*(term.get("matchFields") or ()), rule]} for term in terms]
+    return {**own, "nodeAffinity": {**node, REQUIRED: {"nodeSelectorTerms": narrowed}}}
+
+
+def _is_pinned(spec: Mapping[str, Any], host: str) -> bool:
+    """Whether the required affinity of a pod's *spec* admits no node but *host*."""
+    node = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    rule = {"key": "metadata.name", "operator": "In", "values": [host]}
+    return bool(terms) and all(rule in (term.get("matchFields") or ()) for term in terms)
 
 
 def _waits(pod: Pod) -> bool:

@@ -19,6 +19,7 @@ __all__ = ["UserJobRun"]
 _POD = "pod.json"
 _MOST_BYTES = 4096
 _OVER_LIMIT = 124
+_LATE = "longer than specified deadline"  # of a PyTorchJob, whose reason does not say it
 _SOON_S = 1.0
 """How much later than the deletion of its pods a Job may be seen to have failed."""
 
@@ -43,6 +44,15 @@ class UserJobRun(KubernetesRun):
     def owner(self) -> str:
         """Uid of its Job."""
         return self.spec.workload[2]
+
+    @property
+    def ranks(self) -> range:
+        """Number of its pods: one for each node, or as many on each."""
+        return range(int(self.spec.workload[3]) if self._gang else max(1, len(self.spec.node_names)))
+
+    def node_of(self, rank: int) -> int:
+        """Return the node of a pod."""
+        return self.spec.nodes[rank * len(self.spec.nodes) // len(self.ranks)]
 
     def has_chosen(self) -> bool:
         """Whether it is on disk which pods take part."""
@@ -101,14 +111,16 @@ class UserJobRun(KubernetesRun):
         at_s, ran_s = self._times(seen)
         container = None if pod is None else pod.container
         code = None if container is None else container.exit_code
-        if (pod is not None and pod.phase == "Succeeded") or (job is not None and job.end == "Complete"):
+        if (job is not None and job.end == "Complete") or self._has_succeeded(pod):
             return End(0, stopped=False, at_s=at_s, cause="", ran_s=ran_s)
+        if job is not None and job.gang and not job.end and pod is not None and pod.phase == "Succeeded":
+            return None  # others of its pods may run yet: a gang is complete when it says so
         if self.deleted_by_us():
             return End(None, stopped=True, at_s=at_s, cause="stopped", ran_s=ran_s)
         if job is not None and job.end == "Failed":
-            late = job.why.startswith("DeadlineExceeded")
+            late = job.why.startswith("DeadlineExceeded") or _LATE in job.why
             reason = "time-limit" if late else "out-of-memory" if container and container.reason == "OOMKilled" else ""
-            said = f"its Job has failed: {job.why}" + (f" (exit code {code})" if code else "")
+            said = f"its {job.kind} has failed: {job.why}" + (f" (exit code {code})" if code else "")
             return End(code or _OVER_LIMIT, stopped=False, at_s=at_s, cause=said, ran_s=ran_s, reason=reason)
         cause = "its Job was deleted" if job is None else disrupted(seen)
         patience_s = min(settings.lag_s, _SOON_S) if cause else settings.lag_s
@@ -119,6 +131,19 @@ class UserJobRun(KubernetesRun):
             what = "it used more memory than it may" if container and container.reason == "OOMKilled" else "it failed"
             cause = f"{what} (exit code {code}); its Job tries again"
         return End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s)
+
+    def _has_succeeded(self, pod: Pod | None) -> bool:
+        """Whether the success of a pod counts by itself: of a gang, only once that is being stopped anyway."""
+        if pod is None or pod.phase != "Succeeded":
+            return False
+        job = self.job
+        return not self._gang or (
+            job is not None and not job.end and (self.decisive is not None or self.deleted_by_us())
+        )
+
+    @property
+    def _gang(self) -> bool:
+        return len(self.spec.workload) > 3 and bool(self.spec.workload[3])
 
     def _times(self, seen: PodSeen) -> tuple[float, float | None]:
         """Return when a pod ended, and for how long its container ran; ``None`` if it did not."""

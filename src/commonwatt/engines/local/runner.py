@@ -18,6 +18,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +41,7 @@ _KILL_AGAIN_S = 0.05  # how often to look for processes that are left of a job
 _IN_VAIN = 20  # attempts before processes that cannot be killed are left alone
 _OUTPUT_S, _OUTPUT_MOST_S = 0.25, 5.0  # how often to look at how much was printed; less often while nothing is
 _LEAST_OUTPUT = 1_000_000
+_ECHO_S, _ECHO_MOST_S = 0.25, 5.0  # how often to copy what was printed; how long to wait at the end for its reader
 _LONGEST_WAIT_S = 3600.0  # poll() takes milliseconds, 24.8 days at most
 
 
@@ -142,6 +144,34 @@ class _Output:
             if begin >= size + most:
                 break  # it prints faster than this copies
         os.ftruncate(self._number, to)
+
+
+class _Echo(threading.Thread):
+    """Copies what a job prints to our own output, as it comes; what is cut from the file meanwhile may be missing.
+
+    It is a thread of its own: a reader that does not read must not keep the job from being stopped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self._file, self._over = path.open("rb"), threading.Event()
+
+    def run(self) -> None:
+        """Copy until the job is over and all is copied."""
+        at, last = 0, False
+        with self._file, suppress(OSError):
+            while not last:
+                last = self._over.wait(_ECHO_S)
+                at = min(at, os.fstat(self._file.fileno()).st_size)
+                while part := os.pread(self._file.fileno(), 1 << 16, at):
+                    at += len(part)
+                    while part:
+                        part = part[os.write(1, part) :]
+
+    def finish(self) -> None:
+        """Wait until all is copied, but not for long."""
+        self._over.set()
+        self.join(_ECHO_MOST_S)
 
 
 class _Signals:
@@ -305,10 +335,15 @@ def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | N
         return None, f"its records cannot be written: {error}", ""
     if signals.stop_s is not None:
         signals.pass_on(signal.SIGTERM)
+    echo = _Echo(folder / "output.log") if spec.get("echo") else None
+    if echo is not None:
+        echo.start()
     with (folder / "output.log").open("r+b") as written:
         kept = _Output(written.fileno(), spec.get("output_bytes"), spec.get("reserve_bytes") or 0)
         over = _wait(job, signals, spec, folder / "end.json", kept)
         code = _clear(job, signals)
+        if echo is not None:
+            echo.finish()
         kept.finish()
     if over:
         return _OVER_LIMIT, f"its time limit of {spec['limit_s']:g} s was over", "time-limit"

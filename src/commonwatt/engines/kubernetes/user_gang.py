@@ -1,0 +1,148 @@
+"""Gangs that users create in Kubernetes: what is read of a JobSet or a PyTorchJob, and how one is suspended.
+
+Another controller makes their pods, once they are not suspended. The fields are those of JobSet 0.5 and later, and of
+the Training Operator 1.7 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from commonwatt.engines.kubernetes.objects import is_gated, moment_s, requests_of, rules_of
+from commonwatt.engines.kubernetes.settings import SCHEDULER
+from commonwatt.engines.kubernetes.user_job import PodGroup, UserJob, asked, left_to, user_job_of
+
+__all__ = ["KINDS", "JobKind", "child_of", "jobset_of", "pytorchjob_of", "suspended_in"]
+
+_JOBSET_CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
+_TRAINING_OPERATOR = "kubeflow.org/training-operator"
+_GROUP = "jobset.sigs.k8s.io/jobset-name"
+_ENDS = {"Complete": "Complete", "Completed": "Complete", "Succeeded": "Complete", "Failed": "Failed"}
+_Unfit = tuple[str, str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """A kind of object that is taken over.
+
+    Attributes
+    ----------
+    resource, group
+        Where the API has it: ``jobs`` of ``batch/v1``.
+    read
+        Returns what it asks for.
+    suspend
+        Path of the field that suspends it.
+    children
+        Label of the Jobs that make its pods; "" if it makes them itself.
+    """
+
+    resource: str
+    group: str
+    read: Callable[[Mapping[str, Any]], UserJob]
+    suspend: tuple[str, ...] = ("spec", "suspend")
+    children: str = ""
+
+
+def suspended_in(kind: JobKind, item: Mapping[str, Any]) -> bool:
+    """Whether the API's object *item* has the field that suspends it, and it is true."""
+    found: Any = item
+    for name in kind.suspend:
+        found = (found or {}).get(name)
+    return found is True
+
+
+def child_of(item: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the uid of a Job, and that of the object whose controller has made it; "" if there is none."""
+    owners = item["metadata"].get("ownerReferences") or ()
+    return item["metadata"]["uid"], next((owner["uid"] for owner in owners if owner.get("controller")), "")
+
+
+def jobset_of(item: Mapping[str, Any]) -> UserJob:
+    """Return a JobSet (``jobset.x-k8s.io/v1alpha2``) of the API's object *item*."""
+    spec = item.get("spec") or {}
+    groups, unfit, limits_s = [], None, []
+    for part in spec.get("replicatedJobs") or ():
+        field = f"spec.replicatedJobs[{part.get('name', '')}].template.spec"
+        job = (part.get("template") or {}).get("spec") or {}
+        pods, completions = int(job.get("parallelism", 1)), job.get("completions")
+        group, wrong = _group(f"{field}.template.spec", int(part.get("replicas", 1)) * pods, job.get("template"))
+        if group is not None and completions != pods and not (pods == 1 and completions is None):
+            expected = f"{pods} (parallelism), as all pods start at once"
+            wrong = wrong or (f"{field}.completions", str(completions), expected)
+        if (limit := job.get("activeDeadlineSeconds")) is not None:
+            limits_s.append(float(limit))
+        groups.append(group)
+        unfit = unfit or wrong
+    return _gang(
+        "JobSet", item, groups, unfit, suspended=spec.get("suspend"), limit_s=min(limits_s, default=None),
+        managed_by=left_to(item["metadata"], spec.get("managedBy"), _JOBSET_CONTROLLER),
+    )  # fmt: skip
+
+
+def pytorchjob_of(item: Mapping[str, Any]) -> UserJob:
+    """Return a PyTorchJob (``kubeflow.org/v1``) of the API's object *item*."""
+    spec = item.get("spec") or {}
+    policy, elastic = spec.get("runPolicy") or {}, spec.get("elasticPolicy") or {}
+    groups, unfit = [], None
+    for name, part in sorted((spec.get("pytorchReplicaSpecs") or {}).items()):
+        field = f"spec.pytorchReplicaSpecs.{name}.template.spec"
+        group, wrong = _group(field, int(part.get("replicas", 1)), part.get("template"))
+        groups.append(group)
+        unfit = unfit or wrong
+    if elastic.get("maxReplicas") != elastic.get("minReplicas"):
+        unfit = unfit or ("spec.elasticPolicy.maxReplicas", str(elastic.get("maxReplicas")), "that of minReplicas")
+    limit = policy.get("activeDeadlineSeconds")
+    return _gang(
+        "PyTorchJob", item, groups, unfit, suspended=policy.get("suspend"),
+        limit_s=None if limit is None else float(limit),
+        managed_by=left_to(item["metadata"], policy.get("managedBy"), _TRAINING_OPERATOR),
+    )  # fmt: skip
+
+
+def _group(field: str, pods: int, template: Mapping[str, Any] | None) -> tuple[PodGroup | None, _Unfit]:
+    """Return pods that are alike, ``None`` without GPUs, and what is wrong with them: field, value, expected."""
+    pod = (template or {}).get("spec") or {}
+    gpus = tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0))
+    scheduler = SCHEDULER if is_gated(pod) else pod.get("schedulerName") or ""
+    if gpus and pods:
+        return PodGroup(field, pods, gpus, scheduler, rules_of(pod)), None
+    if pods and scheduler == SCHEDULER:
+        return None, (f"{field}.schedulerName", scheduler, "none: Kubernetes places pods without GPUs")
+    return None, None
+
+
+def _gang(
+    kind: str, item: Mapping[str, Any], found: Iterable[PodGroup | None], unfit: _Unfit, *, suspended: object,
+    limit_s: float | None, managed_by: str,
+) -> UserJob:  # fmt: skip
+    groups = tuple(group for group in found if group is not None)
+    first = groups[0] if groups else PodGroup("spec", 0, (), "")
+    if unfit is None and (other := next((group for group in groups if group.gpus != first.gpus), None)) is not None:
+        asks = ", ".join(f"{amount:g} of {name}" for name, amount in other.gpus)
+        wanted = ", ".join(f"{amount:g} of {name}" for name, amount in first.gpus)
+        unfit = (f"{other.field}.containers.resources.limits", asks, f"{wanted}, as in {first.field}")
+    if unfit is None and not groups:
+        unfit = ("spec", "pods without GPUs", "pods with GPUs")
+    strangers = (group.scheduler for group in groups if group.scheduler != SCHEDULER)
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    ended: Mapping[str, Any] = next(
+        (c for c in conditions if c.get("status") == "True" and c.get("type") in _ENDS), {}
+    )  # fmt: skip
+    why = ": ".join(filter(None, (str(ended.get("reason") or ""), str(ended.get("message") or ""))))
+    return UserJob(
+        **asked(item["metadata"]), kind=kind, suspended=suspended is True, pods=sum(group.pods for group in groups),
+        completions=None, gpus=first.gpus, scheduler=next(strangers, first.scheduler), limit_s=limit_s,
+        left_to=managed_by, end=_ENDS.get(str(ended.get("type")), ""), why=" ".join(why.split())[:300],
+        end_s=moment_s(ended.get("lastTransitionTime")), groups=groups, unfit=unfit,
+    )  # fmt: skip
+
+
+KINDS: Mapping[str, JobKind] = {
+    "Job": JobKind("jobs", "batch/v1", user_job_of),
+    "JobSet": JobKind("jobsets", "jobset.x-k8s.io/v1alpha2", jobset_of, children=_GROUP),
+    "PyTorchJob": JobKind("pytorchjobs", "kubeflow.org/v1", pytorchjob_of, ("spec", "runPolicy", "suspend")),
+}
+"""What can be taken over, by kind."""
