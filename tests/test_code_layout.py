@@ -68,7 +68,7 @@ PRINTS = {"print", "sys.stdout.write", "click.echo"}
 
 FILE_P90_LINES, FILE_MOST_LINES = 350, 600
 FUNCTION_P90_LINES, FUNCTION_MOST_LINES = 35, 100
-MOST_MODULES = 540
+MOST_MODULES = 542
 FROZEN = "store/migrations/versions/"  # a released migration is never rewritten
 
 

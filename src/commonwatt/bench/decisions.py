@@ -75,11 +75,19 @@ def _placed(solver: Any, file: Any, seed: int) -> BenchOutcome:  # noqa: ANN401
     return BenchOutcome(found.objective, found.iterations)
 
 
+def _cp_sat_placed(file: Any, seed: int) -> BenchOutcome:  # noqa: ANN401
+    from commonwatt.bench.cp_sat import CpSatPlacement
+
+    solver = CpSatPlacement(seed)
+    return BenchOutcome(_placed(solver, file, seed).value, apart_s=solver.apart.spent_s)
+
+
 def _placement_entrants(quick: bool) -> list[Entrant]:  # noqa: ARG001
     ours, baselines = ("local-search", "lookahead"), ("random-greedy", "fifo", "edf", "priority", "srtf", "easy")
     return [
         *(Entrant(name, "ours", partial(_placed, name)) for name in ours),
         *(Entrant(name, "baseline", partial(_placed, name)) for name in (*baselines, "fair-share")),
+        Entrant("cp-sat", "peer", _cp_sat_placed, ("ortools",), few=True),
     ]
 
 
@@ -128,12 +136,22 @@ def _simulated(policy: str, case: int, seed: int) -> BenchOutcome:  # noqa: ARG0
     return BenchOutcome(results[0].policies[0].total_cost or math.nan)
 
 
+def _by_simpy(case: int, seed: int) -> BenchOutcome:  # noqa: ARG001
+    from commonwatt.bench.peers import fifo_cost
+    from commonwatt.simulation.workload import prepare
+
+    return BenchOutcome(fifo_cost(prepare(week_scenario("fifo"), Path(), case)))
+
+
 def _week_entrants(quick: bool) -> list[Entrant]:  # noqa: ARG001
     kinds: dict[str, Kind] = {"lookahead": "ours"}
     names = ("lookahead", "fifo", "edf", "srtf", "easy", "fair-share", "las")
     return [
-        Entrant(name, kinds.get(name, "baseline"), partial(_simulated, name), few=name in ("las", "srtf"))
-        for name in names
+        *(
+            Entrant(name, kinds.get(name, "baseline"), partial(_simulated, name), few=name in ("las", "srtf"))
+            for name in names
+        ),
+        Entrant("simpy-fifo", "peer", _by_simpy, ("simpy",)),
     ]
 
 
@@ -320,6 +338,13 @@ def _by_name(name: str, budget: int, problem: Any, seed: int) -> BenchOutcome:  
     return _mapped(ALGORITHMS[name](budget), problem, seed)
 
 
+def _cp_sat_mapped(problem: Any, seed: int) -> BenchOutcome:  # noqa: ANN401
+    from commonwatt.bench.cp_sat import CpSatMapping
+
+    solver = CpSatMapping(seed)
+    return BenchOutcome(_mapped(solver, problem, seed).value, apart_s=solver.apart.spent_s)
+
+
 def _budget(quick: bool) -> int:
     return 300 if quick else 2000
 
@@ -332,6 +357,7 @@ def _mapping_entrants(quick: bool) -> list[Entrant]:
         *(Entrant(name, "ours", partial(_by_name, name, budget)) for name in ("auto", "gsharp")),
         *(Entrant(name, "baseline", partial(_by_name, name, budget)) for name in rules),
         *(Entrant(name, "peer", partial(_by_name, name, budget), ("nevergrad",)) for name in peers),
+        Entrant("cp-sat", "peer", _cp_sat_mapped, ("ortools",), few=True),
     ]
 
 
@@ -425,6 +451,12 @@ def _predictor(name: str) -> Any:  # noqa: ANN401
     return make_predictor(name, _LOOK_BACK, _HORIZON)
 
 
+def _nhits(series: Any, seed: int) -> BenchOutcome:  # noqa: ANN401
+    from commonwatt.bench.peers import NhitsPredictor
+
+    return _forecast(partial(NhitsPredictor, _LOOK_BACK, _HORIZON), series, seed)
+
+
 def _demand_entrants(quick: bool) -> list[Entrant]:  # noqa: ARG001
     plain = ("last-value", "seasonal-naive", "moving-max")
     return [
@@ -432,6 +464,7 @@ def _demand_entrants(quick: bool) -> list[Entrant]:  # noqa: ARG001
         Entrant("lightgbm", "baseline", partial(_forecast, partial(_predictor, "lightgbm")), ("lightgbm",), few=True),
         Entrant("gru", "ours", partial(_forecast, partial(_predictor, "gru")), ("torch",), few=True),
         Entrant("auto-ets", "peer", partial(_forecast, partial(_predictor, "auto-ets")), ("statsforecast",), few=True),
+        Entrant("nhits", "peer", _nhits, ("neuralforecast",), few=True),
     ]
 
 

@@ -40,10 +40,19 @@ TOLERANCE = 0.01
 
 @dataclass(frozen=True)
 class BenchOutcome:
-    """What a solver reached on a problem, and the candidates it evaluated; ``None``: it does not count them."""
+    """What a solver reached on a problem.
+
+    Attributes
+    ----------
+    evaluations
+        Candidates it evaluated; ``None``: it does not count them.
+    apart_s
+        Processor time it took in other processes.
+    """
 
     value: float
     evaluations: int | None = None
+    apart_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -274,7 +283,7 @@ class Bench:
             for case in cases:
                 began_s = process_time()
                 outcome = entrant.solve(case.problem, self.seed)
-                spent_s += process_time() - began_s
+                spent_s += process_time() - began_s + outcome.apart_s
                 _check(entrant, case, outcome)
                 reference = bounds.setdefault(case.name, outcome.value)  # the reference solver enters first
                 ratio = reference / outcome.value if suite.larger_is_better else outcome.value / reference
@@ -291,6 +300,11 @@ class Bench:
             if entrant.kind != "peer":
                 raise
             return _not_run(entrant.name, entrant.kind, entrant.origin, "missing", str(error)), [], 0.0
+        except Exception as error:
+            if entrant.kind != "peer":
+                raise
+            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            return _not_run(entrant.name, entrant.kind, entrant.origin, "failed", said), [], 0.0
         ratios = [score.ratio for score in scores]
         return (
             BenchSolver(
