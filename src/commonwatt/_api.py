@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from commonwatt._stopwatch import without_compiling
+from commonwatt.model.plugins import chosen, valid
 from commonwatt.model.policies import SolverName
-from commonwatt.plugins import chosen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -298,7 +298,7 @@ def place(
     from commonwatt.placement import answer
 
     file, path = read_given(problem, PlaceFile)
-    with blamed_on(path), without_compiling() as watch:
+    with blamed_on(path), without_compiling() as watch, valid("solvers", solver, _SOLVERS):
         result = answer(
             file, clock=lambda: watch.elapsed_s, solver=chosen("solvers", solver, _SOLVERS),
             iterations=iterations, time_limit_s=time_limit_s, seed=seed,
@@ -345,7 +345,7 @@ def timeslice(
 
     file, path = read_given(problem, PlanFile)
     by = chosen("schedulers", policy, _POLICIES, file.phi if phi is None else phi)
-    with blamed_on(path):
+    with blamed_on(path), valid("schedulers", policy, _POLICIES):
         result = answer(file, policy=by, phi=phi, seed=seed)
 
     def draw(to: Path) -> None:
@@ -399,7 +399,7 @@ def partition(
         file = load_partition(Path(problem))
     else:
         file, path = read_given(problem, PartitionFile)
-    with blamed_on(path):
+    with blamed_on(path), valid("partitioners", mechanism, MECHANISMS):
         result = answer(
             file, mechanism=chosen("partitioners", mechanism, MECHANISMS), welfare=welfare, tolerance=tolerance,
             iterations=iterations, seed=seed,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from commonwatt._api import blamed_on, read_given, shown
 from commonwatt._stopwatch import without_compiling
 from commonwatt.model.errors import ArgumentError
-from commonwatt.plugins import chosen
+from commonwatt.model.plugins import chosen, valid
 
 if TYPE_CHECKING:
     from commonwatt._results import LayerMapping
@@ -200,7 +200,7 @@ def map_layers(
     with blamed_on(path):
         file = complete(file, base).file
     task = task_of(file, path, after, at_cycles)
-    with blamed_on(path), without_compiling() as watch:
+    with blamed_on(path), without_compiling() as watch, valid("mappers", algorithm, ALGORITHMS):
         by, first = mapper(
             task, algorithm, ALGORITHMS, budget, time_limit_s, start=start, transfer=transfer, epochs=epochs,
             match=match,

@@ -16,8 +16,8 @@ import numpy as np
 
 from commonwatt.bench.suite import BenchCase, BenchOutcome, Entrant, Kind, Suite
 from commonwatt.model.errors import InputError
+from commonwatt.model.plugins import Plugin, plugged
 from commonwatt.model.policies import SolverName
-from commonwatt.plugins import Plugin, plugged
 
 __all__ = ["SUITES"]
 
@@ -153,6 +153,10 @@ def _week_entrants(quick: bool) -> list[Entrant]:  # noqa: ARG001
         ),
         Entrant("simpy-fifo", "peer", _by_simpy, ("simpy",)),
     ]
+
+
+def _plug_week(plugin: Plugin, quick: bool) -> Callable[[Any, int], BenchOutcome]:  # noqa: ARG001
+    return partial(_simulated, plugin.name)
 
 
 # -- markets
@@ -487,7 +491,7 @@ SUITES = (
     Suite(
         "week", 2, "Two days of 150 jobs a day like Philly's, on 56 GPUs of three types, simulated",
         "energy and tardiness cost, currency", "the lower bound on the cost of any schedule", "fifo",
-        _week_cases, _week_entrants,
+        _week_cases, _week_entrants, "solvers", _placement_names, _plug_week,
     ),
     Suite(
         "market", 1, "Core clusters divided among 5 to 100 tenants under Amdahl's law",

@@ -18,8 +18,8 @@ from typing import Any, Literal, get_args
 from commonwatt import __version__
 from commonwatt.model.errors import ArgumentError, InputError, PluginError
 from commonwatt.model.names import one_of
+from commonwatt.model.plugins import Group, Plugin, found, refused
 from commonwatt.model.suite_results import BenchResult, BenchScore, BenchSolver, BenchSuite
-from commonwatt.plugins import Group, Plugin, found, refused
 
 __all__ = [
     "Bench",

@@ -21,7 +21,7 @@ from commonwatt._stopwatch import Stopwatch, without_compiling
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from commonwatt.plugins import Group
+    from commonwatt.model.plugins import Group
 
 __all__ = [
     "PluginChoice",
@@ -79,7 +79,7 @@ class PluginChoice(click.Choice):  # type: ignore[type-arg,unused-ignore]
     @property
     def choices(self) -> tuple[str, ...]:
         """All names, ours first."""
-        from commonwatt.plugins import names_of
+        from commonwatt.model.plugins import names_of
 
         return (*self.ours, *names_of(self._group, self.ours))
 

@@ -77,8 +77,8 @@ def _solve(
 ) -> tuple[PlaceResult, str]:
     from commonwatt.data.files import load_yaml
     from commonwatt.model.place_file import PlaceFile
+    from commonwatt.model.plugins import chosen, valid
     from commonwatt.placement import PlacementProblem, Schedule, answer
-    from commonwatt.plugins import chosen, valid
 
     file, by = load_yaml(path, PlaceFile), chosen("solvers", solver, SOLVERS)
     with blamed_on(path), compiling(f"solver {solver}") as watch, valid("solvers", solver, SOLVERS):

@@ -461,7 +461,7 @@ class Controller:
         if self.limits is not None:
             closed = self.scheduling.nodes(NodeCondition.DRAINED)
             problem = replace(problem, guarantees=self.limits.guarantees(problem, handles, now_s, closed))
-        schedule = self.policy.decide(problem, self._rng, self._stopwatch())
+        schedule = self.policy.decide(problem, self._rng, self._stopwatch(), self.log)
         if self.tariff.cap_w is not None:
             schedule = under_cap(problem, schedule, self._power(problem, rows, view))
         return problem, rows, schedule

@@ -66,6 +66,8 @@ class EventKind(StrEnum):
     FRACTION_ENDED = "fraction-ended"
     OVER_CAP = "over-cap"
     WITHIN_CAP = "within-cap"
+    SOLVER_FAILED = "solver-failed"
+    SOLVER_WORKS = "solver-works"
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def hosting_of(config: Scenario, cluster: Cluster, folder: Path) -> Hosting | No
 def fleet_controller(config: Scenario, cluster: Cluster, folder: Path) -> Callable[..., Controller]:
     """Return what makes the controller of a configuration with services, from the arguments of ``Controller``."""
     fleet, spec = live_fleet(config, cluster, folder), eager(config.policies[0])
-    return partial(FleetController, fleet=fleet, resident_policy=Policy.of(spec))
+    return partial(FleetController, fleet=fleet, resident_policy=Policy.of(spec, live=True))
 
 
 # -- requests

@@ -171,6 +171,7 @@ def read_config(path: Path) -> Scenario:
                 raise InputError("the name of a node", file=path, field=field, value=name)
     if config.live.profiling and not len(cluster.without(config.live.profiling.nodes)):
         raise InputError("a node that is left for work", file=path, field="live.profiling.nodes", value="all of them")
+    Policy.of(config.policies[0])  # a plugin that cannot be loaded is told now
     return config
 
 
@@ -286,8 +287,8 @@ def open_live(
     ------
     InputError
         For an invalid configuration.
-    MissingExtraError
-        If a package its capacity plan needs is not installed.
+    MissingExtraError, PluginError
+        If a package its capacity plan needs is not installed, or its solver is a plugin that cannot be loaded.
     StoreError
         If the database does not answer.
     """
@@ -326,7 +327,7 @@ def open_live(
         make = Controller if not config.services else fleet_controller(config, cluster, folder)
         return make(
             capacity=made,
-            cluster=cluster, engine=engine, policy=Policy.of(spec), rules=rules_of(config), tariff=tariff,
+            cluster=cluster, engine=engine, policy=Policy.of(spec, live=True), rules=rules_of(config), tariff=tariff,
             rng=np.random.default_rng([seed, 1]), now_s=clock(), tenant_weights=store.tenants(),
             stopwatch=stopwatch(config.live.decision_limit_s),
         )  # fmt: skip
@@ -390,8 +391,8 @@ def _observer(
     if external_jobs is None:
         return None
     return Observer(
-        external_jobs=external_jobs, cluster=cluster, policy=Policy.of(config.policies[0]), rules=rules_of(config),
-        tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 2]),
+        external_jobs=external_jobs, cluster=cluster, policy=Policy.of(config.policies[0], live=True),
+        rules=rules_of(config), tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 2]),
         default_limit_s=config.live.default_time_limit_s, stopwatch=stopwatch(config.live.decision_limit_s),
         ended={row["id"]: row for row in store.setting(SETTING, ())},
     )  # fmt: skip

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from typing import Any, Literal
+
+import numpy as np
 
 from commonwatt.devices.base import Device, DeviceClock
 from commonwatt.devices.batches import Batch, DeviceRequest
 from commonwatt.devices.language.generation import Generation, GenerationBatch
-from commonwatt.model.errors import DeviceError
-from commonwatt.timeslicing import Charge, EnergyLedger, Scheduler, Task
+from commonwatt.model.arrays import Ints
+from commonwatt.model.errors import DeviceError, PluginError, SolverError
+from commonwatt.model.plugins import Plugin, one, plugged
+from commonwatt.model.timeslice_file import POLICY_NAMES
+from commonwatt.timeslicing import Charge, EnergyLedger, QuantumProblem, Scheduler, Task, make
 
-__all__ = ["Driver"]
+__all__ = ["Driver", "PluggedPolicy", "plugin_trouble", "sharing_policy"]
+
+log = logging.getLogger("commonwatt.devices")
 
 _UNKNOWN = -1.0  # no real clock, so that the next one is set
 
@@ -155,3 +164,64 @@ class Driver:
             for member in over:
                 member.request.ended_ns = now_ns
                 member.request.ended(member.task)
+
+
+class PluggedPolicy:
+    """A plugin's sharing policy. Where it fails, ``etf`` divides in its place, and ``trouble`` says why.
+
+    Attributes
+    ----------
+    trouble
+        The last failure; ``None``: there was none.
+    """
+
+    def __init__(self, plugin: Plugin, phi: float) -> None:
+        self.name = plugin.name
+        self.trouble: str | None = None
+        self._plugin, self._inner, self._fallback = plugin, plugged(plugin, phi), make("etf", phi)
+
+    def guarantee(self, problem: QuantumProblem) -> Ints:
+        """Return the units each tenant has for certain. Shape [N]."""
+        return self._asked("guarantee", problem)
+
+    def slices(self, problem: QuantumProblem) -> Ints:
+        """Return the units each tenant gets. Shape [N]."""
+        return self._asked("slices", problem)
+
+    def _asked(self, what: Literal["guarantee", "slices"], problem: QuantumProblem) -> Ints:
+        try:
+            units = getattr(self._inner, what)(problem)
+            with self._plugin.blamed("gave no valid answer"):
+                return problem.checked(units) if what == "slices" else _possible(problem, units)
+        except PluginError as error:
+            if str(error) != self.trouble:
+                log.warning("a plugin failed, and etf divides in its place", extra={"cause": str(error)})
+            self.trouble = str(error)
+            found: Ints = getattr(self._fallback, what)(problem)
+            return found
+
+
+def _possible(problem: QuantumProblem, units: Ints) -> Ints:
+    found = np.asarray(units)
+    if found.shape != problem.demands.shape or not np.issubdtype(found.dtype, np.integer) or (found < 0).any():
+        msg = f"guarantees are not {len(problem)} whole numbers of units, 0 or more"
+        raise SolverError(msg)
+    if int(found.sum()) > problem.quantum:
+        msg = "guarantees are above the quantum"
+        raise SolverError(msg)
+    return found
+
+
+def plugin_trouble(scheduler: Scheduler) -> str | None:
+    """Return what the plugin by which *scheduler* shares failed with; ``None``: it did not, or there is none."""
+    policy = getattr(scheduler, "policy", None)
+    return policy.trouble if isinstance(policy, PluggedPolicy) else None
+
+
+def sharing_policy(name: str, phi: float) -> Any:  # noqa: ANN401
+    """Return the sharing policy of that name, ours or a plugin's.
+
+    Raises ``InputError`` for an unknown name, ``PluginError`` for a plugin that cannot be loaded.
+    """
+    plugin = one("schedulers", name, POLICY_NAMES)
+    return make(name, phi) if plugin is None else PluggedPolicy(plugin, phi)

@@ -13,8 +13,9 @@ import numpy as np
 from commonwatt import __version__
 from commonwatt.devices.base import Tensor, example_inputs
 from commonwatt.devices.batches import DeviceRequest
+from commonwatt.devices.driver import plugin_trouble
 from commonwatt.devices.session import DeviceSession, open_session
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import InputError, PluginError
 from commonwatt.model.timeslice_file import BackloggedLoad, PeriodicLoad, SharingTenant, TimesliceConfig
 from commonwatt.model.timeslice_results import RunIdle, RunSample, RunTenantResult, TimesliceRunResult
 from commonwatt.timeslicing import Fairness, Task, fairness
@@ -201,6 +202,8 @@ def measure(
     session = open_session(config, folder)
     try:
         record = run(session, np.random.default_rng(seed), on_progress)
+        if (trouble := plugin_trouble(session.driver.scheduler)) is not None:  # another policy divided: no result of it
+            raise PluginError(trouble)
         return summarise(session, record, seed)
     finally:
         session.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from commonwatt.devices.base import Device, DeviceClock, LoadedModel, RealDeviceClock, VirtualDeviceClock
 from commonwatt.devices.batches import Batching
-from commonwatt.devices.driver import Driver
+from commonwatt.devices.driver import Driver, sharing_policy
 from commonwatt.devices.language.base import LanguageModel
 from commonwatt.devices.language.generation import CachePool, LanguagePlan
 from commonwatt.devices.local import CpuDevice, CudaDevice
@@ -41,7 +41,6 @@ from commonwatt.timeslicing import (
     QuantumProblem,
     Scheduler,
     VtcScheduler,
-    make,
 )
 
 __all__ = ["Checks", "DeviceSession", "open_device", "open_session"]
@@ -311,7 +310,7 @@ def _scheduler(config: TimesliceConfig) -> Scheduler:
         return FifoScheduler()
     if config.policy == "vtc":
         return VtcScheduler(config.token_weights.prompt, config.token_weights.answer)
-    policy = make(config.policy, config.phi)
+    policy = sharing_policy(config.policy, config.phi)
     policy.slices(QuantumProblem.make(10, [1, 1], [1, 2]))  # compiles before anything is timed
     return FairScheduler(policy, round(config.quantum_s * 1e9))
 

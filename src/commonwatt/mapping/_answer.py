@@ -22,6 +22,7 @@ from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._scoring import MappingTimeline, satisfaction, tails, timeline
 from commonwatt.mapping._search import Algorithm
 from commonwatt.mapping._transfer import Transferred
+from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.fields import stamp
 from commonwatt.model.map_file import MapFile
 from commonwatt.model.map_results import (
@@ -108,6 +109,12 @@ def answer(
             limit_s = time_limit_s
             chosen = replace(chosen, slice_s=SLICE * limit_s, used=lambda: (clock() - began_s) / limit_s)
     found = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
+    if not isinstance(algorithm, str):
+        try:
+            check(problem, found.best)
+        except InputError as error:
+            msg = f"no mapping of this problem: {error}"
+            raise SolverError(msg) from None
     search_s = clock() - began_s
     proven = lower_bound(problem) if found.bound is None and bound == "quick" else found.bound
     return MapResult(

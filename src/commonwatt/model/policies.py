@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.fields import FileModel, ResultModel, quantity
 from commonwatt.model.fleet import SharingSpec
+from commonwatt.model.plugins import PluginName, known_name
 from commonwatt.model.units import DAY_S
 
 __all__ = [
+    "SOLVER_NAMES",
     "FairnessResult",
     "FairnessSpec",
     "Knowledge",
@@ -23,6 +25,7 @@ __all__ = [
     "Preemption",
     "PriceWait",
     "Rounds",
+    "SolverChoice",
     "SolverName",
     "TenantShareResult",
     "UnusedNodes",
@@ -33,6 +36,15 @@ SolverName = Literal[
     "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
 ]
 PeerName = Literal["las", "gavel", "themis", "qssf", "sia", "completion"]
+SOLVER_NAMES: tuple[str, ...] = (*get_args(SolverName), *get_args(PeerName))
+
+
+def _installed(name: str) -> str:
+    return known_name("solvers", name, SOLVER_NAMES)
+
+
+SolverChoice = Annotated[SolverName | PeerName | PluginName, AfterValidator(_installed)]
+"""A solver of ours, or the name of a plugin that is installed."""
 Objective = Literal["max-min", "finish-time", "min-jct", "makespan", "max-sum", "fifo"]
 Knowledge = Literal["oracle", "user-limit", "predicted", "none"]
 
@@ -124,8 +136,9 @@ def _increasing(limits: tuple[float, ...]) -> tuple[float, ...]:
 class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
-    solver: SolverName | PeerName = quantity(
-        "solver that places jobs; las, gavel, themis and qssf are published schedulers, which do not resize jobs, sia "
+    solver: SolverChoice = quantity(
+        "solver that places jobs, one of these or an installed plugin; las, gavel, themis and qssf are published "
+        "schedulers, which do not resize jobs, sia "
         "is one that does, and completion plans completion times of jobs of fixed size",
         "-",
     )

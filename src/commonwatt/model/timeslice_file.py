@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.identity import TlsSpec
+from commonwatt.model.plugins import PluginName, known_name
 
 __all__ = [
+    "POLICY_NAMES",
     "BackloggedLoad",
     "CpuDeviceSpec",
     "CudaDeviceSpec",
@@ -27,6 +29,7 @@ __all__ = [
     "PlanFile",
     "PlanTenant",
     "PoissonLoad",
+    "PolicyChoice",
     "PolicyName",
     "PowerModelSpec",
     "ProfilePoint",
@@ -99,6 +102,15 @@ class ModelProfile(FileModel):
 
 
 PolicyName = Literal["etf", "tf", "ef", "etf-energy", "fifo", "vtc"]
+POLICY_NAMES: tuple[str, ...] = get_args(PolicyName)
+
+
+def _installed(name: str) -> str:
+    return known_name("schedulers", name, POLICY_NAMES)
+
+
+PolicyChoice = Annotated[PolicyName | PluginName, AfterValidator(_installed)]
+"""A sharing policy of ours, or the name of a plugin that is installed."""
 
 
 class PowerModelSpec(FileModel):
@@ -304,9 +316,9 @@ class TimesliceConfig(FileModel):
     """One shared device and its tenants."""
 
     device: DeviceSpec = quantity("the device", "-")
-    policy: PolicyName = quantity(
-        "etf, tf (time-fair), ef (energy-fair), etf-energy (guaranteed energy, then even time), fifo (no sharing) or "
-        "vtc (even tokens; language models only)",
+    policy: PolicyChoice = quantity(
+        "etf, tf (time-fair), ef (energy-fair), etf-energy (guaranteed energy, then even time), fifo (no sharing), "
+        "vtc (even tokens; language models only) or an installed plugin",
         "-", "etf",
     )  # fmt: skip
     phi: float = quantity("time-fair factor: guaranteed fraction of the fair share", "-", 0.7, ge=0, le=1)

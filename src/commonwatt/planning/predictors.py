@@ -28,8 +28,8 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_file import TREES
 from commonwatt.model.forecast_results import ForecastFitResult, ForecastPredictResult, ForecastStep
 from commonwatt.model.names import one_of
+from commonwatt.model.plugins import one, plugged
 from commonwatt.model.units import DAY_S
-from commonwatt.plugins import one, plugged
 
 __all__ = [
     "SavedPredictor",
@@ -203,6 +203,12 @@ def make_savable(
     """
     names = [name for name, entry in PREDICTORS.items() if entry.savable]
     if model not in names:
+        if one("forecasters", model, PREDICTORS) is not None:
+            expected = (
+                "a model of ours: no file can hold what a plugin has learned; `forecast evaluate` and `forecast plan` "
+                "fit it where they use it"
+            )
+            raise InputError(expected, field="model", value=model)
         expected = f"{one_of(names, model)}; others are fitted where they are used, by their name"
         raise InputError(expected, field="model", value=model)
     options = _options(model, features)

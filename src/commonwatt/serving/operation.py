@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from commonwatt.devices.driver import plugin_trouble, sharing_policy
 from commonwatt.devices.session import DeviceSession
-from commonwatt.model.errors import DeviceError, InputError
+from commonwatt.model.errors import DeviceError, InputError, PluginError
 from commonwatt.model.fields import FileModel, quantity
-from commonwatt.model.timeslice_file import PolicyName
+from commonwatt.model.timeslice_file import PolicyChoice
 from commonwatt.serving.metrics import Measurements, TenantMeasurements, TokenCounts
 from commonwatt.serving.worker import RequestCounts, Worker
-from commonwatt.timeslicing import FairScheduler, QuantumProblem, TenantQueue, make
+from commonwatt.timeslicing import FairScheduler, QuantumProblem, TenantQueue
 
 __all__ = ["ServerSettings", "TenantSettings", "change", "measurements", "settings", "status"]
 
@@ -27,7 +28,7 @@ class TenantSettings(FileModel):
 class ServerSettings(FileModel):
     """Settings of the server; a field that is absent keeps its value."""
 
-    policy: PolicyName | None = quantity("sharing policy", "-", None)
+    policy: PolicyChoice | None = quantity("sharing policy", "-", None)
     phi: float | None = quantity("time-fair factor", "-", None, ge=0, le=1)
     quantum_s: float | None = quantity("length of the quantum", "s", None, gt=0)
     tenants: dict[str, TenantSettings] = quantity("tenants by name", "-", dict)
@@ -57,12 +58,16 @@ def change(session: DeviceSession, worker: Worker, changed: dict[str, Any]) -> d
         if (value := getattr(wanted, field)) is not None
     }  # fmt: skip
     config = config.model_copy(update=new)
+    try:
+        policy = sharing_policy(config.policy, config.phi) if config.takes_turns else None
+    except PluginError as error:
+        raise InputError(f"a plugin that can be used: {error}", field="policy", value=config.policy) from None
     clocks = {name: t.clock_mhz for name, t in wanted.tenants.items() if "clock_mhz" in t.model_fields_set}
     worker.ask(lambda: _try_clocks(session, clocks))
     with driver.lock:
         scheduler = driver.scheduler
-        if new and isinstance(scheduler, FairScheduler):
-            scheduler.share_by(make(config.policy, config.phi), round(config.quantum_s * 1e9))
+        if new and policy is not None and isinstance(scheduler, FairScheduler):
+            scheduler.share_by(policy, round(config.quantum_s * 1e9))
         for name, tenant in wanted.tenants.items():
             if tenant.weight is not None:
                 scheduler.update(scheduler.tenants[name], weight=tenant.weight)
@@ -138,7 +143,9 @@ def _guaranteed_shares(session: DeviceSession, tenants: list[TenantQueue]) -> li
         return [0.0] * len(tenants)
     whole = 10**9
     problem = QuantumProblem.make(whole, [t.weight for t in tenants], [t.power_w for t in tenants])
-    sure = make(session.config.policy, session.config.phi).guarantee(problem)
+    scheduler = session.driver.scheduler
+    assert isinstance(scheduler, FairScheduler)
+    sure = scheduler.policy.guarantee(problem)
     return [float(share) for share in np.asarray(sure) / whole]
 
 
@@ -152,6 +159,7 @@ def status(session: DeviceSession, counts: dict[str, RequestCounts], failure: De
         "device_failure": None if failure is None else str(failure),
         "enforcement": session.device.enforcement,
         "policy": now.policy,
+        "policy_failure": plugin_trouble(driver.scheduler),
         "phi": now.phi,
         "quantum_s": session.config.quantum_s,
         "power_source": now.power_source,

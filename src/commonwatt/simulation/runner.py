@@ -23,6 +23,8 @@ from commonwatt.model.errors import MissingExtraError
 from commonwatt.model.fleet import Fleet, RequestLoad
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
+from commonwatt.model.plugins import one
+from commonwatt.model.policies import SOLVER_NAMES
 from commonwatt.model.results import PolicyResult, SimulationResult, Spread, SweepPolicy, SweepResult
 from commonwatt.model.scenario import Knowledge, PolicySpec, Scenario
 from commonwatt.model.study_results import RunService
@@ -111,7 +113,9 @@ class Prepared:
     def key(self, spec: PolicySpec) -> str:
         """Return the SHA-256 of all that decides the result of running *spec* alone, the code included."""
         alone = replace(self, scenario=self.scenario.model_copy(update={"policies": (spec,)}))
-        return hashlib.sha256(f"{__version__} {code_digest()} {self.seed} {alone.digest()}".encode()).hexdigest()
+        plugin = one("solvers", spec.solver, SOLVER_NAMES)
+        whose = "" if plugin is None else f" {plugin.sentence}"
+        return hashlib.sha256(f"{__version__} {code_digest()} {self.seed} {alone.digest()}{whose}".encode()).hexdigest()
 
     def lower_bound(self) -> float:
         """Return the lower bound on total cost."""

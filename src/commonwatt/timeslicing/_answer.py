@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.model.errors import SolverError
 from commonwatt.model.fields import stamp
 from commonwatt.model.names import check_count, check_number
 from commonwatt.model.timeslice_file import PlanFile
@@ -90,7 +89,7 @@ def answer(
         file = file.model_copy(update={"phi": phi})
     problem = QuantumProblem.of(file)
     chosen = make(policy, file.phi) if isinstance(policy, str) else policy
-    slices = _checked(problem, chosen.slices(problem))
+    slices = problem.checked(chosen.slices(problem))
     why = explain(problem, chosen, slices)
     energies = slices * file.unit_s * problem.powers_w
     fair = fairness(slices.astype(float), energies, problem.weights, ~problem.unmet(slices))
@@ -113,21 +112,6 @@ def answer(
         energy_fairness=fair.energy,
         system_fairness=fair.system,
     )  # fmt: skip
-
-
-def _checked(problem: QuantumProblem, slices: Ints) -> Ints:
-    """Return *slices*; raises ``SolverError`` unless they divide the quantum."""
-    units = np.asarray(slices)
-    if units.shape != problem.demands.shape or not np.issubdtype(units.dtype, np.integer):
-        msg = f"slices are not {len(problem)} whole numbers of units"
-        raise SolverError(msg)
-    if (units < 0).any() or (units > problem.demands).any():
-        msg = "a slice is below 0 or above its tenant's demand"
-        raise SolverError(msg)
-    if int(units.sum()) != min(problem.quantum, int(problem.demands.sum())):
-        msg = f"slices sum to {int(units.sum())}, not to the quantum or all demand"
-        raise SolverError(msg)
-    return units
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ import numpy as np
 from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.names import check_choice, check_number
 from commonwatt.model.timeslice_file import PlanFile
 
@@ -117,6 +117,20 @@ class QuantumProblem:
             np.array(powers_w, dtype=float),
             np.array([quantum if demand is None else min(demand, quantum) for demand in wanted], dtype=np.int64),
         )
+
+    def checked(self, units: Ints) -> Ints:
+        """Return *units*, slices of a solver; raises ``SolverError`` unless they divide the quantum. Shape [N]."""
+        found = np.asarray(units)
+        if found.shape != self.demands.shape or not np.issubdtype(found.dtype, np.integer):
+            msg = f"slices are not {len(self)} whole numbers of units"
+            raise SolverError(msg)
+        if (found < 0).any() or (found > self.demands).any():
+            msg = "a slice is below 0 or above its tenant's demand"
+            raise SolverError(msg)
+        if int(found.sum()) != min(self.quantum, int(self.demands.sum())):
+            msg = f"slices sum to {int(found.sum())}, not to the quantum or all demand"
+            raise SolverError(msg)
+        return found
 
     def __len__(self) -> int:
         return len(self.weights)

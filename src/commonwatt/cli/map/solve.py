@@ -158,7 +158,7 @@ def _solve(
     start: Path | None, budget: int | None, time_limit_s: float | None, bound: Literal["sharp", "quick"], seed: int,
 ) -> MapResult:  # fmt: skip
     from commonwatt.mapping import answer
-    from commonwatt.plugins import valid
+    from commonwatt.model.plugins import valid
 
     with (
         blamed_on(path if start is None else start),

@@ -57,8 +57,8 @@ def divide(
 ) -> None:  # fmt: skip
     """Choose a configuration for the tenants of PROBLEM (YAML or JSON), and divide it among them."""
     from commonwatt.data.partition import load_partition
+    from commonwatt.model.plugins import chosen, valid
     from commonwatt.partitioning import answer, sweep
-    from commonwatt.plugins import chosen, valid
 
     file, by = load_partition(problem), chosen("partitioners", mechanism, MECHANISMS)
     how: dict[str, Any] = {

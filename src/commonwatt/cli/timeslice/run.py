@@ -46,8 +46,8 @@ def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, se
       commonwatt timeslice plan examples/quantum.yaml --phi 0.7 --json
     """
     from commonwatt.data.files import load_yaml
+    from commonwatt.model.plugins import chosen, valid
     from commonwatt.model.timeslice_file import PlanFile
-    from commonwatt.plugins import chosen, valid
     from commonwatt.timeslicing import answer
 
     file = load_yaml(problem, PlanFile)

@@ -18,9 +18,11 @@ from functools import cached_property
 import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Index, Ints
+from commonwatt.model.errors import SolverError
 from commonwatt.optimize import KeepGoing, always, ranked
 from commonwatt.placement._backfill import Backfill
 from commonwatt.placement._entitlement import TenantFairness, fair_schedule, shares_of
+from commonwatt.placement._objective import check
 from commonwatt.placement._peers import Peer
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import (
@@ -33,7 +35,7 @@ from commonwatt.placement._problem import (
 from commonwatt.placement._settle import filled, settled
 from commonwatt.placement.guarantees._kept import Guarantees, Reservation
 
-__all__ = ["decided", "held_back"]
+__all__ = ["checked", "decided", "held_back"]
 
 _EXACT_S = 1e-3  # times on a clock of seconds since 1970 are exact to a fraction of this
 
@@ -58,6 +60,30 @@ def decided(
 
     schedule = _within_guarantees(problem, solver, solve)
     return schedule if fairness is None else replace(schedule, shares=shares_of(problem, fairness))
+
+
+def checked(problem: PlacementProblem, found: object) -> Schedule:
+    """Return the schedule *found* by a solver that nobody here wrote, as whole numbers of its own.
+
+    Raises ``SolverError`` if it is none, is one of another problem, or cannot be carried out.
+    """
+    if not isinstance(found, Schedule):
+        msg = f"expected a Schedule, got {type(found).__name__}"
+        raise SolverError(msg)
+    choice, nodes = np.asarray(found.choice), np.asarray(found.nodes)
+    shapes = (len(problem),), (int(problem.slot_start[-1]),)
+    if (choice.shape, nodes.shape) != shapes or choice.dtype.kind not in "iu" or nodes.dtype.kind not in "iu":
+        msg = f"expected whole numbers for {shapes[0][0]} jobs and {shapes[1][0]} places, as this problem has"
+        raise SolverError(msg)
+    if (choice < POSTPONED).any() or (nodes >= len(problem.node_gpus)).any():
+        msg = "expected configurations and nodes of this problem"
+        raise SolverError(msg)
+    schedule = Schedule(choice.astype(np.int64), nodes.astype(np.int64))
+    check(problem, schedule)
+    if problem.locked and (schedule.choice != problem.stay)[problem.stay >= 0].any():
+        msg = "a running job was stopped or moved, which is not allowed"
+        raise SolverError(msg)
+    return schedule
 
 
 def _within_guarantees(

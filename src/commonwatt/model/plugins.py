@@ -11,27 +11,43 @@ commonwatt.forecasters   ``forecast ... --model``        a function of look_back
 =======================  ==============================  ================================================
 
 Names come from the metadata of installed distributions, so that listing them imports nothing. A name of ours cannot be
-taken by a plugin; one that two distributions take belongs to neither. Whatever a plugin raises becomes a
-``PluginError``, which names the distribution and the entry point.
+taken by a plugin; one that two distributions take belongs to neither. Whatever a plugin raises, ``SystemExit`` too,
+becomes a ``PluginError``, which names the distribution and the entry point; only Ctrl-C goes through. A plugin gets a
+copy of its problem: what it changes there is its own failure, and nobody else's.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
+
+import numpy as np
+from pydantic import WithJsonSchema
 
 from commonwatt.model.errors import InputError, PluginError
+from commonwatt.model.names import one_of
 
-__all__ = ["GROUPS", "Group", "Plugin", "chosen", "found", "names_of", "one", "plugged", "refused", "valid"]
+__all__ = [
+    "GROUPS", "NAME", "Group", "Plugin", "PluginName", "chosen", "found", "known_name", "names_of", "one", "plugged",
+    "refused", "valid",
+]  # fmt: skip
 
 Group = Literal["solvers", "partitioners", "mappers", "schedulers", "forecasters"]
 GROUPS: tuple[Group, ...] = get_args(Group)
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_TAKEN: dict[Group, tuple[str, ...]] = {
+    "solvers": ("best", "las", "gavel", "themis", "qssf", "sia", "completion"),
+    "schedulers": ("fifo", "vtc"),
+}
+"""Names of ours that not every command knows, and that nobody else can have in any."""
+NAME = r"^[a-z0-9]+(-[a-z0-9]+)*$"
+_NAME = re.compile(NAME)
 
 
 @dataclass(frozen=True)
@@ -72,9 +88,9 @@ class Plugin:
         """Turn whatever is raised inside into a ``PluginError`` of one line that names this plugin, except *but*."""
         try:
             yield
-        except (PluginError, but):
+        except (PluginError, KeyboardInterrupt, but):
             raise
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too: a plugin ends no command and no controller
             said = " ".join(str(error).split())
             msg = f"plugin {self.name} {what} ({self.sentence}): {type(error).__name__}: {said}"
             raise PluginError(msg) from error
@@ -106,7 +122,7 @@ def refused(group: Group, taken: Collection[str] = ()) -> dict[Plugin, str]:
     for plugin in _installed(group):
         if not _NAME.fullmatch(plugin.name):
             why[plugin] = "its name is not of lower-case letters, digits and single hyphens"
-        elif plugin.name in taken:
+        elif plugin.name in taken or plugin.name in _TAKEN.get(group, ()):
             why[plugin] = "commonwatt has one of that name"
         elif names.count(plugin.name) > 1:
             why[plugin] = "two distributions have that name"
@@ -131,7 +147,19 @@ def one(group: Group, name: str, taken: Collection[str] = ()) -> Plugin | None:
     return next((plugin for plugin in found(group, taken) if plugin.name == name), None)
 
 
-_OPTIONAL = ("features",)
+PluginName = Annotated[str, WithJsonSchema({"type": "string", "pattern": NAME})]
+"""A name in a file that may be a plugin's."""
+
+
+def known_name(group: Group, name: str, ours: Collection[str]) -> str:
+    """Return *name* if it is one of *ours* or a plugin's; raises ``ValueError`` in the form validators raise."""
+    if name in ours or one(group, name, ours) is not None:
+        return name
+    msg = f"got {name!r}, expected {one_of((*ours, *names_of(group, ours)), name)}"
+    raise ValueError(msg)
+
+
+_OPTIONAL = ("features", "plans", "leaves_room")
 """What the object of a plugin need not have: nobody is to blame where it is missing."""
 
 
@@ -147,23 +175,68 @@ class _Checked:
         return self.plugin.name
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        if name in _OPTIONAL and not hasattr(self.inner, name):
-            raise AttributeError(name)
-        with self.plugin.blamed():
+        with self.plugin.blamed(but=_LackingError):
+            if name in _OPTIONAL and not hasattr(self.inner, name):
+                raise _LackingError(name)
             value = getattr(self.inner, name)
-        return _blaming(self.plugin, value) if callable(value) else value
+        return _blaming(self.plugin, value, name) if callable(value) else value
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        with self.plugin.blamed():
-            return self.inner(*arguments, **named)
+        return _blaming(self.plugin, self.inner, "")(*arguments, **named)
 
 
-def _blaming(plugin: Plugin, called: Callable[..., Any]) -> Callable[..., Any]:
+class _LackingError(AttributeError):
+    """An optional attribute is not there."""
+
+
+def _blaming(plugin: Plugin, called: Callable[..., Any], name: str) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        given = [deepcopy(each) if is_dataclass(each) else each for each in arguments]
         with plugin.blamed():
-            return called(*arguments, **named)
+            answer = called(*given, **named)
+        with plugin.blamed("changed its problem"):
+            for before, after in zip(arguments, given, strict=True):
+                _check_same(before, after)
+        with plugin.blamed("gave no valid answer"):
+            return _answered(answer) if name == "solve" else _value(answer)
 
     return call
+
+
+def _check_same(before: Any, after: Any, where: str = "problem") -> None:  # noqa: ANN401
+    """Raise ``ValueError`` naming the first field, of dataclasses in dataclasses, that differs."""
+    if isinstance(before, np.ndarray):
+        numbers = before.dtype.kind == "f"
+        same = isinstance(after, np.ndarray) and np.array_equal(before, after, equal_nan=numbers)
+    elif is_dataclass(before):
+        same = type(after) is type(before)
+        for each in fields(before) if same else ():
+            _check_same(getattr(before, each.name), getattr(after, each.name), f"{where}.{each.name}")
+    else:
+        same = not isinstance(before, str | int | float | list | tuple | dict) or before == after or before != before
+    if not same:
+        msg = f"{where} is not as it was given"
+        raise ValueError(msg)
+
+
+def _value(answer: Any) -> Any:  # noqa: ANN401
+    if isinstance(answer, Iterator):  # what it raises later would be nobody's
+        msg = f"expected values, got a {type(answer).__name__}"
+        raise TypeError(msg)
+    return answer
+
+
+def _answered(found: Any) -> Any:  # noqa: ANN401
+    """Return the result of a search with numbers of Python."""
+    if not is_dataclass(found) or isinstance(found, type) or not hasattr(found, "best"):
+        msg = f"expected a SearchResult, got {type(found).__name__}"
+        raise TypeError(msg)
+    known: Any = found
+    return replace(
+        known, cost=float(known.cost), evaluations=operator.index(known.evaluations),
+        optimal=None if known.optimal is None else bool(known.optimal),
+        bound=None if known.bound is None else float(known.bound),
+    )  # fmt: skip
 
 
 _METHODS: dict[Group, tuple[str, ...]] = {
