@@ -92,7 +92,7 @@ import jinja2, starlette, tritonclient.grpc, uvicorn
     "mariadb": "import pymysql, sqlalchemy.dialects.mysql.pymysql",
     "oidc": "import commonwatt.service.oidc, commonwatt.client.login, joserfc.jwk, httpx, authlib",
     "onnx": "import onnx, onnxruntime",
-    "peers": "import clarabel, cvxpy, neuralforecast, nevergrad, ortools.sat.python.cp_model, simpy, statsforecast",
+    "peers": "import clarabel, cvxpy, neuralforecast, nevergrad, ortools, simpy, statsforecast",
     "postgresql": "import psycopg, sqlalchemy.dialects.postgresql.psycopg",
     "ray": "import ray.util.joblib",
     "rl": "import gymnasium, stable_baselines3",

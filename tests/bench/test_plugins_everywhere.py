@@ -277,7 +277,7 @@ def test_live_another_solver_decides_meanwhile(site, name):
     assert (found.choice == expected.choice).all()
 
 
-def test_a_failure_is_logged_once_and_so_is_its_end(site):
+def test_a_failure_is_logged_once_and_so_is_its_end(site, caplog):
     from commonwatt.control.events import EventLog
 
     problem, log = crowded_problem(nodes=2, jobs=6, seed=3), EventLog()
@@ -295,6 +295,7 @@ def test_a_failure_is_logged_once_and_so_is_its_end(site):
     assert events[0].text.startswith("plugin moody failed (many_solvers 1.0, ")
     assert events[0].text.endswith("ValueError: a; fifo decides until it works")
     assert events[2].text == "moody decides again"
+    assert [record.name for record in caplog.records] == ["commonwatt.policy"] * 3
 
 
 def test_a_guarantee_not_to_stop_jobs_holds_for_plugins(site):

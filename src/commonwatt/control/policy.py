@@ -6,6 +6,7 @@ where the plugin raises or gives no valid answer, and the event log says so.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_args
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FALLBACK", "Policy", "warm_up"]
 
+_says = logging.getLogger("commonwatt.policy")
 FALLBACK = "fifo"
 """Decides while a plugin fails: what runs stays, what waits starts in order of arrival. It asks nothing of the file."""
 
@@ -58,15 +60,17 @@ class _Health:
     trouble: str | None = None
 
     def now(self, trouble: str | None, solver: str, now_s: float, log: EventLog | None) -> None:
-        """Log the first of equal failures, and that the solver works again."""
-        if trouble != self.trouble and log is not None:
-            if trouble is None:
-                event = Event(now_s, EventKind.SOLVER_WORKS, -1, reason="solver-works", text=f"{solver} decides again")
-            else:
-                text = f"{trouble}; {FALLBACK} decides until it works"
-                event = Event(now_s, EventKind.SOLVER_FAILED, -1, reason="solver-failed", text=text)
-            log.append(event)
-            self.trouble = trouble
+        """Say the first of equal failures, and that the solver works again; in the event log too, if there is one."""
+        if trouble == self.trouble:
+            return
+        self.trouble = trouble
+        if trouble is None:
+            kind, text = EventKind.SOLVER_WORKS, f"{solver} decides again"
+        else:
+            kind, text = EventKind.SOLVER_FAILED, f"{trouble}; {FALLBACK} decides until it works"
+        _says.warning("%s: %s", kind, text)
+        if log is not None:
+            log.append(Event(now_s, kind, -1, reason=str(kind), text=text))
 
 
 @dataclass(frozen=True)
