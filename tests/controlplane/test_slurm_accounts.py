@@ -122,4 +122,4 @@ def test_the_ledger_and_slurm_charge_the_same(accounted, tmp_path):
     nameless.write_text(file.read_text().replace("JobName", "Comment", 1))
     done = run("store", "check", path, "--sacct", nameless)
     assert done.code == 2
-    assert "field 'JobName'" in done.stderr
+    assert "field 'JobName'" in done.err
