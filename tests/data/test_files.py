@@ -140,7 +140,8 @@ def test_unknown_workload(write):
 
 def test_a_wrong_choice(write):
     line = fails(write, GOOD + "policies: [{solver: fifoo}]")
-    assert line.startswith("s.yaml: field 'policies.0.solver': got 'fifoo', expected one of 'lookahead', ")
+    assert line.startswith("s.yaml: field 'policies.0.solver': got 'fifoo', expected one of lookahead, ")
+    assert line.endswith("(did you mean fifo?)")
 
 
 def test_messages_of_our_own_validators(write):

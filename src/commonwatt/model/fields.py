@@ -13,16 +13,18 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticUndefined
 
 from commonwatt import __version__
+from commonwatt.model.plugins import NAME
 
 __all__ = [
     "AnswerModel",
     "DictionaryRow",
     "FileModel",
     "FileVersion",
+    "PluginName",
     "ResultModel",
     "dictionary_rows",
     "digest",
@@ -40,6 +42,10 @@ def _known_version(value: Any) -> Any:  # noqa: ANN401
 
 FileVersion = Annotated[Literal[1], BeforeValidator(_known_version)]
 """Version of a file's format."""
+
+
+PluginName = Annotated[str, WithJsonSchema({"type": "string", "pattern": NAME})]
+"""A name in a file that may be a plugin's."""
 
 
 class FileModel(BaseModel):

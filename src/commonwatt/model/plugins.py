@@ -26,16 +26,13 @@ from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, Literal, get_args
-
-import numpy as np
-from pydantic import WithJsonSchema
+from typing import Any, Literal, get_args
 
 from commonwatt.model.errors import InputError, PluginError
 from commonwatt.model.names import one_of
 
 __all__ = [
-    "GROUPS", "NAME", "Group", "Plugin", "PluginName", "chosen", "found", "known_name", "names_of", "one", "plugged",
+    "GROUPS", "NAME", "Group", "Plugin", "chosen", "found", "known_name", "names_of", "one", "plugged",
     "refused", "valid",
 ]  # fmt: skip
 
@@ -147,10 +144,6 @@ def one(group: Group, name: str, taken: Collection[str] = ()) -> Plugin | None:
     return next((plugin for plugin in found(group, taken) if plugin.name == name), None)
 
 
-PluginName = Annotated[str, WithJsonSchema({"type": "string", "pattern": NAME})]
-"""A name in a file that may be a plugin's."""
-
-
 def known_name(group: Group, name: str, ours: Collection[str]) -> str:
     """Return *name* if it is one of *ours* or a plugin's; raises ``ValueError`` in the form validators raise."""
     if name in ours or one(group, name, ours) is not None:
@@ -205,6 +198,8 @@ def _blaming(plugin: Plugin, called: Callable[..., Any], name: str) -> Callable[
 
 def _check_same(before: Any, after: Any, where: str = "problem") -> None:  # noqa: ANN401
     """Raise ``ValueError`` naming the first field, of dataclasses in dataclasses, that differs."""
+    import numpy as np
+
     if isinstance(before, np.ndarray):
         numbers = before.dtype.kind == "f"
         same = isinstance(after, np.ndarray) and np.array_equal(before, after, equal_nan=numbers)

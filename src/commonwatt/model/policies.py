@@ -8,9 +8,9 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from commonwatt.model.capacity import CapacitySpec
-from commonwatt.model.fields import FileModel, ResultModel, quantity
+from commonwatt.model.fields import FileModel, PluginName, ResultModel, quantity
 from commonwatt.model.fleet import SharingSpec
-from commonwatt.model.plugins import PluginName, known_name
+from commonwatt.model.plugins import known_name
 from commonwatt.model.units import DAY_S
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.fields import FileModel, PluginName, quantity
 from commonwatt.model.identity import TlsSpec
-from commonwatt.model.plugins import PluginName, known_name
+from commonwatt.model.plugins import known_name
 
 __all__ = [
     "POLICY_NAMES",
