@@ -194,7 +194,7 @@ SIMULATE: list[tuple[str, Change, tuple[str, ...]]] = [
     ("no source", put("workload", to={"jobs": [job()]}), ("workload.source", "to be given")),
     ("unknown source", put("workload", "source", to="pbs"), ("workload.source", "'pbs'", "'slurm'")),
     ("duplicate policies", twice("policies"), ("policies", "'random-greedy'", "distinct")),
-    ("unknown solver", put("policies", 0, "solver", to="magic"), ("policies.0.solver", "'magic'", "one of lookahead, ")),
+    ("unknown solver", put("policies", 0, "solver", to="magic"), ("policies.0.solver", "'magic'", "lookahead, ")),
     ("zero iterations", put("policies", 0, "iterations", to=0), ("policies.0.iterations", "'0'", "1 or more")),
     ("no policies", put("policies", to=[]), ("policies", "at least 1")),
     ("unknown tenant", put("tenants", to=[{"name": "z", "weight": 2}]), ("tenants", "'z'", "x, y")),
