@@ -10,10 +10,10 @@ seeds that nothing was tuned on (``--seed``). ``--cases shared`` takes the 180 r
   crossovers that do half of what they should. ``--check`` compares the replica with the published rows.
 - Peers (``--peers``, of the extra ``search`` and of OR-tools, ``pip install ortools``): nevergrad's DE and discrete 1+1
   at 1,000 evaluations and CP-SAT on the assignment of jobs alone, which it can state exactly: where it puts them,
-  longest first, as one mapping, in the same seconds on one thread.
+  longest first, as one mapping, with as much of its deterministic time on one thread.
 
-Seconds are of the processor, as other programs may run; those of CP-SAT are of the clock, as it counts them. Programs
-with integers get a tenth of the time by the clock, stretched by how crowded the machine is.
+Seconds are of the processor, as other programs may run. Programs with integers get a tenth of the time by the clock,
+stretched by how crowded the machine is.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import numpy as np
 from numpy.random import Generator
 
 from benchmarks.mapping_cases import BATCHES, PUBLISHED, case, published
+from commonwatt.bench.cp_sat import CpSatMapping
 from commonwatt.mapping import ALGORITHMS, Mapping, MappingProblem, costs_of
 from commonwatt.mapping._auto import Auto
 from commonwatt.mapping._integer_bound import sharp_bound
@@ -124,28 +125,6 @@ def auto(problem: MappingProblem, seconds: float, seed: int = 0) -> tuple[float,
     return found.cost, found.bound or sharp_bound(problem, found.cost), bool(found.optimal), took
 
 
-def by_cp_sat(problem: MappingProblem, seconds: float) -> float:
-    """Makespan of the assignment with the least largest load that CP-SAT finds, longest first."""
-    from ortools.sat.python import cp_model
-
-    model, jobs, places = cp_model.CpModel(), len(problem), problem.accelerators
-    latency = np.ceil(problem.latency).astype(np.int64)
-    on = [[model.NewBoolVar("") for _ in range(places)] for _ in range(jobs)]
-    longest = model.NewIntVar(0, int(latency.min(axis=1).sum()), "")
-    for row in on:
-        model.AddExactlyOne(row)
-    for a in range(places):
-        model.Add(sum(int(latency[j, a]) * on[j][a] for j in range(jobs)) <= longest)
-    model.Minimize(longest)
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds, solver.parameters.num_workers = seconds, 1
-    if solver.Solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return float("inf")
-    where = np.array([next(a for a in range(places) if solver.Value(row[a])) for row in on])
-    order = -problem.latency[np.arange(jobs), where]
-    return float(costs_of(problem, Mapping(where[None], order[None]))[0])
-
-
 def peers(problem: MappingProblem, seconds: float) -> Iterator[tuple[str, float]]:
     """Yield what other optimisers find, those that are installed."""
     for name in ("de", "one-plus-one"):
@@ -154,7 +133,7 @@ def peers(problem: MappingProblem, seconds: float) -> Iterator[tuple[str, float]
         except ImportError:
             return
     try:
-        yield "cp-sat", by_cp_sat(problem, seconds)
+        yield "cp-sat", CpSatMapping(limit=seconds).solve(problem, np.random.default_rng(0)).cost
     except ImportError:
         return
 

@@ -1,4 +1,4 @@
-"""CPUs and memory of live jobs: what they ask for, what placement counts, and what Slurm is told."""
+"""CPUs and memory of live jobs: what jobs request, what placement counts, and what schedulers are asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger beside the accounts of a real slurmdbd: both say the same of every job, and a difference is told."""
+"""The ledger agrees with a real slurmdbd job by job, and `store check` reports differences."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """OR-tools' CP-SAT as a peer: a placement decision, and the assignment of jobs to sub-accelerators.
 
-CP-SAT has one worker, a seed and a limit in its deterministic time, about a second of a core each, so that it finds the
-same on a busy machine. Coefficients are whole numbers. What it finds is judged by our evaluators.
+CP-SAT has one worker, a seed and a limit in its deterministic time, which counts work and not seconds, so that it finds
+the same on a busy machine. Coefficients are whole numbers. What it finds is judged by our evaluators.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def read_config(path: Path) -> Scenario:
                 raise InputError("the name of a node", file=path, field=field, value=name)
     if config.live.profiling and not len(cluster.without(config.live.profiling.nodes)):
         raise InputError("a node that is left for work", file=path, field="live.profiling.nodes", value="all of them")
-    Policy.of(config.policies[0])  # a plugin that cannot be loaded is told now
+    Policy.of(config.policies[0])  # refuses a plugin that cannot be loaded, before anything starts
     return config
 
 

@@ -131,7 +131,7 @@ def accounts_beside(
 
 
 _TOLD = 100
-"""Characters of a name that Slurm is told."""
+"""Longest job name that is passed to Slurm, characters."""
 
 
 def _engine(c: sa.Connection) -> Iterator[Defect]:

@@ -243,12 +243,12 @@ _Read = Callable[[str], float]
 _CLOCK = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)(?:\.\d+)?")
 
 
-def read_rows(path: Path, text: str) -> list[SacctJob]:
-    """Read every job, leaving out its steps."""
+def read_rows(path: Path, text: str, ask: str = ASK) -> list[SacctJob]:
+    """Read every job, leaving out its steps; *ask* is the command that prints what is needed."""
     table = read_table(path, text=_with_bars(path, text) if is_for_people(text) else text)
     missing = [name for name in _NEEDED if name not in table]
     if missing:
-        raise InputError(f"this column; run: {ASK}", file=path, field=missing[0])
+        raise InputError(f"this column; run: {ask}", file=path, field=missing[0])
     elapsed_s = _one_of(table, {"ElapsedRaw": (1.0, _plain), "Elapsed": (1.0, duration_s)})
     limit_s = _one_of(table, {"TimelimitRaw": (60.0, _limit), "Timelimit": (1.0, _limit)}, np.nan)
     submit_s = table.parse("Submit", _moment_s, MOMENT)
@@ -262,7 +262,7 @@ def read_rows(path: Path, text: str) -> list[SacctJob]:
     energy_j = table.parse(raw, _plain, "joules, a whole number", 0.0) if raw in table else np.zeros(len(table))
     resources = [table.text(name) for name in ("AllocTRES", "ReqTRES") if name in table]
     if not resources:
-        raise InputError(f"this column or ReqTRES; run: {ASK}", file=path, field="AllocTRES")
+        raise InputError(f"this column or ReqTRES; run: {ask}", file=path, field="AllocTRES")
     called = [table.text(name) for name in ("User", "JobName") if name in table]
     jobs = []
     for row, name in enumerate(ids):
@@ -450,7 +450,7 @@ def accounted(path: Path) -> tuple[dict[str, tuple[int, float]], float]:
     Raises ``InputError`` as ``read`` does, and without the names of jobs.
     """
     text = read_text(path)
-    found = read_json(path, text) if text.lstrip().startswith("{") else read_rows(path, text)
+    found = read_json(path, text) if text.lstrip().startswith("{") else read_rows(path, text, ASK_NAMES)
     if found and not any("/" in job.series for job in found):  # its owner and its name
         raise InputError(f"this column; run: {ASK_NAMES}", file=path, field="JobName")
     runs: dict[tuple[str, float], SacctJob] = {}

@@ -23,7 +23,7 @@ _PODS_BY = {
     "Job": "controller-uid={uid}", "JobSet": "jobset.sigs.k8s.io/jobset-name={name}",
     "PyTorchJob": "training.kubeflow.org/job-name={name}",
 }  # fmt: skip
-"""Labels of the pods of a Job or gang; only for what is told about them."""
+"""Labels that select the pods of a Job or gang, for messages about them."""
 
 
 @dataclass(frozen=True, slots=True)
