@@ -6,10 +6,11 @@
     python docs/hooks/measured_pages.py --record out/long full-long   # of a further one, beside the first
     cp bench.json docs/data/bench.json                                # of ``commonwatt bench --out bench.json``
 
-keeps what a page needs of the results: a topic of the largest extent that was recorded. Pages are generated whole, or
-between ``<!-- recorded: NAME -->`` and ``<!-- end -->``: the text called NAME of ``docs/data/remarks.txt``, where
+keeps what a page needs of the results: a topic of the largest extent that was recorded. Pages are generated whole, as
+those with a form in ``docs/data/pages``, or between ``<!-- recorded: NAME -->`` and ``<!-- end -->``: the text called
+NAME of ``docs/data/remarks.txt``. In both
 ``{topic | quantity}`` is our value, ``{paper: topic | quantity}`` the paper's, and ``{does not hold: PREFIX}`` a list
-of the claims of a paper with that verdict.
+of the claims of a paper with that verdict. What benchmarks gave is kept and shown by ``benchmark_pages.py``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ import textwrap
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+import benchmark_pages
 
 DATA = Path(__file__).parents[1] / "data"
 PAGES = DATA.parent
@@ -97,16 +101,15 @@ def filled(text: str) -> str:
                     lines.append(f"- {escaped(claim['quantity'])}: {said}.")
         return "\n".join(dict.fromkeys(lines)) or "- None."
 
-    return wrapped(LIST.sub(listed, FIELD.sub(value, text)))
+    return wrapped(LIST.sub(listed, FIELD.sub(value, benchmark_pages.shown(text))))
 
 
 def wrapped(text: str) -> str:
     """Return *text* with its paragraphs and list items broken anew; tables and headings stay."""
     parts: list[str] = []
     for line in text.splitlines():
-        goes_on = (
-            parts and parts[-1] and line and not line.startswith(("- ", "|", "#")) and not parts[-1].startswith("|")
-        )
+        goes_on = parts and parts[-1] and line and not line.startswith(("- ", "|", "#"))
+        goes_on = goes_on and not parts[-1].startswith(("|", "#"))
         if goes_on:
             parts[-1] += f" {line.strip()}"
         else:
@@ -231,11 +234,13 @@ def leaderboard_page() -> str:
 
 def pages() -> dict[Path, str]:
     """Return what every page should be."""
-    partly = [PAGES / "explanation" / f"{name}.md" for name in ("measured", "not-reproduced")]
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(PAGES.glob("*/*.md"))}
+    forms = {PAGES / "explanation" / path.name: path for path in (DATA / "pages").glob("*.md")}
     return {
         PAGES / "explanation" / "claims.md": claims_page(),
         PAGES / "reference" / "leaderboard.md": leaderboard_page(),
-        **{path: renewed(path.read_text(encoding="utf-8")) for path in partly},
+        **{page: filled(form.read_text(encoding="utf-8")) + "\n" for page, form in forms.items()},
+        **{path: renewed(text) for path, text in texts.items() if BLOCK.search(text)},
     }
 
 
