@@ -21,7 +21,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from time import process_time
@@ -190,27 +192,28 @@ def draw(rows: list[Row], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows to a file")
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the gaps of the cases")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of G#")
     parser.add_argument("--only", choices=("speed", "cases", "unseen", "warm"), action="append")
     options = parser.parse_args()
     only, found = options.only or ["speed", "cases", "unseen", "warm"], {}
-    for_a_second(drawn("mix", 100, "S2", 1, 16.0, "maestro"), 0)  # compiles
-    if "speed" in only:
-        found["speed"] = shown(speed())
-    if "cases" in only:
-        found["cases"] = shown(cases(options.seeds))
-        totals(found["cases"], ("gsharp_over_published", "auto_over_published", "auto_over_best_row", "gap"))
-        if options.plot is not None:
-            draw(found["cases"], options.plot)
-    if "unseen" in only:
-        found["unseen"] = shown(unseen())
-        totals(found["unseen"], ("auto_over_rule", "auto_over_gsharp", "gap"))
-    if "warm" in only:
-        found["warm"] = shown(warm())
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    with redirect_stdout(sys.stderr if options.json else sys.stdout):
+        for_a_second(drawn("mix", 100, "S2", 1, 16.0, "maestro"), 0)  # compiles
+        if "speed" in only:
+            found["speed"] = shown(speed())
+        if "cases" in only:
+            found["cases"] = shown(cases(options.seeds))
+            totals(found["cases"], ("gsharp_over_published", "auto_over_published", "auto_over_best_row", "gap"))
+            if options.plot is not None:
+                draw(found["cases"], options.plot)
+        if "unseen" in only:
+            found["unseen"] = shown(unseen())
+            totals(found["unseen"], ("auto_over_rule", "auto_over_gsharp", "gap"))
+        if "warm" in only:
+            found["warm"] = shown(warm())
+    if options.json:
+        print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Mapping against its peers: ``python -m benchmarks.mapping_unseen [--json FILE]``.
+"""Mapping against its peers: ``python -m benchmarks.mapping_unseen [--json]``.
 
 180 cases: four classes of batches, 15 settings and bandwidths, three batches each. ``--cases unseen`` (the default)
 draws them as the reference batches were drawn: 100 layers with replacement from the layers of all five of a class, by
@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
-from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.random import Generator
@@ -42,6 +42,7 @@ AT = tuple((setting, float(gbs)) for setting, gbs in (
 ))  # fmt: skip
 SEEDS = 3
 EVALUATIONS = 10_500
+AGAINST = ("best row", "published", "replica", "de", "one-plus-one", "cp-sat")
 
 
 def unseen(seed: int) -> Iterator[tuple[str, MappingProblem, list[float]]]:
@@ -138,8 +139,8 @@ def peers(problem: MappingProblem, seconds: float) -> Iterator[tuple[str, float]
         return
 
 
-def check() -> None:
-    """Print the replica over the published search where that was run, three seeds each."""
+def check() -> dict[str, float]:
+    """Return the replica over the published search where that was run, three seeds each."""
     ratios = []
     for batch in BATCHES:
         for setting, gbs in PUBLISHED:
@@ -147,8 +148,7 @@ def check() -> None:
             problem = case(batch, 0, setting, float(gbs))
             ours = float(np.mean([replica(problem, np.random.default_rng(seed)) for seed in range(3)]))
             ratios.append(ours / theirs)
-    print(f"replica over the published search, {len(ratios)} cases: geometric mean {mean(ratios):.4f}, from "
-          f"{min(ratios):.4f} to {max(ratios):.4f}")  # fmt: skip
+    return {"cases": len(ratios), "mean": mean(ratios), "least": min(ratios), "most": max(ratios)}
 
 
 def mean(ratios: list[float]) -> float:
@@ -156,21 +156,21 @@ def mean(ratios: list[float]) -> float:
     return float(np.exp(np.log(ratios).mean()))
 
 
-def summarise(rows: list[Row], names: tuple[str, ...]) -> None:
-    """Print totals over all cases and by bandwidth."""
+def summary(rows: list[Row]) -> Iterator[Row]:
+    """Yield totals over all cases, then by bandwidth."""
     for gbs in (None, *sorted({row["gbs"] for row in rows})):
         some = [row for row in rows if gbs in (None, row["gbs"])]
         gaps = [row["makespan"] / row["bound"] - 1.0 for row in some]
-        parts = [
-            f"gap {100 * np.mean(gaps):.3f}% mean, {100 * max(gaps):.2f}% worst",
-            f"proven optimal {sum(row['optimal'] for row in some)}",
-            f"{np.mean([row['took_s'] for row in some]):.2f} s",
-        ]
-        for name in names:
+        total: Row = {
+            "gbs": gbs, "cases": len(some), "mean_gap": float(np.mean(gaps)), "worst_gap": max(gaps),
+            "optimal": sum(row["optimal"] for row in some), "took_s": float(np.mean([row["took_s"] for row in some])),
+        }  # fmt: skip
+        for name in AGAINST:
             ratios = [row["makespan"] / row[name] for row in some if row.get(name)]
-            if ratios:
-                parts.append(f"over {name} {mean(ratios):.4f} (worst {max(ratios):.6f}, {len(ratios)} cases)")
-        print(f"{'all' if gbs is None else f'{gbs:g} GB/s'}, {len(some)} cases: {'; '.join(parts)}", flush=True)
+            total[f"over {name}"] = (
+                {"mean": mean(ratios), "worst": max(ratios), "cases": len(ratios)} if ratios else None
+            )
+        yield total
 
 
 def main() -> None:
@@ -182,11 +182,19 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="also run nevergrad and CP-SAT")
     parser.add_argument("--replica", action="store_true", help="also run the replica of the published search")
     parser.add_argument("--check", action="store_true", help="only compare the replica with the published rows")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows to a file")
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if options.check:
-        check()
+    out = sys.stderr if options.json else sys.stdout
+    found: Row = {"check": check()} if options.check else measured(options, out)
+    if options.json:
+        print(json.dumps(found, indent=1))
         return
+    for row in found.get("totals", [found]):
+        print(shown(row))
+
+
+def measured(options: argparse.Namespace, out: TextIO) -> Row:
+    """Return all rows, shown on *out* as they come, and their totals."""
     auto(case("mix", 0, "S5", 1.0), 1.0)  # compiles
     rows: list[Row] = []
     cases = shared() if options.cases == "shared" else unseen(options.seed)
@@ -205,11 +213,15 @@ def main() -> None:
         if options.peers:
             row |= dict(peers(problem, options.seconds))
         rows.append(row)
-        print("  ".join(f"{key} {value:.6g}" if isinstance(value, float) else f"{value}" for key, value in row.items()
-                        if value is not None), flush=True)  # fmt: skip
-        if options.json is not None:
-            options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    summarise(rows, ("best row", "published", "replica", "de", "one-plus-one", "cp-sat"))
+        print(shown({key: value for key, value in row.items() if value is not None}), file=out, flush=True)
+    return {"totals": list(summary(rows)), "rows": rows}
+
+
+def shown(row: Row) -> str:
+    """Return a line of the values of *row*."""
+    return "  ".join(
+        f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
+    )
 
 
 if __name__ == "__main__":

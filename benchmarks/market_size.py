@@ -1,4 +1,4 @@
-"""How long a market takes to solve, by its size: ``python -m benchmarks.market_size [--large] [--plot FILE]``.
+"""How long a market takes to solve, by its size: ``python -m benchmarks.market_size [--large] [--plot FILE] [--json]``.
 
 Four parts, each with its goal beside it. Bidding: rounds until no price changes by 1e-8 (budgets sum to 1), and what
 tenants could then still gain. Equilibrium: to a residual of 1e-9, as ``commonwatt partition`` does. Other laws: ten
@@ -11,11 +11,15 @@ cvxpy: minutes. ``--plot`` draws iterations against size.
 
 from __future__ import annotations
 
+import argparse
+import json
 import resource
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
 from time import process_time
+from typing import Any
 
 import numpy as np
 
@@ -40,12 +44,12 @@ def made(n: int, c: int, *, linear: bool = False, limited: bool = False, seed: i
     return Market.make(pes, weights, rate, f, part)
 
 
-Counts = list[tuple[int, int]]  # pairs of a market and iterations
+Row = dict[str, Any]
+Counts = list[tuple[int, int]]  # pairs of a size of a market and iterations
 
 
-def by_size(sizes: list[tuple[int, int]]) -> tuple[Counts, Counts]:
-    bidding: Counts = []
-    equilibrium: Counts = []
+def by_size(sizes: list[tuple[int, int]]) -> list[Row]:
+    rows = []
     print("tenants x core clusters | bidding to 1e-8: rounds, s, gain left | equilibrium: rounds + steps, s, residual")
     for n, c in sizes:
         market = made(n, c)
@@ -56,16 +60,18 @@ def by_size(sizes: list[tuple[int, int]]) -> tuple[Counts, Counts]:
         began = process_time()
         found = solve(market)
         solve_s = process_time() - began
-        bidding.append((n * c, state.iterations))
-        equilibrium.append((n * c, found.iterations))
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        rows.append({
+            "tenants": n, "core_clusters": c, "bidding_rounds": state.iterations, "bidding_s": bid_s, "gain_left": off,
+            "rounds": found.rounds, "steps": found.steps, "s": solve_s, "residual": found.residual, "memory_gb": memory,
+        })  # fmt: skip
         print(
             f"{n:6d} x {c:4d} | {state.iterations:5d}, {bid_s:7.3f} s, {off:.1e} | "
             f"{found.rounds:4d} + {found.steps:3d}, "
             f"{solve_s:7.2f} s, {found.residual:.1e} | {memory:.2f} GB  {GOALS.get((n, c), '')}",
             flush=True,
         )
-    return bidding, equilibrium
+    return rows
 
 
 def with_laws(n: int, c: int, seed: int | None = None, kinds: int = 3) -> Market:
@@ -84,9 +90,9 @@ def with_laws(n: int, c: int, seed: int | None = None, kinds: int = 3) -> Market
     return given.under([[law_of(law()) for _ in range(c)] for _ in range(n)])
 
 
-def by_laws(sizes: list[tuple[int, int]]) -> Counts:
+def by_laws(sizes: list[tuple[int, int]]) -> list[Row]:
     print("\nother laws | Newton's steps | s: median, worst | worst residual")
-    taken: Counts = []
+    rows = []
     for n, c in sizes:
         for kinds, name in ((3, "mixed"), (1, "tables")):
             steps, seconds, off = [], [], []
@@ -103,9 +109,11 @@ def by_laws(sizes: list[tuple[int, int]]) -> Counts:
                 f"{max(off):.1e}  {goal}",
                 flush=True,
             )
-            if kinds == 3:
-                taken.append((n * c, steps[0]))
-    return taken
+            rows.append({
+                "tenants": n, "core_clusters": c, "laws": name, "first_steps": steps[0], "median_s": median(seconds),
+                "worst_s": max(seconds), "worst_residual": max(off),
+            })  # fmt: skip
+    return rows
 
 
 def draw(lines: dict[str, Counts], path: Path) -> None:
@@ -139,12 +147,13 @@ def by_cvxpy(market: Market) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]
     return x.value, sold.dual_value, fees, process_time() - began
 
 
-def against_cvxpy(sizes: list[tuple[int, int]]) -> None:
+def against_cvxpy(sizes: list[tuple[int, int]]) -> list[Row]:
     try:
         import cvxpy  # noqa: F401
     except ModuleNotFoundError:
         print("\ncvxpy is not installed; run: pip install cvxpy-base clarabel")
-        return
+        return []
+    rows = []
     print("\nlinear markets | ours, s, residual | cvxpy, s, residual | ratio | prices apart")
     for limited in (False, True):
         for n, c in sizes:
@@ -163,21 +172,43 @@ def against_cvxpy(sizes: list[tuple[int, int]]) -> None:
                 f"{apart:.1e}",
                 flush=True,
             )
+            rows.append({
+                "tenants": n, "core_clusters": c, "limits": limited, "s": min(ours), "residual": found.residual,
+                "cvxpy_s": seconds, "cvxpy_residual": off, "ratio": seconds / min(ours), "prices_apart": float(apart),
+            })  # fmt: skip
+    return rows
+
+
+def counts(rows: list[Row], steps: str) -> Counts:
+    return [(row["tenants"] * row["core_clusters"], row[steps]) for row in rows]
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--plot", type=Path, metavar="FILE")
+    options = parser.parse_args()
     for market in (made(5, 3), made(30, 25), with_laws(5, 3), with_laws(30, 25)):
         solve(market)  # compiles, which no time below includes
-    bidding, equilibrium = by_size([*SIZES, *([(10_000, 1000)] if "--large" in sys.argv else [])])
-    laws = by_laws(OF_LAWS)
-    if "--plot" in sys.argv:
+    with redirect_stdout(sys.stderr if options.json else sys.stdout):
+        sizes = by_size([*SIZES, *([(10_000, 1000)] if options.large else [])])
+        laws = by_laws(OF_LAWS)
+        linear = against_cvxpy([*LINEAR, *([(1000, 100)] if options.large else [])])
+    if options.plot is not None:
         lines = {
-            "bidding, until no price changes by 1e-8": bidding,
-            "bidding and Newton's steps, to the equilibrium": equilibrium,
-            "Newton's steps, other laws than Amdahl's": laws,
+            "bidding, until no price changes by 1e-8": counts(sizes, "bidding_rounds"),
+            "bidding and Newton's steps, to the equilibrium": [
+                (size, rounds + steps)
+                for (size, rounds), (_, steps) in zip(counts(sizes, "rounds"), counts(sizes, "steps"), strict=True)
+            ],
+            "Newton's steps, other laws than Amdahl's": counts(
+                [r for r in laws if r["laws"] == "mixed"], "first_steps"
+            ),
         }
-        draw(lines, Path(sys.argv[sys.argv.index("--plot") + 1]))
-    against_cvxpy([*LINEAR, *([(1000, 100)] if "--large" in sys.argv else [])])
+        draw(lines, options.plot)
+    if options.json:
+        print(json.dumps({"sizes": sizes, "laws": laws, "linear": linear}, indent=1))
 
 
 if __name__ == "__main__":

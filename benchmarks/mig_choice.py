@@ -1,4 +1,4 @@
-"""How long it takes to cut GPUs up by MIG, by their number: ``python -m benchmarks.mig_choice [--seeds N]``.
+"""How long it takes to cut GPUs up by MIG, by their number: ``python -m benchmarks.mig_choice [--seeds N] [--json]``.
 
 Random problems: tenants with weights 0.5 to 4, F 0.9 to 0.999 and 5 or 15 GB; on half A100 and half H100, on the first
 of which they run at 0.6 of the speed. At most 60 s each; ``<=`` says by how much more welfare than found is possible.
@@ -8,10 +8,13 @@ welfare of whole instances.
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +24,8 @@ from commonwatt.partitioning.mig import MigDecision, MigProblem, solve_integer, 
 
 SIZES = [(1, 5), (1, 20), (2, 5), (4, 10), (8, 10), (8, 20)]
 LIMIT_S = 60.0
+COLUMNS = ("market", "with limits", "utilitarian", "egalitarian", "whole instances")
+Found = dict[str, float | None] | None  # seconds, and by how much more welfare there may be at most
 
 
 def made(seed: int, gpus: int, tenants: int, *, mixed: bool, limited: bool = False) -> MigProblem:
@@ -41,35 +46,58 @@ def made(seed: int, gpus: int, tenants: int, *, mixed: bool, limited: bool = Fal
 
 def timed(
     solve: Callable[[MigProblem, str, Callable[[], float]], MigDecision], kind: str, problems: list[MigProblem]
-) -> str:
+) -> Found:
     took, gaps = [], []
     for problem in problems:
         began = perf_counter()
         try:
             found = solve(problem, kind, lambda began=began: LIMIT_S - (perf_counter() - began))  # type: ignore[misc]
         except InputError:
-            return "-"
+            return None
         took.append(perf_counter() - began)
         gaps.append(0.0 if found.optimal else found.bound - found.value)
-    return f"{median(took):.2f} s" + (f" (<= {max(gaps):.2g})" if max(gaps) else "")
+    return {"s": median(took), "more": max(gaps) or None}
+
+
+def cell(found: Found) -> str:
+    if found is None:
+        return "-"
+    return f"{found['s']:.2f} s" + (f" (<= {found['more']:.2g})" if found["more"] else "")
+
+
+def row(gpus: int, tenants: int, seeds: int, *, mixed: bool) -> dict[str, Any]:
+    plain = [made(seed, gpus, tenants, mixed=mixed) for seed in range(seeds)]
+    tight = [made(seed, gpus, tenants, mixed=mixed, limited=True) for seed in range(seeds)]
+    found: dict[str, Any] = {"gpus": gpus, "tenants": tenants, "mixed": mixed}
+    found |= {"market": timed(solve_market, "nash", plain), "with limits": timed(solve_market, "nash", tight)}
+    found |= {kind: timed(solve_market, kind, plain) for kind in ("utilitarian", "egalitarian")}
+    found["whole instances"] = timed(solve_integer, "nash", plain)
+    gains = []
+    if found["whole instances"] is not None:
+        gains = [float(np.expm1(solve_market(p).value - solve_integer(p).value)) for p in plain]
+    return found | {"least_advantage": min(gains, default=None), "most_advantage": max(gains, default=None)}
 
 
 def main() -> None:
-    seeds = int(sys.argv[sys.argv.index("--seeds") + 1]) if "--seeds" in sys.argv else 3
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    rows = []
+    print("GPUs x tenants | " + " | ".join(COLUMNS) + " | advantage", file=sys.stderr if options.json else sys.stdout)
     for mixed in (False, True):
-        print("half A100, half H100" if mixed else "H100", flush=True)
-        print("GPUs x tenants | market | with limits | utilitarian | egalitarian | whole instances | advantage")
         for gpus, tenants in SIZES if not mixed else SIZES[2:]:
-            plain = [made(seed, gpus, tenants, mixed=mixed) for seed in range(seeds)]
-            tight = [made(seed, gpus, tenants, mixed=mixed, limited=True) for seed in range(seeds)]
-            cells = [timed(solve_market, "nash", plain), timed(solve_market, "nash", tight)]
-            cells += [timed(solve_market, kind, plain) for kind in ("utilitarian", "egalitarian")]
-            cells.append(timed(solve_integer, "nash", plain))
-            gain = "-"
-            if cells[-1] != "-":
-                gains = [np.expm1(solve_market(p).value - solve_integer(p).value) for p in plain]
-                gain = f"{min(gains):.1%} to {max(gains):.1%}"
-            print(f"{gpus} x {tenants} | " + " | ".join([*cells, gain]), flush=True)
+            rows.append(row(gpus, tenants, options.seeds, mixed=mixed))
+            least, most = rows[-1]["least_advantage"], rows[-1]["most_advantage"]
+            gain = "-" if least is None else f"{least:.1%} to {most:.1%}"
+            print(
+                f"{gpus} x {tenants}{', half A100' if mixed else ''} | "
+                + " | ".join([*(cell(rows[-1][name]) for name in COLUMNS), gain]),
+                file=sys.stderr if options.json else sys.stdout,
+                flush=True,
+            )
+    if options.json:
+        print(json.dumps({"rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import math
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commonwatt.data import locate
 from commonwatt.data.demand import demand_of
@@ -123,6 +123,37 @@ def dominating(row: dict[str, object], rows: list[dict[str, object]]) -> str:
     return ", ".join(better)
 
 
+def cells_of(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Return the rows of each cell."""
+    cells: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        cells.setdefault((row["begin"], row["load"], row["malleable"], row["knowledge"]), []).append(row)
+    return [cells[key] for key in sorted(cells)]
+
+
+def against(rows: list[dict[str, Any]], yardstick: str = "srtf") -> list[dict[str, Any]]:
+    """Compare every policy with *yardstick* over all cells, by size of jobs."""
+    found = []
+    for malleable in (False, True):
+        cells = [{row["policy"]: row for row in cell} for cell in cells_of(rows) if cell[0]["malleable"] == malleable]
+        pairs = [(cell, cell[yardstick]) for cell in cells if yardstick in cell]
+        for policy in dict.fromkeys(name for cell, _ in pairs for name in cell if name != yardstick):
+            own = [(cell[policy], other) for cell, other in pairs if policy in cell]
+            energy = [row["energy_kwh"] / other["energy_kwh"] - 1 for row, other in own]
+            later = [row["late_jobs"] - other["late_jobs"] for row, other in own]
+            found.append({
+                "policy": policy, "malleable": malleable, "cells": len(own), "least_energy": min(energy),
+                "mean_energy": sum(energy) / len(own), "most_energy": max(energy),
+                "more_late": sum(n > 0 for n in later), "fewer_late": sum(n < 0 for n in later),
+                "late_jobs": sum(row["late_jobs"] for row, _ in own),
+                "late_jobs_of_yardstick": sum(other["late_jobs"] for _, other in own),
+                "dominated": sum(yardstick in dominating(row, [other]) for row, other in own),
+                "dominated_by_any": sum(bool(row["dominated_by"]) for row, _ in own),
+                "saves_3_pct": sum(e <= -0.03 and n <= 0 for e, n in zip(energy, later, strict=True)),
+            })  # fmt: skip
+    return found
+
+
 def table(rows: list[dict[str, object]]) -> str:
     """Return the front of each cell in Markdown."""
     head = ("begin", "load", "nodes", "jobs", "knowledge", "policy", "energy (kWh)", "late", "mean completion (h)")
@@ -131,9 +162,7 @@ def table(rows: list[dict[str, object]]) -> str:
         f"| {' | '.join(head)} |",
         "| --- | ---: | ---: | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
-    keys = [tuple(row[name] for name in ("begin", "load", "malleable", "knowledge")) for row in rows]
-    for cell in sorted(dict.fromkeys(keys)):
-        own = [row for row, key in zip(rows, keys, strict=True) if key == cell]
+    for own in cells_of(rows):
         for row in own:
             size = "malleable" if row["malleable"] else "rigid"
             disturbed = int(row["preemptions"]) + int(row["migrations"])  # type: ignore[call-overload]
@@ -141,7 +170,7 @@ def table(rows: list[dict[str, object]]) -> str:
                 f"| {row['begin']} | {float(row['real_load']):.2f} | {row['nodes']} | {size} | {row['knowledge']} | "  # type: ignore[arg-type]
                 f"{row['policy']} | "
                 f"{row['energy_kwh']:.0f} | {row['late_jobs']} | {float(row['mean_jct_s']) / 3600:.2f} | "  # type: ignore[arg-type]
-                f"{row['slowdown_p99']:.2f} | {disturbed:,} | {dominating(row, own)} |"
+                f"{row['slowdown_p99']:.2f} | {disturbed:,} | {row['dominated_by']} |"
             )
     return "\n".join(lines)
 
@@ -229,9 +258,12 @@ def main() -> None:
                             print(".", end="", file=sys.stderr, flush=True)
                         rows.append(row)
     print(file=sys.stderr)
+    for cell in cells_of(rows):
+        for row in cell:
+            row["dominated_by"] = dominating(row, cell)
     if options.plot is not None:
         draw(rows, options.plot)
-    print(json.dumps({"rows": rows}, indent=2) if options.json else table(rows))
+    print(json.dumps({"rows": rows, "against_srtf": against(rows)}, indent=2) if options.json else table(rows))
 
 
 if __name__ == "__main__":

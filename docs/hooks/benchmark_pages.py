@@ -1,8 +1,9 @@
 """What benchmarks gave, and tables of it: no number of theirs on a page is typed.
 
 ``python docs/hooks/benchmark_pages.py KEY [--drop NAME] -- COMMAND ...`` runs a command that prints one JSON document,
-and keeps it as ``docs/data/benchmarks/KEY.json`` with the command and how busy the machine was. ``--drop`` leaves out
-what no page shows, at any depth. Texts in ``docs/data/remarks.txt`` show it:
+and keeps it as ``docs/data/benchmarks/KEY.json`` with the command, less ``--json`` and ``--out``, and how busy the
+machine was. ``--drop`` leaves out what no page shows, at any depth. Forms in ``docs/data/pages``, and texts in
+``docs/data/remarks.txt``, show it:
 
 ``{command: KEY}``, ``{load: KEY}``
     The command; the average number of programs that wanted a core, over the minute before it began and ended.
@@ -16,7 +17,8 @@ what no page shows, at any depth. Texts in ``docs/data/remarks.txt`` show it:
     cells.
 
 Formats are Python's, and besides: ``?yes/no`` for a truth value, ``/1000 .2f`` and ``*100 .1f`` for a scaled number;
-``None`` is shown as nothing, and ``@`` in place of a format gives the text after it for ``None``: ``.2f@not run``.
+``None``, and what is in it, is shown as nothing, or as the text after ``@``: ``.2f@not run``; ``~, at most ~.2f`` is
+shown with the text before it, where there is a value.
 """
 
 from __future__ import annotations
@@ -45,10 +47,19 @@ _SCALED = re.compile(r"([*/])(\S+) (.*)")
 class _Values(Formatter):
     """Format fields of pages."""
 
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        try:
+            return super().get_field(field_name, args, kwargs)
+        except TypeError:  # within None
+            return None, field_name
+
     def format_field(self, value: Any, format_spec: str) -> str:  # noqa: ANN401
         form, _, absent = format_spec.partition("@")
         if value is None:
             return absent
+        if form.startswith("~"):
+            _, before, form = form.split("~", 2)
+            return before + self.format_field(value, form)
         if form.startswith("?"):
             yes, _, no = form[1:].partition("/")
             return yes if value else no
@@ -113,9 +124,15 @@ def _pivot(key: str, path: str, by: str, across: str, cell: str) -> str:
     for row in _at(key, path):
         column = str(row[across])
         columns[column] = None
-        place = tuple(format(row[n], ".2f") if isinstance(row[n], float) else str(row[n]) for n in names)
+        place = tuple(_plain(row[n]) for n in names)
         rows.setdefault(place, {})[column] = _Values().format_field(row[name], form)
     return _table([*names, *columns], ([*place, *(cells.get(c, "") for c in columns)] for place, cells in rows.items()))
+
+
+def _plain(value: Any) -> str:  # noqa: ANN401
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -128,9 +145,11 @@ def record(key: str, command: Sequence[str], drop: Sequence[str]) -> None:
     before = os.getloadavg()[0]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     after = os.getloadavg()[0]
-    said = [Path(command[0]).name, *(word for word in command[1:] if word != "--json")]
+    out = [k for k, word in enumerate(command) if word == "--out"]
+    left_out = {k + n for k in out for n in (0, 1)}
+    said = [word for k, word in enumerate(command[1:], 1) if word != "--json" and k not in left_out]
     kept = {
-        "command": shlex.join(said), "version": __version__, "cores": os.cpu_count(),
+        "command": shlex.join([Path(command[0]).name, *said]), "version": __version__, "cores": os.cpu_count(),
         "load": [round(before, 1), round(after, 1)], "result": _without(json.loads(done.stdout), set(drop)),
     }  # fmt: skip
     KEPT.mkdir(parents=True, exist_ok=True)
