@@ -47,11 +47,8 @@ _SCALED = re.compile(r"([*/])(\S+) (.*)")
 class _Values(Formatter):
     """Format fields of pages."""
 
-    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        try:
-            return super().get_field(field_name, args, kwargs)
-        except TypeError:  # within None
-            return None, field_name
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401, ARG002
+        return at(kwargs, field_name), field_name
 
     def format_field(self, value: Any, format_spec: str) -> str:  # noqa: ANN401
         form, _, absent = format_spec.partition("@")
@@ -86,9 +83,12 @@ def shown(text: str) -> str:
     return _FIELD.sub(_field, _ROWS.sub(_rows, text))
 
 
-def _at(key: str, path: str) -> Any:  # noqa: ANN401
-    first, dot, rest = path.partition("[")
-    value, _ = _Values().get_field(f"0[{first}]{dot}{rest}", (recorded(key)["result"],), {})
+def at(value: Any, path: str) -> Any:  # noqa: ANN401
+    """Return what is at *path* (``rows[0][energy_kwh]``) within *value*; ``None`` within ``None``."""
+    for part in path.replace("]", "").split("["):
+        if value is None:
+            return None
+        value = value[int(part)] if isinstance(value, list) else value[part]
     return value
 
 
@@ -96,7 +96,7 @@ def _rows(match: re.Match[str]) -> str:
     key, path, wanted, lines = match.groups()
     *head, form = lines.split("\n")
     chosen = [pair.split("=") for pair in (wanted or "").split()]
-    rows = [row for row in _at(key, path) if all(str(row[name]) == value for name, value in chosen)]
+    rows = [row for row in at(recorded(key)["result"], path) if all(str(row[name]) == value for name, value in chosen)]
     if not rows:
         raise KeyError(match.group(0))
     return "\n".join([*head, *(_Values().vformat(form, (), row) for row in rows)])
@@ -113,7 +113,7 @@ def _field(match: re.Match[str]) -> str:
     if kind == "pivot":
         return _pivot(key, *(part.strip() for part in rest.split("|")))
     path, _, form = rest.strip().partition(":")
-    return _Values().format_field(_at(key, path), form)
+    return _Values().format_field(at(recorded(key)["result"], path), form)
 
 
 def _pivot(key: str, path: str, by: str, across: str, cell: str) -> str:
@@ -121,7 +121,7 @@ def _pivot(key: str, path: str, by: str, across: str, cell: str) -> str:
     name, _, form = cell.partition(":")
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     columns: dict[str, None] = {}
-    for row in _at(key, path):
+    for row in at(recorded(key)["result"], path):
         column = str(row[across])
         columns[column] = None
         place = tuple(_plain(row[n]) for n in names)
