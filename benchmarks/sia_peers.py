@@ -141,7 +141,8 @@ def main() -> None:
         for rounds, name, policy in plan:
             run = simulated(workload, rounds, name, policy)
             theirs = referred(folder, workload, name) if name in (*PEERS, "sia_fix") else None
-            document["runs"].append(asdict(run))
+            figures = {"mean_s": run.mean_s, "median_s": run.median_s, "p99_s": run.p99_s}
+            document["runs"].append(asdict(run) | figures)
             if theirs is not None:
                 document["peers"].append(compared(run, theirs))
             if not asked.json:

@@ -9,9 +9,11 @@ machine was. ``--drop`` leaves out what no page shows, at any depth. Forms in ``
     The command; the average number of programs that wanted a core, over the minute before it began and ended.
 ``{value: KEY rows[0][energy_kwh]:.2f}``
     One value, by path and format.
+``{less: KEY rows[0][energy_kwh] | rows[1][energy_kwh]:.0%}``
+    By what part the first value is less than the second.
 ``{rows: KEY rows}`` ... ``{end}``
     The last line between them is the form of a row, written once for each entry of the list at that path; the lines
-    before are the head. ``{rows: KEY rows | scenario=1 costly=False}`` takes those with these values only.
+    before are the head. ``{rows: KEY rows | scenario=1, costly=False}`` takes those with these values only.
 ``{pivot: KEY rows | jobs knowledge | policy | energy_kwh:.0f}``
     A table with a row for each combination of the first names, a column for each value of the second, and the third in
     cells.
@@ -39,7 +41,7 @@ from typing import Any
 from commonwatt import __version__
 
 KEPT = Path(__file__).parents[1] / "data" / "benchmarks"
-_FIELD = re.compile(r"\{(command|load|value|pivot): ([\w-]+)([^{}]*)\}")
+_FIELD = re.compile(r"\{(command|load|value|less|pivot): ([\w-]+)([^{}]*)\}")
 _ROWS = re.compile(r"\{rows: ([\w-]+) ([\w\[\]]*)(?: \| ([^{}]*))?\}\n(.*?)\n\{end\}", re.S)
 _SCALED = re.compile(r"([*/])(\S+) (.*)")
 
@@ -95,7 +97,7 @@ def at(value: Any, path: str) -> Any:  # noqa: ANN401
 def _rows(match: re.Match[str]) -> str:
     key, path, wanted, lines = match.groups()
     *head, form = lines.split("\n")
-    chosen = [pair.split("=") for pair in (wanted or "").split()]
+    chosen = [pair.split("=") for pair in (wanted or "").split(", ") if pair]
     rows = [row for row in at(recorded(key)["result"], path) if all(str(row[name]) == value for name, value in chosen)]
     if not rows:
         raise KeyError(match.group(0))
@@ -113,6 +115,9 @@ def _field(match: re.Match[str]) -> str:
     if kind == "pivot":
         return _pivot(key, *(part.strip() for part in rest.split("|")))
     path, _, form = rest.strip().partition(":")
+    if kind == "less":
+        first, second = (at(found["result"], part) for part in path.split(" | "))
+        return _Values().format_field(1 - first / second, form)
     return _Values().format_field(at(recorded(key)["result"], path), form)
 
 

@@ -234,7 +234,8 @@ def leaderboard_page() -> str:
 
 def pages() -> dict[Path, str]:
     """Return what every page should be."""
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted(PAGES.glob("*/*.md"))}
+    written = (PAGES.parent / "README.md", *sorted(PAGES.glob("*/*.md")))
+    texts = {path: path.read_text(encoding="utf-8") for path in written}
     forms = {PAGES / "explanation" / path.name: path for path in (DATA / "pages").glob("*.md")}
     return {
         PAGES / "explanation" / "claims.md": claims_page(),
