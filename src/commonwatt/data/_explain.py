@@ -9,13 +9,11 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import FieldError, InputError
 from commonwatt.model.names import did_you_mean
 
 __all__ = ["explain", "numbers_in"]
 
-# the form of errors raised by validators of models: "field: got VALUE, expected PHRASE"
-_OURS = re.compile(r"(?:(?P<field>[\w.\-]+): )?(?:got (?P<value>.*?), )?expected (?P<expected>.*)", re.DOTALL)
 _LIMITS = {
     "greater_than": ("gt", "a number above {}"),
     "greater_than_equal": ("ge", "a number, {} or more"),
@@ -98,16 +96,11 @@ def _expectation(kind: str, context: Mapping[str, Any], message: str) -> str:
 
 
 def _ours(error: Exception, field: str, file: object) -> InputError:
+    if isinstance(error, FieldError):
+        return InputError(error.expected, file=file, field=error.below(field).field, value=error.value)
     if isinstance(error, InputError):
         return error.within(file)
-    match = _OURS.fullmatch(str(error))
-    if match is None:
-        return InputError(str(error), file=file, field=field or None)
-    place = ".".join(part for part in (field, match["field"]) if part)
-    value = match["value"]
-    if value and value[0] == value[-1] == "'":
-        value = value[1:-1]
-    return InputError(match["expected"], file=file, field=place or None, value=value)
+    return InputError(str(error), file=file, field=field or None)
 
 
 def _place(location: Sequence[int | str], raw: object) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from commonwatt.model.demand import HORIZON
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import FieldError, InputError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.units import HOUR_S
 
@@ -46,15 +46,12 @@ class WaitingTarget(FileModel):
     def _one(self) -> WaitingTarget:
         given = [name for name in ("jobs", "delay_s", "delayed_gpu_h") if getattr(self, name) is not None]
         if len(given) != 1:
-            msg = f"got {' and '.join(given) or 'nothing'}, expected one of jobs, delay_s and delayed_gpu_h"
-            raise ValueError(msg)
+            raise FieldError("one of jobs, delay_s and delayed_gpu_h", value=" and ".join(given) or "nothing")
         for name, delay_s in (self.delay_s or {}).items():
             if _percentile(name) is None or delay_s < 0:
-                msg = f"got delay_s {name}: {delay_s:g}, expected a percentile and seconds, such as p99: 60"
-                raise ValueError(msg)
+                raise FieldError("a percentile and seconds, such as p99: 60", value=f"delay_s {name}: {delay_s:g}")
         if self.delay_s is not None and len(self.delay_s) != 1:
-            msg = f"got {len(self.delay_s)} percentiles of delay_s, expected one"
-            raise ValueError(msg)
+            raise FieldError("one", value=f"{len(self.delay_s)} percentiles of delay_s")
         return self
 
     @property
@@ -211,14 +208,17 @@ class CapacitySpec(FileModel):
     @model_validator(mode="after")
     def _consistent(self) -> CapacitySpec:
         if self.share and self.pools is None:
-            msg = f"share: got {'+'.join(self.share[0])}, expected none without pools"
-            raise ValueError(msg)
+            raise FieldError("none without pools", field="share", value="+".join(self.share[0]))
         if self.delay_price is not None and "target" in self.model_fields_set:
-            msg = f"delay_price: got {self.delay_price:g} beside a target, expected one of them, as it chooses a target"
-            raise ValueError(msg)
+            raise FieldError(
+                "one of them, as it chooses a target",
+                field="delay_price",
+                value=f"{self.delay_price:g} beside a target",
+            )
         if self.delay_price is not None and self.policy != "cuff":
-            msg = f"delay_price: got {self.delay_price:g}, expected none: policy {self.policy} promises nothing"
-            raise ValueError(msg)
+            raise FieldError(
+                f"none: policy {self.policy} promises nothing", field="delay_price", value=f"{self.delay_price:g}"
+            )
         return self
 
     @property

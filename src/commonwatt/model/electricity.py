@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import model_validator
 
 from commonwatt.model.arrays import Floats
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import FieldError, InputError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.units import DAY_S, J_PER_KWH
 
@@ -69,13 +69,11 @@ class Electricity(FileModel):
         if not isinstance(daily, Mapping) or not daily:
             return raw
         if other := next((name for name in ("series", "series_file", "repeat_s") if raw.get(name)), None):
-            msg = f"daily: expected either `daily` or `{other}`, not both"
-            raise ValueError(msg)
+            raise FieldError(f"either `daily` or `{other}`, not both", field="daily")
         prices = sorted((_second_of_day(at), at, price) for at, price in daily.items())
         for _, at, price in prices:
             if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < math.inf:
-                msg = f"daily: got {price!r} at {at}, expected a price, 0 or more"
-                raise ValueError(msg)
+                raise FieldError("a price, 0 or more", field="daily", value=f"{price!r} at {at}")
         if prices[0][0] > 0:  # the day begins at the price of the evening before
             prices.insert(0, (0, "", prices[-1][2]))
         carbon = raw.get("carbon_g_per_kwh")
@@ -87,19 +85,17 @@ class Electricity(FileModel):
         starts = [point.from_s for point in self.series]
         for k, (earlier, later) in enumerate(pairwise(starts), start=1):
             if later <= earlier:
-                msg = f"series.{k}.from_s: got {later:.15g} after {earlier:.15g}, expected strictly increasing times"
-                raise ValueError(msg)
+                raise FieldError(
+                    "strictly increasing times", field=f"series.{k}.from_s", value=f"{later:.15g} after {earlier:.15g}"
+                )
         self._check_negative()
         if self.series and self.series_file:
-            msg = "series_file: expected either `series` or `series_file`, not both"
-            raise ValueError(msg)
+            raise FieldError("either `series` or `series_file`, not both", field="series_file")
         if self.repeat_s is not None:
             if not (self.series or self.series_file):
-                msg = "repeat_s: expected only together with a series"
-                raise ValueError(msg)
+                raise FieldError("only together with a series", field="repeat_s")
             if starts and (starts[0] != 0 or starts[-1] >= self.repeat_s):
-                msg = f"series: expected to begin at 0 and end before repeat_s = {self.repeat_s:g}"
-                raise ValueError(msg)
+                raise FieldError(f"to begin at 0 and end before repeat_s = {self.repeat_s:g}", field="series")
         return self
 
     def _check_negative(self) -> None:
@@ -108,8 +104,9 @@ class Electricity(FileModel):
             for_ever = self.repeat_s is not None or k == len(self.series) - 1
             if point.price_per_kwh < 0 and for_ever:
                 where = "a series that repeats" if self.repeat_s is not None else "its last step, which holds for ever"
-                msg = f"series.{k}.price_per_kwh: got {point.price_per_kwh:g}, expected 0 or more in {where}"
-                raise ValueError(msg)
+                raise FieldError(
+                    f"0 or more in {where}", field=f"series.{k}.price_per_kwh", value=f"{point.price_per_kwh:g}"
+                )
 
     def tariff(self) -> Tariff:
         """Compile. Raises ``InputError`` if ``series_file`` has not been read into ``series``."""
@@ -150,8 +147,7 @@ def _second_of_day(at: object) -> float:
         return 60.0 * at
     hours, _, minutes = str(at).partition(":")
     if not (hours.isdecimal() and minutes.isdecimal() and len(minutes) == 2 and int(hours) < 24 and int(minutes) < 60):
-        msg = f"daily: got {at!r}, expected times of day from 00:00 to 23:59"
-        raise ValueError(msg)
+        raise FieldError("times of day from 00:00 to 23:59", field="daily", value=at)
     return 3600.0 * int(hours) + 60.0 * int(minutes)
 
 

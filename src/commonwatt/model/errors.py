@@ -5,6 +5,7 @@
     CommonwattError
     ├── InputError (ValueError)        invalid input; commands exit with 2
     │   ├── ArgumentError              an argument of a call; commands name their option
+    │   ├── FieldError                 a value that a validator of a model refuses
     │   └── JobNeverFitsError          a job that no node of this cluster can run
     ├── MissingExtraError (ImportError)  an optional dependency is not installed; commands exit with 2
     ├── PluginError (RuntimeError)     a solver of another distribution is broken; commands exit with 2
@@ -28,6 +29,7 @@ __all__ = [
     "DeviceError",
     "EngineDownError",
     "EngineError",
+    "FieldError",
     "InputError",
     "JobNeverFitsError",
     "MissingExtraError",
@@ -99,6 +101,15 @@ class ArgumentError(InputError):
     def within(self, file: object) -> InputError:  # noqa: ARG002
         """Return this error: a file is not to blame for an argument."""
         return self
+
+
+class FieldError(InputError):
+    """A validator of a model refuses a value: ``field`` is below the model that raises it; absent: the model itself."""
+
+    def below(self, field: str) -> FieldError:
+        """Return the same error, of what is below *field* of another model."""
+        place = ".".join(part for part in (field, self.field) if part)
+        return type(self)(self.expected, file=self.file, field=place or None, value=self.value)
 
 
 class JobNeverFitsError(InputError):

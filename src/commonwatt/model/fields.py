@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from pydantic_core import PydanticUndefined
 
 from commonwatt import __version__
+from commonwatt.model.errors import FieldError
 from commonwatt.model.plugins import NAME
 
 __all__ = [
@@ -35,8 +36,7 @@ __all__ = [
 
 def _known_version(value: Any) -> Any:  # noqa: ANN401
     if value != 1 or isinstance(value, bool):
-        msg = f"got {value!r}, expected 1, the only version"
-        raise ValueError(msg)
+        raise FieldError("1, the only version", value=value)
     return value
 
 

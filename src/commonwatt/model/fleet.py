@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field, model_validator
 
 from commonwatt.model.arrays import Floats
+from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.nodes import NodeClass
 
@@ -71,15 +72,14 @@ class ServiceProfile(FileModel):
     def _check(self) -> ServiceProfile:
         if (self.request_s is None) == (self.networks is None):
             given = "both" if self.networks else "neither"
-            msg = f"request_s: got {given}, expected either request_s or networks"
-            raise ValueError(msg)
+            raise FieldError("either request_s or networks", field="request_s", value=given)
         if self.mig_speed is not None and not self.mig_speed.get("7g", 0.0) > 0:
-            msg = f"mig_speed.7g: got {self.mig_speed.get('7g')}, expected a speed above 0, that of the whole GPU"
-            raise ValueError(msg)
+            raise FieldError(
+                "a speed above 0, that of the whole GPU", field="mig_speed.7g", value=self.mig_speed.get("7g")
+            )
         for key, speed in (self.mig_speed or {}).items():
             if not speed >= 0:
-                msg = f"mig_speed.{key}: got {speed!r}, expected a number, 0 or more"
-                raise ValueError(msg)
+                raise FieldError("a number, 0 or more", field=f"mig_speed.{key}", value=speed)
         return self
 
 
@@ -126,8 +126,7 @@ class Replicas(FileModel):
     @model_validator(mode="after")
     def _check(self) -> Replicas:
         if self.max < self.min:
-            msg = f"max: got {self.max}, expected {self.min} or more, as min is"
-            raise ValueError(msg)
+            raise FieldError(f"{self.min} or more, as min is", field="max", value=self.max)
         return self
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import field_validator, model_validator
 
-from commonwatt.model.errors import ServiceError
+from commonwatt.model.errors import FieldError, ServiceError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.names import is_loopback
 
@@ -38,11 +38,11 @@ class Grant(FileModel):
     @model_validator(mode="after")
     def _of_a_tenant(self) -> Grant:
         if self.role == "operator" and self.tenant is not None:
-            msg = f"role: got 'operator' of tenant {self.tenant!r}, expected no tenant: operators are of none"
-            raise ValueError(msg)
+            raise FieldError(
+                "no tenant: operators are of none", field="role", value=f"'operator' of tenant {self.tenant!r}"
+            )
         if self.role in ("member", "admin") and self.tenant is None:
-            msg = f"tenant: absent, expected the tenant of this {self.role}"
-            raise ValueError(msg)
+            raise FieldError(f"the tenant of this {self.role}", field="tenant")
         return self
 
 
@@ -103,8 +103,7 @@ class OidcSpec(FileModel):
         except ValueError:
             host = None
         if host is None or not (parts.scheme == "https" or is_loopback(host)):
-            msg = f"got {value!r}, expected a URL with https (http is for a provider on this machine's loopback)"
-            raise ValueError(msg)
+            raise FieldError("a URL with https (http is for a provider on this machine's loopback)", value=value)
         return value
 
 

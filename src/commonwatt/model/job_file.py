@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from commonwatt.model.dependencies import Dependency
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import FieldError, InputError
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 
 __all__ = [
@@ -190,8 +190,7 @@ def memory_gib(text: str) -> float:
     """Return a size as Slurm writes it, such as 500M or 64G (without a unit: MiB), in GiB; raises ``ValueError``."""
     match = _SIZE.fullmatch(text)
     if match is None:
-        msg = f"got {text!r}, expected a size such as 500M or 64G"
-        raise ValueError(msg)
+        raise FieldError("a size such as 500M or 64G", value=text)
     return float(match[1]) * 1024.0 ** ("KMGT".index(match[2].upper() or "M") - 2)
 
 
@@ -199,8 +198,7 @@ def check_passed_on(option: str) -> str:
     """Return *option*; raises ``ValueError`` unless it is one of ``PASSED_ON`` with a value."""
     name, _, value = option.partition("=")
     if name not in PASSED_ON or not _VALUE.fullmatch(value):
-        msg = f"got {option!r}, expected one of {', '.join(PASSED_ON)}, with =VALUE"
-        raise ValueError(msg)
+        raise FieldError(f"one of {', '.join(PASSED_ON)}, with =VALUE", value=option)
     return option
 
 
@@ -296,8 +294,7 @@ class JobFile(FileModel):
         try:
             return tuple(shlex.split(value))
         except ValueError as error:
-            msg = f"got {value!r}, expected a command that a shell can split ({error})"
-            raise ValueError(msg) from None
+            raise FieldError(f"a command that a shell can split ({error})", value=value) from None
 
     @model_validator(mode="after")
     def _check(self) -> JobFile:
@@ -305,28 +302,23 @@ class JobFile(FileModel):
         texts |= {"folder": (self.folder or "",), "snapshots": (self.snapshots or "",), "image": (self.image or "",)}
         for field, values in texts.items():
             if any("\0" in value for value in values):
-                msg = f"{field}: expected text without NUL characters"
-                raise ValueError(msg)
+                raise FieldError("text without NUL characters", field=field)
             most = _LONGEST_ENVIRONMENT if field == "environment" and self.batch is not None else _LONGEST
             if sum(map(len, values)) > most:
-                msg = f"{field}: expected at most {most} characters"
-                raise ValueError(msg)
+                raise FieldError(f"at most {most} characters", field=field)
         if not self.command[0]:
-            msg = "command: expected the name of a program first"
-            raise ValueError(msg)
+            raise FieldError("the name of a program first", field="command")
         for field in ("folder", "snapshots"):
             if not (getattr(self, field) or "/").startswith("/"):
-                msg = f"{field}: got {getattr(self, field)!r}, expected an absolute path"
-                raise ValueError(msg)
+                raise FieldError("an absolute path", field=field, value=getattr(self, field))
         if self.image is not None and self.image.startswith("-"):
-            msg = f"image: got {self.image!r}, expected the name of an image"
-            raise ValueError(msg)
+            raise FieldError("the name of an image", field="image", value=self.image)
         for name in self.environment:
             if not name or "=" in name or name.startswith(("COMMONWATT_", "SLURM_")) or name == "CUDA_VISIBLE_DEVICES":
                 reserved = "COMMONWATT_*, SLURM_*, CUDA_VISIBLE_DEVICES"
-                msg = f"environment: got {name!r}, expected a name that is neither empty nor reserved ({reserved})"
-                raise ValueError(msg)
+                raise FieldError(
+                    f"a name that is neither empty nor reserved ({reserved})", field="environment", value=name
+                )
         if self.due is not None and self.due_in_s is not None:
-            msg = "due_in_s: expected `due` or `due_in_s`, not both"
-            raise ValueError(msg)
+            raise FieldError("`due` or `due_in_s`, not both", field="due_in_s")
         return self

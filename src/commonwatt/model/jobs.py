@@ -16,7 +16,7 @@ from pydantic import AfterValidator
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.dependencies import Dependency
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import FieldError, InputError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.units import plural
 
@@ -48,8 +48,7 @@ class Qos(FileModel):
 def _distinct(qos: tuple[Qos, ...]) -> tuple[Qos, ...]:
     names = [one.name for one in qos]
     if twice := [name for name in names if names.count(name) > 1]:
-        msg = f"got {twice[0]!r} twice, expected distinct names"
-        raise ValueError(msg)
+        raise FieldError("distinct names", value=f"{twice[0]!r} twice")
     return qos
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.identity import OidcSpec, SocketSpec, TlsSpec
 from commonwatt.model.job_file import ADDRESS
@@ -196,11 +197,9 @@ class KubernetesSpec(FileModel):
     def _mounted(cls, value: dict[str, str]) -> dict[str, str]:
         for path, source in value.items():
             if not path.startswith("/"):
-                msg = f"got {path!r}, expected the absolute path where it is mounted"
-                raise ValueError(msg)
+                raise FieldError("the absolute path where it is mounted", value=path)
             if not re.fullmatch(r"claim:[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|host:/.*", source):
-                msg = f"{path}: got {source!r}, expected claim:NAME or host:/PATH"
-                raise ValueError(msg)
+                raise FieldError("claim:NAME or host:/PATH", field=path, value=source)
         return value
 
     @field_validator("jobs")
@@ -208,16 +207,14 @@ class KubernetesSpec(FileModel):
     def _namespaces(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for namespace in value:
             if not re.fullmatch(_NAMESPACE, namespace):
-                msg = f"got {namespace!r}, expected the name of a namespace"
-                raise ValueError(msg)
+                raise FieldError("the name of a namespace", value=namespace)
         return value
 
     @field_validator("pod")
     @classmethod
     def _left_to_the_site(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name in _OURS & value.keys():
-            msg = f"{name} is set by commonwatt"
-            raise ValueError(msg)
+            raise FieldError("it to be left out, as commonwatt sets it", field=name)
         return value
 
 
@@ -264,8 +261,7 @@ class ServerSpec(FileModel):
     @classmethod
     def _address(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"https?://[^\s/@]+(/\S*)?", value):
-            msg = f"got {value!r}, expected a URL such as https://commonwatt.example.org"
-            raise ValueError(msg)
+            raise FieldError("a URL such as https://commonwatt.example.org", value=value)
         return value
 
 
@@ -429,9 +425,7 @@ class LiveSpec(FileModel):
     @classmethod
     def _absolute(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith("/"):
-            msg = f"got {value!r}, expected an absolute path"
-            raise ValueError(msg)
+            raise FieldError("an absolute path", value=value)
         if "\0" in (value or ""):
-            msg = f"got {value!r}, expected a path without NUL characters"
-            raise ValueError(msg)
+            raise FieldError("a path without NUL characters", value=value)
         return value

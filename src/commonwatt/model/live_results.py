@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, model_validator
 
+from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import AnswerModel, FileModel, ResultModel, quantity
 
 __all__ = [
@@ -495,8 +496,7 @@ class TokenOrder(FileModel):
     @model_validator(mode="after")
     def _of_a_tenant(self) -> TokenOrder:
         if self.role == "admin" and self.tenant is None:
-            msg = "role: got 'admin', expected a tenant with it; an operator's token needs no role"
-            raise ValueError(msg)
+            raise FieldError("a tenant with it; an operator's token needs no role", field="role", value="admin")
         return self
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, quantity
 
 __all__ = [
@@ -66,8 +67,7 @@ class LayerSpec(FileModel):
     def _check_form(self) -> LayerSpec:
         for name in _NEEDED[self.kind]:
             if name not in self.model_fields_set:
-                msg = f"{name}: expected this field to be given, as the layer is of kind {self.kind}"
-                raise ValueError(msg)
+                raise FieldError(f"this field to be given, as the layer is of kind {self.kind}", field=name)
         return self
 
 
@@ -86,11 +86,9 @@ class BatchSpec(FileModel):
     @model_validator(mode="after")
     def _check_form(self) -> BatchSpec:
         if (self.batch_class is None) == (self.networks is None):
-            msg = "class: expected a class or networks" + (", not both" if self.networks else "")
-            raise ValueError(msg)
+            raise FieldError("a class or networks" + (", not both" if self.networks else ""), field="class")
         if self.tokens is not None and self.networks is None:
-            msg = "tokens: expected networks as well; layers drawn by class have 20 tokens"
-            raise ValueError(msg)
+            raise FieldError("networks as well; layers drawn by class have 20 tokens", field="tokens")
         return self
 
 
@@ -183,16 +181,13 @@ class MapFile(FileModel):
         if self.table is not None:
             for key in ("platform", "jobs"):
                 if getattr(self, key) is not None:
-                    msg = f"{key}: expected a table, or a platform and jobs, not both"
-                    raise ValueError(msg)
+                    raise FieldError("a table, or a platform and jobs, not both", field=key)
         elif self.platform is None and self.jobs is None:
-            msg = "table: expected this field to be given, or platform and jobs"
-            raise ValueError(msg)
+            raise FieldError("this field to be given, or platform and jobs", field="table")
         else:
             for key, other in (("platform", "jobs"), ("jobs", "platform")):
                 if getattr(self, key) is None:
-                    msg = f"{key}: expected this field to be given beside {other}"
-                    raise ValueError(msg)
+                    raise FieldError(f"this field to be given beside {other}", field=key)
         return self
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from commonwatt.model.arrays import Ints
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import FieldError, InputError
 from commonwatt.model.fields import FileModel, quantity
 
 __all__ = [
@@ -86,12 +86,12 @@ class GpuTypeSpec(FileModel):
         for field, given, least in (("speed", self.speed, "above 0"), ("gpu_w", self.gpu_w, "0 or more")):
             figures = given if isinstance(given, dict) else {} if given is None else {"": given}
             if isinstance(given, dict) and not given:
-                msg = f"{field}: got {{}}, expected a number, or one for each kind of model"
-                raise ValueError(msg)
+                raise FieldError("a number, or one for each kind of model", field=field, value="{}")
             for kind, figure in figures.items():
                 if not 0 <= figure < math.inf or (field == "speed" and figure == 0):
-                    msg = f"{f'{field}.{kind}' if kind else field}: got {figure:g}, expected a number {least}"
-                    raise ValueError(msg)
+                    raise FieldError(
+                        f"a number {least}", field=f"{field}.{kind}" if kind else field, value=f"{figure:g}"
+                    )
         return self
 
 
@@ -148,11 +148,11 @@ class NodeSpec(FileModel):
     @model_validator(mode="after")
     def _check(self) -> NodeSpec:
         if self.host is not None and self.count > 1:
-            msg = f"count: got {self.count}, expected 1, as it is a part of {self.host}"
-            raise ValueError(msg)
+            raise FieldError(f"1, as it is a part of {self.host}", field="count", value=self.count)
         if self.host is not None and self.states:
-            msg = f"states: got {self.states[0].name!r}, expected none, as a part of {self.host} cannot sleep alone"
-            raise ValueError(msg)
+            raise FieldError(
+                f"none, as a part of {self.host} cannot sleep alone", field="states", value=self.states[0].name
+            )
         return self
 
 
@@ -175,8 +175,9 @@ class MixedNodeSpec(FileModel):
     @model_validator(mode="after")
     def _check(self) -> MixedNodeSpec:
         if isinstance(self.gpu_w, dict) and self.gpu_w.keys() != self.gpus.keys():
-            msg = f"gpu_w: got {', '.join(self.gpu_w) or 'none'}, expected one for each of {', '.join(self.gpus)}"
-            raise ValueError(msg)
+            raise FieldError(
+                f"one for each of {', '.join(self.gpus)}", field="gpu_w", value=", ".join(self.gpu_w) or "none"
+            )
         return self
 
     def parts(self) -> list[NodeSpec]:

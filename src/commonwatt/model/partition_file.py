@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Tag, model_validator
 
+from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, quantity
 
 __all__ = [
@@ -52,26 +53,23 @@ class LawSpec(FileModel):
         given = {name for name in type(self).model_fields if name != "law" and getattr(self, name) is not None}
         for name in _NEEDS[self.law]:
             if name not in given:
-                msg = f"{name}: got none, expected a value for the law {self.law}"
-                raise ValueError(msg)
+                raise FieldError(f"a value for the law {self.law}", field=name, value="none")
         for name in sorted(given - {*_NEEDS[self.law], *_MAY.get(self.law, ())}):
-            msg = f"{name}: got a value, expected none for the law {self.law}"
-            raise ValueError(msg)
+            raise FieldError(f"none for the law {self.law}", field=name, value="a value")
         _check_table(self.pes or (), self.speedups or ())
         return self
 
 
 def _check_table(pes: tuple[float, ...], speedups: tuple[float, ...]) -> None:
     if len(pes) != len(speedups):
-        msg = f"speedups: got {len(speedups)} numbers, expected {len(pes)}, one for each of pes"
-        raise ValueError(msg)
+        raise FieldError(f"{len(pes)}, one for each of pes", field="speedups", value=f"{len(speedups)} numbers")
     for place, (n, s) in enumerate(zip(pes, speedups, strict=True)):
         if n < 1 or n in pes[:place]:
-            msg = f"pes.{place}: got {n:g}, expected 1 or more, each once"
-            raise ValueError(msg)
+            raise FieldError("1 or more, each once", field=f"pes.{place}", value=f"{n:g}")
         if s <= 0 or (n == 1 and s != 1):
-            msg = f"speedups.{place}: got {s:g}, expected a speedup over one PE: above 0, and 1 at one PE"
-            raise ValueError(msg)
+            raise FieldError(
+                "a speedup over one PE: above 0, and 1 at one PE", field=f"speedups.{place}", value=f"{s:g}"
+            )
 
 
 def _kind(value: object) -> str:
@@ -168,17 +166,14 @@ class PartitionFile(FileModel):
             seen: set[str] = set()
             for place, name in enumerate(names):
                 if name in seen:
-                    msg = f"{what}.{place}.name: got {name!r} twice, expected each name once"
-                    raise ValueError(msg)
+                    raise FieldError("each name once", field=f"{what}.{place}.name", value=f"{name!r} twice")
                 seen.add(name)
         for number, one in enumerate(self.configurations):
             for wrong in (*_wrong(one, [t.name for t in self.tenants]), *_lawless(self, one)):
-                msg = f"configurations.{number}.{wrong}"
-                raise ValueError(msg)
+                raise wrong.below(f"configurations.{number}")
         for place, tenant in enumerate(self.tenants):
             if isinstance(tenant.law, str) and tenant.law not in self.laws:
-                msg = f"tenants.{place}.law: got {tenant.law!r}, expected {_names(self)}"
-                raise ValueError(msg)
+                raise FieldError(_names(self), field=f"tenants.{place}.law", value=tenant.law)
         return self
 
     def law(self, configuration: PartitionConfiguration, tenant: int, cluster: int) -> LawSpec | None:
@@ -194,7 +189,7 @@ def _names(file: PartitionFile) -> str:
     return f"the name of one of laws ({', '.join(file.laws) or 'there is none'})"
 
 
-def _lawless(file: PartitionFile, one: PartitionConfiguration) -> Iterator[str]:
+def _lawless(file: PartitionFile, one: PartitionConfiguration) -> Iterator[FieldError]:
     """Yield where a configuration's laws are not of its shape, not known, or missing."""
     if one.laws is not None:
         if wrong := list(_ragged("laws", one.laws, len(file.tenants), one.width(), "laws")):
@@ -203,29 +198,31 @@ def _lawless(file: PartitionFile, one: PartitionConfiguration) -> Iterator[str]:
         for i, row in enumerate(one.laws):
             for c, law in enumerate(row):
                 if isinstance(law, str) and law not in file.laws:
-                    yield f"laws.{i}.{c}: got {law!r}, expected {_names(file)}"
+                    yield FieldError(_names(file), field=f"laws.{i}.{c}", value=law)
     if one.parallel_fraction is None:
         for i, tenant in enumerate(file.tenants):
             if tenant.law is None and (one.laws is None or None in one.laws[i]):
-                yield f"parallel_fraction: got none, expected it to be given, or a law for tenant {tenant.name}"
+                yield FieldError(
+                    f"it to be given, or a law for tenant {tenant.name}", field="parallel_fraction", value="none"
+                )
 
 
-def _wrong(one: PartitionConfiguration, tenants: list[str]) -> Iterator[str]:
+def _wrong(one: PartitionConfiguration, tenants: list[str]) -> Iterator[FieldError]:
     """Yield what is wrong with a configuration: field, value and expectation."""
     hardware = one.core_clusters is not None
     own = "retiring_rate" if hardware else "rate"
     for name, needed in (("pe_count", not hardware), ("rate", not hardware), ("retiring_rate", hardware)):
         if (getattr(one, name) is not None) != needed:
             instead = "core_clusters and retiring_rate" if hardware else "pe_count and rate (or core_clusters)"
-            yield f"{name}: got {'none' if needed else 'a value'}, expected {instead} to be given together"
+            yield FieldError(f"{instead} to be given together", field=name, value="none" if needed else "a value")
     for place, pes in enumerate(one.pe_count or ()):
         if pes <= 0:
-            yield f"pe_count.{place}: got {pes:g}, expected a number of PEs above 0"
+            yield FieldError("a number of PEs above 0", field=f"pe_count.{place}", value=f"{pes:g}")
     if hardware:
         names = list(one.names())
         for place, name in enumerate(names):
             if name in names[:place]:
-                yield f"core_clusters.{place}.name: got {name!r} twice, expected each name once"
+                yield FieldError("each name once", field=f"core_clusters.{place}.name", value=f"{name!r} twice")
     rates = getattr(one, own) or ()
     fractions = one.parallel_fraction
     yield from _ragged(own, rates, len(tenants), one.width())
@@ -234,21 +231,23 @@ def _wrong(one: PartitionConfiguration, tenants: list[str]) -> Iterator[str]:
     for i, row in enumerate(rates):
         for c, value in enumerate(row):
             if value < 0:
-                yield f"{own}.{i}.{c}: got {value:g}, expected a number, 0 or more"
+                yield FieldError("a number, 0 or more", field=f"{own}.{i}.{c}", value=f"{value:g}")
         if not any(row):
-            yield f"{own}.{i}: got {list(row)}, expected a core cluster that tenant {tenants[i]} can use"
+            yield FieldError(f"a core cluster that tenant {tenants[i]} can use", field=f"{own}.{i}", value=list(row))
     for i, row in enumerate(fractions or ()):
         for c, value in enumerate(row):
             if not 0 <= value <= 1:
-                yield f"parallel_fraction.{i}.{c}: got {value:g}, expected a number from 0 to 1"
+                yield FieldError("a number from 0 to 1", field=f"parallel_fraction.{i}.{c}", value=f"{value:g}")
 
 
-def _ragged(field: str, rows: Sequence[Sequence[object]], tall: int, wide: int, what: str = "numbers") -> Iterator[str]:
+def _ragged(
+    field: str, rows: Sequence[Sequence[object]], tall: int, wide: int, what: str = "numbers"
+) -> Iterator[FieldError]:
     if len(rows) != tall:
-        yield f"{field}: got {len(rows)} rows, expected {tall}, one for each tenant"
+        yield FieldError(f"{tall}, one for each tenant", field=field, value=f"{len(rows)} rows")
     for i, row in enumerate(rows):
         if len(row) != wide:
-            yield f"{field}.{i}: got {len(row)} {what}, expected {wide}, one for each core cluster"
+            yield FieldError(f"{wide}, one for each core cluster", field=f"{field}.{i}", value=f"{len(row)} {what}")
 
 
 # -- MIG
@@ -286,16 +285,13 @@ class MigTenant(FileModel):
     def _check_speed(self) -> MigTenant:
         if (self.parallel_fraction is None) == (self.speed is None):
             given = "neither" if self.speed is None else "both"
-            msg = f"got '{given}', expected either parallel_fraction or speed"
-            raise ValueError(msg)
+            raise FieldError("either parallel_fraction or speed", value=f"'{given}'")
         for key, value in (self.speed or {}).items():
             if not value >= 0:
-                msg = f"speed.{key}: got {value!r}, expected a number, 0 or more"
-                raise ValueError(msg)
+                raise FieldError("a number, 0 or more", field=f"speed.{key}", value=value)
         for key, value in self.gpu_speed.items():
             if not value > 0:
-                msg = f"gpu_speed.{key}: got {value!r}, expected a number above 0"
-                raise ValueError(msg)
+                raise FieldError("a number above 0", field=f"gpu_speed.{key}", value=value)
         return self
 
 
@@ -321,6 +317,5 @@ class MigFile(FileModel):
             names = [entry.name for entry in entries]
             for place, name in enumerate(names):
                 if name in names[:place]:
-                    msg = f"{field}.{place}.name: got {name!r} twice, expected each name once"
-                    raise ValueError(msg)
+                    raise FieldError("each name once", field=f"{field}.{place}.name", value=f"{name!r} twice")
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import model_validator
 
 from commonwatt.model.electricity import Electricity
+from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.nodes import NodeSpec
 
@@ -67,16 +68,18 @@ class PlaceFile(FileModel):
     def _check_cap(self) -> PlaceFile:
         caps_w = [self.electricity.power_cap_w, *(point.power_cap_w for point in self.electricity.series)]
         if cap_w := next((cap_w for cap_w in caps_w if cap_w is not None), None):
-            msg = (
-                f"electricity.power_cap_w: got {cap_w:g}, expected none: simulate and serve keep a cap, place does not"
+            raise FieldError(
+                "none: simulate and serve keep a cap, place does not",
+                field="electricity.power_cap_w",
+                value=f"{cap_w:g}",
             )
-            raise ValueError(msg)
         return self
 
     @model_validator(mode="after")
     def _check_due_dates(self) -> PlaceFile:
         for job in self.jobs:
             if job.due_s is not None and job.due_s < job.submit_s:
-                msg = f"jobs.{job.name}.due_s: got {job.due_s:g}, expected not before submission ({job.submit_s:g})"
-                raise ValueError(msg)
+                raise FieldError(
+                    f"not before submission ({job.submit_s:g})", field=f"jobs.{job.name}.due_s", value=f"{job.due_s:g}"
+                )
         return self

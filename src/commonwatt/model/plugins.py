@@ -28,7 +28,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, get_args
 
-from commonwatt.model.errors import InputError, PluginError
+from commonwatt.model.errors import FieldError, InputError, PluginError
 from commonwatt.model.names import one_of
 
 __all__ = [
@@ -145,11 +145,10 @@ def one(group: Group, name: str, taken: Collection[str] = ()) -> Plugin | None:
 
 
 def known_name(group: Group, name: str, ours: Collection[str]) -> str:
-    """Return *name* if it is one of *ours* or a plugin's; raises ``ValueError`` in the form validators raise."""
+    """Return *name* if it is one of *ours* or a plugin's; raises ``FieldError`` otherwise."""
     if name in ours or one(group, name, ours) is not None:
         return name
-    msg = f"got {name!r}, expected {one_of((*ours, *names_of(group, ours)), name)}"
-    raise ValueError(msg)
+    raise FieldError(one_of((*ours, *names_of(group, ours)), name), value=name)
 
 
 _OPTIONAL = ("features", "plans", "leaves_room")

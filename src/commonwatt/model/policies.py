@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from commonwatt.model.capacity import CapacitySpec
+from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, PluginName, ResultModel, quantity
 from commonwatt.model.fleet import SharingSpec
 from commonwatt.model.plugins import known_name
@@ -128,8 +129,7 @@ class PriceWait(FileModel):
 def _increasing(limits: tuple[float, ...]) -> tuple[float, ...]:
     for earlier, later in pairwise(limits):
         if later <= earlier:
-            msg = f"got {later:g} after {earlier:g}, expected increasing GPU times"
-            raise ValueError(msg)
+            raise FieldError("increasing GPU times", value=f"{later:g} after {earlier:g}")
     return limits
 
 

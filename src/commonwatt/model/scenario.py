@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.dependencies import Dependency
 from commonwatt.model.electricity import Electricity
+from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 from commonwatt.model.fleet import FractionalWorkload, ServiceSpec, SharingSpec
 from commonwatt.model.jobs import QosSpecs, Tenant
@@ -76,18 +77,15 @@ class DueDates(FileModel):
     def _check(self) -> DueDates:
         low, high = self.slack_factor
         if not 1 <= low <= high:
-            msg = f"slack_factor: got {self.slack_factor}, expected 1 <= low <= high"
-            raise ValueError(msg)
+            raise FieldError("1 <= low <= high", field="slack_factor", value=self.slack_factor)
         if min(self.tardiness_weights) < 0:
-            msg = f"tardiness_weights: got {min(self.tardiness_weights)}, expected 0 or more"
-            raise ValueError(msg)
+            raise FieldError("0 or more", field="tardiness_weights", value=min(self.tardiness_weights))
         return self
 
 
 def _none_or_fields(value: Any) -> Any:  # noqa: ANN401
     if value != "none" and not isinstance(value, Mapping | DueDates):
-        msg = f"got {value!r}, expected none, or a mapping of fields"
-        raise ValueError(msg)
+        raise FieldError("none, or a mapping of fields", value=value)
     return value
 
 
@@ -164,8 +162,7 @@ class LogWorkload(_FromLog):
     @model_validator(mode="after")
     def _check(self) -> LogWorkload:
         if self.stand_in and (self.source != "philly" or self.path is not None):
-            msg = "stand_in: got true, expected false, except for source philly without a path"
-            raise ValueError(msg)
+            raise FieldError("false, except for source philly without a path", field="stand_in", value="true")
         return self
 
 
@@ -248,8 +245,7 @@ class ScenarioJob(FileModel):
     def _check(self) -> ScenarioJob:
         if (self.times_s is None) == (self.profile is None):
             both = self.times_s is not None
-            msg = f"times_s: got {'both' if both else 'neither'}, expected either times_s or profile"
-            raise ValueError(msg)
+            raise FieldError("either times_s or profile", field="times_s", value="both" if both else "neither")
         return self
 
 
@@ -290,8 +286,7 @@ class NodeOutage(FileModel):
     @model_validator(mode="after")
     def _check(self) -> NodeOutage:
         if self.to_s <= self.from_s:
-            msg = f"to_s: got {self.to_s:g}, expected a time after from_s ({self.from_s:g})"
-            raise ValueError(msg)
+            raise FieldError(f"a time after from_s ({self.from_s:g})", field="to_s", value=f"{self.to_s:g}")
         return self
 
 
@@ -363,21 +358,17 @@ class Scenario(FileModel):
         labels = [policy.label for policy in self.policies]
         twice = [label for label in labels if labels.count(label) > 1]
         if twice:
-            msg = f"policies: got {twice[0]!r} twice, expected distinct names"
-            raise ValueError(msg)
+            raise FieldError("distinct names", field="policies", value=f"{twice[0]!r} twice")
         for policy in self.policies:
             self._check_peer(policy)
         self._check_fleet()
         self._check_cpus()
         self._check_fairness()
-        brings = isinstance(self.workload, AndreasWorkload | SiaWorkload)
-        if brings == bool(self.nodes):
-            msg = (
-                f"nodes: expected none, as workload {self.workload.source} defines its nodes"
-                if isinstance(self.workload, AndreasWorkload | SiaWorkload)
-                else "nodes: expected at least one node"
-            )
-            raise ValueError(msg)
+        if isinstance(self.workload, AndreasWorkload | SiaWorkload):
+            if self.nodes:
+                raise FieldError(f"none, as workload {self.workload.source} defines its nodes", field="nodes")
+        elif not self.nodes:
+            raise FieldError("at least one node", field="nodes")
         return self
 
     @property
@@ -390,62 +381,69 @@ class Scenario(FileModel):
         """Raise if tenants are guaranteed something under a scheduler that has its own idea of fairness."""
         for policy in self.policies:
             if policy.fairness is not None and policy.solver in get_args(PeerName):
-                msg = f"policies.{policy.label}.fairness: expected none, as {policy.solver} has its own fairness"
-                raise ValueError(msg)
+                raise FieldError(
+                    f"none, as {policy.solver} has its own fairness", field=f"policies.{policy.label}.fairness"
+                )
 
     def _check_cpus(self) -> None:
         """Raise if CPUs or memory of nodes are given beside what does not know of them."""
         limited = next((node.name for node in self.nodes if node.cpus or node.memory_gib), None)
         if limited is not None and self.has_fleet:
-            msg = f"nodes: got cpus or memory_gib of {limited}, expected none beside services and fractional jobs"
-            raise ValueError(msg)
+            raise FieldError(
+                "none beside services and fractional jobs", field="nodes", value=f"cpus or memory_gib of {limited}"
+            )
 
     def _check_fleet(self) -> None:
         """Raise if services and fractional jobs do not fit what else the scenario says."""
         names = [service.name for service in self.services]
         if twice := [name for name in names if names.count(name) > 1]:
-            msg = f"services: got {twice[0]!r} twice, expected distinct names"
-            raise ValueError(msg)
+            raise FieldError("distinct names", field="services", value=f"{twice[0]!r} twice")
         if not self.has_fleet:
             return
         for policy in self.policies:
             if policy.solver in get_args(PeerName):
-                msg = f"policies.{policy.label}.solver: got {policy.solver}, expected another beside services"
-                raise ValueError(msg)
+                raise FieldError(
+                    "another beside services", field=f"policies.{policy.label}.solver", value=policy.solver
+                )
         if (
             isinstance(self.workload, LogWorkload)
             and self.workload.fractions == "share"
             and self.fractional is not None
         ):
-            msg = "fractional: expected none, as the workload has fractional jobs (fractions: share)"
-            raise ValueError(msg)
+            raise FieldError("none, as the workload has fractional jobs (fractions: share)", field="fractional")
 
     def _check_peer(self, policy: PolicySpec) -> None:
         """Raise if a published scheduler is not defined under the rules of this scenario."""
         if policy.solver not in get_args(PeerName):
             return
         if policy.solver == "sia" and policy.fairness_power == 0:
-            msg = f"policies.{policy.label}.fairness_power: got 0, expected another number: all goodput would be alike"
-            raise ValueError(msg)
+            raise FieldError(
+                "another number: all goodput would be alike", field=f"policies.{policy.label}.fairness_power", value="0"
+            )
         preemption, knowledge = policy.preemption or self.preemption, policy.knowledge or self.knowledge
         shares = policy.solver in ("gavel", "themis")
         if shares and (policy.rounds or self.rounds) is None:
-            msg = f"policies.{policy.label}.rounds: got none, expected rounds, over which {policy.solver} shares GPUs"
-            raise ValueError(msg)
-        if shares and preemption.lose_work:
-            msg = (
-                f"policies.{policy.label}.preemption.lose_work: got true, expected false: {policy.solver} stops jobs "
-                "at the end of rounds, with a snapshot, and jobs that lost their work each time would never end"
+            raise FieldError(
+                f"rounds, over which {policy.solver} shares GPUs", field=f"policies.{policy.label}.rounds", value="none"
             )
-            raise ValueError(msg)
+        if shares and preemption.lose_work:
+            raise FieldError(
+                f"false: {policy.solver} stops jobs at the end of rounds, with a snapshot, and jobs that lost their "
+                "work each time would never end",
+                field=f"policies.{policy.label}.preemption.lose_work",
+                value="true",
+            )
         if policy.solver not in ("qssf", "completion") and not preemption.allowed:
-            msg = f"policies.{policy.label}.preemption.allowed: got false, expected true: {policy.solver} stops jobs"
-            raise ValueError(msg)
+            raise FieldError(
+                f"true: {policy.solver} stops jobs", field=f"policies.{policy.label}.preemption.allowed", value="false"
+            )
         objective = "finish-time" if policy.solver == "themis" else policy.objective
         timed = policy.solver == "qssf" or (shares and objective not in ("max-min", "fifo"))
         if timed and knowledge == "none":
-            msg = f"policies.{policy.label}.knowledge: got none, expected another, as it goes by run times"
-            raise ValueError(msg)
+            raise FieldError(
+                "another, as it goes by run times", field=f"policies.{policy.label}.knowledge", value="none"
+            )
         if shares and objective == "max-sum" and knowledge != "oracle":
-            msg = f"policies.{policy.label}.knowledge: got {knowledge}, expected oracle: max-sum goes by iterations"
-            raise ValueError(msg)
+            raise FieldError(
+                "oracle: max-sum goes by iterations", field=f"policies.{policy.label}.knowledge", value=knowledge
+            )

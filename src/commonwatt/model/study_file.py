@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from commonwatt.model.electricity import Electricity
+from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 from commonwatt.model.jobs import QosSpecs, Tenant
 from commonwatt.model.nodes import GpuTypeSpec, NodeSpec
@@ -103,18 +104,14 @@ class StudyFile(FileModel):
     def _check(self) -> StudyFile:
         if len(set(self.steps)) < len(self.steps):
             twice = next(step for step in self.steps if self.steps.count(step) > 1)
-            msg = f"steps: got {twice!r} twice, expected each step once"
-            raise ValueError(msg)
+            raise FieldError("each step once", field="steps", value=f"{twice!r} twice")
         needed = {"consolidation", "resizing", "preemption", "price"} & set(self.steps)
         if needed and "planning" not in self.steps:
-            msg = f"steps: expected planning too, as the baseline knows no {sorted(needed)[0]}"
-            raise ValueError(msg)
+            raise FieldError(f"planning too, as the baseline knows no {sorted(needed)[0]}", field="steps")
         labels = [policy.label for policy in (self.baseline, *self.alternatives, self.ours)]
         if again := [label for label in labels if labels.count(label) > 1]:
-            msg = f"alternatives: got the name {again[0]!r} twice, expected distinct names"
-            raise ValueError(msg)
+            raise FieldError("distinct names", field="alternatives", value=f"the name {again[0]!r} twice")
         for name, policy in (("baseline", self.baseline), ("ours", self.ours)):
             if policy.unused_nodes is not None or policy.capacity is not None:
-                msg = f"{name}: expected no unused_nodes and no capacity, as the study sets them"
-                raise ValueError(msg)
+                raise FieldError("no unused_nodes and no capacity, as the study sets them", field=name)
         return self

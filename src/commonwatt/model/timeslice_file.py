@@ -9,6 +9,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
+from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, PluginName, quantity
 from commonwatt.model.identity import TlsSpec
 from commonwatt.model.plugins import known_name
@@ -63,8 +64,7 @@ class PlanFile(FileModel):
         names = [tenant.name for tenant in self.tenants]
         for place, name in enumerate(names):
             if name in names[:place]:
-                msg = f"tenants.{place}.name: got {name!r} twice, expected each name once"
-                raise ValueError(msg)
+                raise FieldError("each name once", field=f"tenants.{place}.name", value=f"{name!r} twice")
         return self
 
 
@@ -274,14 +274,11 @@ class SharingTenant(FileModel):
     @model_validator(mode="after")
     def _check(self) -> SharingTenant:
         if self.key is not None and self.key_env is not None:
-            msg = "key_env: expected either key or key_env, not both"
-            raise ValueError(msg)
+            raise FieldError("either key or key_env, not both", field="key_env")
         if not self.models and self.repository is None:
-            msg = "models: got none, expected at least one, or a repository"
-            raise ValueError(msg)
+            raise FieldError("at least one, or a repository", field="models", value="none")
         if self.until_s is not None and self.until_s <= self.from_s:
-            msg = f"until_s: got {self.until_s:g}, expected after from_s ({self.from_s:g})"
-            raise ValueError(msg)
+            raise FieldError(f"after from_s ({self.from_s:g})", field="until_s", value=f"{self.until_s:g}")
         return self
 
 
@@ -300,8 +297,7 @@ class ModelServerSpec(FileModel):
     @model_validator(mode="after")
     def _check(self) -> ModelServerSpec:
         if self.rest_port == self.grpc_port != 0:
-            msg = f"grpc_port: got {self.grpc_port}, expected another port than rest_port"
-            raise ValueError(msg)
+            raise FieldError("another port than rest_port", field="grpc_port", value=self.grpc_port)
         return self
 
 
@@ -349,12 +345,10 @@ class TimesliceConfig(FileModel):
         keys: set[str] = set()
         for tenant in self.tenants:
             if tenant.name in names:
-                msg = f"tenants.{tenant.name}.name: got {tenant.name!r} twice, expected each name once"
-                raise ValueError(msg)
+                raise FieldError("each name once", field=f"tenants.{tenant.name}.name", value=f"{tenant.name!r} twice")
             names.add(tenant.name)
             if tenant.key in keys:
-                msg = f"tenants.{tenant.name}.key: got the key of another tenant, expected each key once"
-                raise ValueError(msg)
+                raise FieldError("each key once", field=f"tenants.{tenant.name}.key", value="the key of another tenant")
             keys |= {tenant.key} - {None} if tenant.key else set()
             self._check_models(tenant)
         return self
@@ -385,33 +379,29 @@ class TimesliceConfig(FileModel):
         for model in tenant.models:
             field = f"tenants.{tenant.name}.models.{model.name}"
             if model.key in models:
-                msg = f"{field}.name: got {model.name!r} twice, expected each name once for a version"
-                raise ValueError(msg)
+                raise FieldError("each name once for a version", field=f"{field}.name", value=f"{model.name!r} twice")
             models.add(model.key)
             alike = [other for other in tenant.models if other.name == model.name]
             if len(alike) > 1 and any(other.language is not None for other in alike):
-                msg = f"{field}.name: got {model.name!r} twice, expected one version of a language model"
-                raise ValueError(msg)
+                raise FieldError(
+                    "one version of a language model", field=f"{field}.name", value=f"{model.name!r} twice"
+                )
             if model.language is not None:
                 self._check_language(field, model)
                 continue
             if self.policy == "vtc":
-                msg = f"{field}.language: got none, expected language models only, as policy vtc counts tokens"
-                raise ValueError(msg)
+                raise FieldError(
+                    "language models only, as policy vtc counts tokens", field=f"{field}.language", value="none"
+                )
             if self.device.kind == "simulated" and model.profile is None:
-                msg = f"{field}.profile: got none, expected a profile, which a simulated device needs"
-                raise ValueError(msg)
+                raise FieldError("a profile, which a simulated device needs", field=f"{field}.profile", value="none")
             if self.device.kind != "simulated" and (model.path is None or not re.search(r"\.(onnx|pt2)$", model.path)):
-                msg = f"{field}.path: got {model.path!r}, expected a file name that ends in .onnx or .pt2"
-                raise ValueError(msg)
+                raise FieldError("a file name that ends in .onnx or .pt2", field=f"{field}.path", value=model.path)
 
     def _check_language(self, field: str, model: ServedModel) -> None:
         if self.device.kind == "simulated":
-            msg = f"{field}.language: got a language model, expected none on a simulated device"
-            raise ValueError(msg)
+            raise FieldError("none on a simulated device", field=f"{field}.language", value="a language model")
         if model.path is None or re.search(r"\.(onnx|pt2)$", model.path):
-            msg = f"{field}.path: got {model.path!r}, expected a decoder (.npz) or a folder of transformers"
-            raise ValueError(msg)
+            raise FieldError("a decoder (.npz) or a folder of transformers", field=f"{field}.path", value=model.path)
         for name in sorted({"version", "profile", "max_batch_size", "dynamic_batching"} & model.model_fields_set):
-            msg = f"{field}.{name}: got a value, expected none for a language model"
-            raise ValueError(msg)
+            raise FieldError("none for a language model", field=f"{field}.{name}", value="a value")

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
+from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import AnswerModel, FileModel, FileVersion, quantity
 from commonwatt.model.job_file import LONGEST_EPOCH_S, MOST_GPU_W, MOST_GPUS, SHORTEST_EPOCH_S
 
@@ -66,8 +67,7 @@ class TrainingProfile(FileModel):
         seen: set[tuple[int, float | None]] = set()
         for place, point in enumerate(self.points):
             if (point.gpus, point.clock_mhz) in seen:
-                msg = f"points.{place}.gpus: got {point.gpus} twice, expected each count and clock once"
-                raise ValueError(msg)
+                raise FieldError("each count and clock once", field=f"points.{place}.gpus", value=f"{point.gpus} twice")
             seen.add((point.gpus, point.clock_mhz))
         return self
 
