@@ -7,6 +7,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import Received
@@ -14,7 +16,7 @@ from commonwatt.model.place_file import PlaceFile
 from commonwatt.placement import POSTPONED, PlacementProblem
 from commonwatt.placement._gavel import Gavel, shares
 from commonwatt.placement._objective import check
-from commonwatt.placement._peers import LeastAttainedService, Menu, ShortestService
+from commonwatt.placement._peers import DominantShare, LeastAttainedService, Menu, ShortestService
 from commonwatt.placement._sia import Sia
 from commonwatt.placement._solvers import PEERS, make_solver
 
@@ -137,6 +139,85 @@ def test_qssf_takes_the_least_gpu_time_first_stops_nobody_and_lets_nobody_pass()
     ]
     assert solved(ShortestService(), problem(jobs)) == {"runs": A, "wide": B, "one": B}
     assert solved(ShortestService(), problem(jobs[:4])) == {"runs": A, "one": B}  # two may not pass tiny
+
+
+def shared(jobs, *, gpus=18, weights=(1, 1), cpus=9.0, memory=18.0, needs=None):
+    """A node for jobs of the tenants a and b; *needs*: CPUs and memory of a job of each."""
+    nodes = [{"name": "a", "gpu_type": "A", "gpus": gpus, "idle_w": 100, "gpu_w": 100}]
+    tenants = [{"name": name, "weight": weight} for name, weight in zip("ab", weights, strict=True)]
+    file = {"now_s": 100, "interval_s": 300, "nodes": nodes, "jobs": jobs, "tenants": tenants}
+    of = PlacementProblem.of(PlaceFile.model_validate(file))
+    if needs is None:
+        return of
+    each = [needs[of.tenant_names[of.tenant[j]]] for j in of.row_job]
+    return replace(of, node_cpus_memory=np.array([[cpus, memory]]), cpus_memory=np.array(each, dtype=float))
+
+
+def counts(of):
+    """How many jobs each tenant runs."""
+    found = DominantShare().solve(of, np.random.default_rng(0)).best
+    check(of, found)
+    runs = [of.tenant_names[of.tenant[j]] for j in np.flatnonzero(found.choice != POSTPONED)]
+    return {name: runs.count(name) for name in "ab"}
+
+
+def tasks(*, number=10, gpus=1):
+    return [
+        job(f"{tenant}{k}", 100, None, gpus, tenant=tenant, submit_s=k)
+        for k in range(number)
+        for tenant in "ba"
+    ]  # fmt: skip
+
+
+def test_dominant_shares_of_the_papers_example():
+    """9 CPUs, 18 GB; <1 CPU, 4 GB> and <3 CPUs, 1 GB>: three tasks against two, both with two thirds (Fig. 3)."""
+    assert counts(shared(tasks(), needs={"a": (1, 4), "b": (3, 1)})) == {"a": 3, "b": 2}
+
+
+def test_dominant_shares_by_weight_and_of_gpus_alone():
+    assert counts(shared(tasks(), gpus=9, weights=(2, 1))) == {"a": 6, "b": 3}
+    # two GPUs against a third of the CPUs each: a's dominant resource is GPUs, b's CPUs
+    jobs = [job(f"a{k}", 100, None, 2, tenant="a") for k in range(9)] + [
+        job(f"b{k}", 100, None, 1, tenant="b") for k in range(9)
+    ]
+    assert counts(shared(jobs, gpus=12, needs={"a": (0, 0), "b": (1.5, 0)})) == {"a": 4, "b": 4}
+
+
+def test_what_runs_counts_towards_the_dominant_share_and_is_not_stopped():
+    runs = [
+        job(f"r{k}", 100, None, tenant="a", current={"nodes": ["a"], "gpus": 1, "remaining_s": 50}) for k in range(6)
+    ]
+    of = shared([*runs, *tasks()], gpus=9)
+    assert counts(of) == {"a": 6, "b": 3}
+
+
+def test_a_job_that_does_not_fit_is_passed_within_its_tenant():
+    runs = job("runs", 100, None, tenant="b", current={"nodes": ["a"], "gpus": 1, "remaining_s": 50})
+    jobs = [runs, job("large", 100, None, 5, tenant="a"), job("small", 100, None, tenant="a")]
+    assert counts(shared([*jobs, *tasks(number=2)], gpus=5)) == {"a": 3, "b": 2}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_nobody_with_less_waits_where_its_job_would_fit(data):
+    """At the end, no waiting job fits; and whoever was served last had no more than one who waits, before it."""
+    number = data.draw(st.integers(2, 8))
+    jobs = [
+        job(f"j{k}", 100, None, data.draw(st.integers(1, 4)), tenant=data.draw(st.sampled_from("ab")), submit_s=k)
+        for k in range(number)
+    ]
+    of = shared(jobs, gpus=data.draw(st.integers(4, 9)))
+    found = DominantShare().solve(of, np.random.default_rng(0)).best
+    size = Menu.of(of).gpus
+    runs = found.choice != POSTPONED
+    free = of.node_gpus.sum() - size[runs].sum()
+    assert (size[~runs] > free).all()
+    had = np.array([size[runs & (of.tenant == t)].sum() for t in range(len(of.tenant_names))])
+    for t in range(len(had)):
+        for other in range(len(had)):
+            waits, last = ~runs & (of.tenant == t), runs & (of.tenant == other)
+            if t != other and waits.any() and last.any():
+                assert had[other] - size[last].max() <= had[t] or size[waits].min() > size[last].min()
 
 
 @pytest.mark.parametrize("name", sorted(set(PEERS) - {"sia"}))

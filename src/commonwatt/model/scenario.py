@@ -433,7 +433,7 @@ class Scenario(FileModel):
                 field=f"policies.{policy.label}.preemption.lose_work",
                 value="true",
             )
-        if policy.solver not in ("qssf", "completion") and not preemption.allowed:
+        if policy.solver not in ("qssf", "drf", "completion") and not preemption.allowed:
             raise FieldError(
                 f"true: {policy.solver} stops jobs", field=f"policies.{policy.label}.preemption.allowed", value="false"
             )

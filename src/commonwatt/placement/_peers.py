@@ -6,7 +6,8 @@ nodes. Jobs that stay in a class stay on the nodes they have. Only where a job t
 all placed anew, larger jobs first, unless nothing may be stopped.
 
 Sources: J. Gu et al., "Tiresias: A GPU cluster manager for distributed deep learning" (NSDI 2019); Q. Hu et al.,
-"Characterization and prediction of deep learning workloads in large-scale GPU datacenters" (Helios, SC 2021).
+"Characterization and prediction of deep learning workloads in large-scale GPU datacenters" (Helios, SC 2021); A. Ghodsi
+et al., "Dominant resource fairness: Fair allocation of multiple resource types" (NSDI 2011).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from commonwatt.optimize import KeepGoing, always, ranked
 from commonwatt.placement._objective import objective
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, PlacementSearch, Schedule
 
-__all__ = ["Entry", "LeastAttainedService", "Menu", "Peer", "ShortestService", "received_by"]
+__all__ = ["DominantShare", "Entry", "LeastAttainedService", "Menu", "Peer", "ShortestService", "received_by"]
 
 Entry = tuple[int, int]
 """A job and a class of nodes."""
@@ -262,6 +263,59 @@ class ShortestService(Peer):
         room = menu.room - np.bincount(menu.home[running], weights=menu.gpus[running], minlength=len(menu.room))
         gpu_s = menu.left_s.min(axis=1) * menu.gpus
         return entries + in_strict_order(menu, waiting[ranked(gpu_s[waiting], problem.submit_s[waiting])], room)
+
+
+@dataclass(frozen=True)
+class DominantShare(Peer):
+    """Dominant resource fairness: the next job is of the tenant with the least dominant share; nothing is preempted.
+
+    A tenant's dominant share is the largest of its shares of all GPUs, CPUs and memory, over its weight (sections 4.1
+    and 4.3). CPUs and memory count where the problem has them, and GPUs alone make it max-min fairness of GPUs. Within
+    a tenant jobs go by arrival, and one that does not fit is passed.
+    """
+
+    stops: ClassVar[bool] = False
+
+    def entries(
+        self, problem: PlacementProblem, menu: Menu, rng: np.random.Generator, keep_going: KeepGoing  # noqa: ARG002
+    ) -> Sequence[Entry]:  # fmt: skip
+        """Running jobs where they are, then waiting ones by progressive filling (Algorithm 1)."""
+        needs, whole = _needs(problem, menu)
+        running = np.flatnonzero(menu.home >= 0)
+        entries = [(int(job), int(menu.home[job])) for job in running]
+        room = menu.room - np.bincount(menu.home[running], weights=menu.gpus[running], minlength=len(menu.room))
+        used = np.zeros((len(problem.tenant_names), needs.shape[1]))
+        np.add.at(used, problem.tenant[running], needs[running])
+        left = whole - used.sum(axis=0)
+        queues: dict[int, list[int]] = {}
+        waiting = np.flatnonzero(menu.home < 0)
+        for job in waiting[ranked(problem.submit_s[waiting])]:
+            queues.setdefault(int(problem.tenant[job]), []).append(int(job))
+        while queues:
+            shares = {tenant: (used[tenant] / whole).max() / problem.tenant_weight[tenant] for tenant in queues}
+            tenant = min(queues, key=lambda t: (shares[t], problem.submit_s[queues[t][0]], t))
+            job = queues[tenant].pop(0)
+            if not queues[tenant]:
+                del queues[tenant]
+            fit = [entry for entry in menu.by_speed(job) if menu.gpus[job] <= room[entry[1]]]
+            if fit and (needs[job] <= left + 1e-6).all():
+                entries.append(fit[0])
+                room[fit[0][1]] -= menu.gpus[job]
+                used[tenant] += needs[job]
+                left -= needs[job]
+        return entries
+
+
+def _needs(problem: PlacementProblem, menu: Menu) -> tuple[Floats, Floats]:
+    """GPUs, and CPUs and memory that are limited, of each job ([J, R]) and of the cluster ([R])."""
+    needs, whole = menu.gpus[:, None].astype(float), np.array([float(menu.room.sum())])
+    if problem.cpus_memory is None or problem.node_cpus_memory is None:
+        return needs, whole
+    row = menu.row.max(axis=1)  # a job needs as much in each class
+    more = problem.cpus_memory[row] * problem.width[row, None]
+    all_of = problem.node_cpus_memory.sum(axis=0)
+    counted = np.isfinite(all_of) & (all_of > 0)
+    return np.hstack((needs, more[:, counted])), np.hstack((whole, all_of[counted]))
 
 
 def in_strict_order(menu: Menu, order: Ints, room: Floats | Ints) -> list[Entry]:
