@@ -7,7 +7,7 @@ were chosen by. With ``--test``: fitted on six sevenths, scored on the last. Thr
 - the promise at three targets on Philly, Earth and Venus (steps of 10 minutes): achieved raw and calibrated, saving;
 - times of a fit, a forecast and an update, and the memory a year of minutes takes.
 
-``--json FILE`` writes all of it as one document. The traces are read by path (``COMMONWATT_DATA``).
+``--json`` prints all of it as one document. The traces are read by path (``COMMONWATT_DATA``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import argparse
 import json
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,10 +165,19 @@ def main() -> None:
     parser.add_argument("--traces", default="philly,earth,venus")
     parser.add_argument("--networks", default="gru", help="gru, bilstm, cnn, gru-point, ...")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    with redirect_stdout(sys.stderr if asked.json else sys.stdout):
+        document = measured(asked)
+    if asked.json:
+        print(json.dumps(document, indent=1))
+
+
+def measured(asked: argparse.Namespace) -> dict[str, Any]:
+    """Measure, and print as it goes."""
     networks = [name for name in asked.networks.split(",") if name]
     document: dict[str, Any] = {"part": "test" if asked.test else "validation", "levels": LEVELS, "traces": {}}
+    document |= {"scores": [], "promises": []}
     print(f"{document['part']} part; pinball loss, GPUs (coverage error, points), at q = {LEVELS}")
     for name in asked.traces.split(","):
         series, begin = load(name, test=asked.test)
@@ -184,16 +193,25 @@ def main() -> None:
         for model in networks:
             if not model.endswith("-point"):
                 runs[f"{model}+lightgbm"] = mean_of(runs[model], runs["lightgbm"])
+        scores, kept = pinballs(name, runs), promises(name, series, begin, runs)
+        last, boosted = (np.array(scores[model]["pinball"]) for model in PLAIN)
+        for model, own in scores.items():
+            loss = np.array(own["pinball"])
+            document["scores"].append({
+                "series": name, "predictor": model, **own,
+                "below_last_value": (1 - loss / last).tolist(), "below_lightgbm": (1 - loss / boosted).tolist(),
+            })  # fmt: skip
+        for model in runs:
+            document["promises"] += [{"series": name, "predictor": model, **row} for row in kept[model]]
         document["traces"][name] = {
-            "pinball": pinballs(name, runs),
-            "promise": promises(name, series, begin, runs),
+            "foresight_saving_pct": kept["foresight_saving_pct"],
+            "gpus": TRACES[name].gpus,
             "times": {
                 m: {"fit_s": r.fit_s, "predict_ms": r.predict_ms, "update_ms": r.update_ms} for m, r in runs.items()
             },
         }
     document["memory"] = year_of_minutes()
-    if asked.json:
-        asked.json.write_text(json.dumps(document, indent=1) + "\n")
+    return document
 
 
 def year_of_minutes() -> dict[str, float]:

@@ -21,11 +21,11 @@ from commonwatt.simulation.workload import prepare
 POLICIES = ("random-greedy", "lookahead", "easy", "fair-share", "fifo")
 
 
-def replay(solver: str, days: float) -> dict:
+def replay(solver: str, begin: str, days: float) -> dict:
     scenario = Scenario.model_validate(
         {
             "name": "week",
-            "workload": {"source": "philly", "stand_in": True, "begin": "2017-10-23", "days": days},
+            "workload": {"source": "philly", "stand_in": True, "begin": begin, "days": days},
             "nodes": [
                 {"name": "p100", "count": 156, "gpu_type": "P100", "gpus": 8, "idle_w": 400, "gpu_w": 160},
                 {"name": "v100", "count": 156, "gpu_type": "V100", "gpus": 8, "idle_w": 400, "gpu_w": 200},
@@ -55,13 +55,14 @@ def replay(solver: str, days: float) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--begin", default="2017-10-23")
     parser.add_argument("--days", type=float, default=7.0)
     parser.add_argument("--policy", nargs="+", default=POLICIES, choices=POLICIES)
     options = parser.parse_args()
     rows = []
     for solver in options.policy:
         with multiprocessing.get_context("spawn").Pool(1) as alone:
-            row = alone.apply(replay, (solver, options.days))
+            row = alone.apply(replay, (solver, options.begin, options.days))
         rows.append(row)
         print(
             f"{row['policy']:>14} {row['jobs']} jobs, {row['gpus']} GPUs: {row['took_s']:6.1f} s, "

@@ -215,22 +215,40 @@ def small_requests(addresses: dict[str, str], options: argparse.Namespace) -> di
     return found
 
 
-def tell(small: dict[str, dict[str, list[dict]]], large: dict[str, list[float]]) -> None:
-    """Print both comparisons."""
-    print(f"{'model':12s} {'way':24s} {'requests/s':>10s} {'ratio':>6s} {'p50, ms':>8s} {'p99, ms':>8s} {'points':>7s}")
+def summary(small: dict[str, dict[str, list[dict]]]) -> list[dict[str, Any]]:
+    """Return a row for each model and way: medians over rounds, ratios to one by one of the same round."""
+    rows = []
     for model, ways in small.items():
         first = ways["one by one"]
         for way, rounds in ways.items():
-            ratio = np.median([r["requests_per_s"] / o["requests_per_s"] for r, o in zip(rounds, first, strict=True)])
-            mean = {field: float(np.median([r[field] for r in rounds])) for field in rounds[0]}
-            print(
-                f"{model:12s} {way:24s} {mean['requests_per_s']:10.0f} {ratio:6.2f} {1e3 * mean['p50_s']:8.1f} "
-                f"{1e3 * mean['p99_s']:8.1f} {mean['points_from_plan']:7.2f}"
-            )
-    print(f"\nrequests of one row beside one of {ROWS} rows, in quanta of {QUANTUM_S} s")
+            alike = zip(rounds, first, strict=True)
+            ratio = float(np.median([r["requests_per_s"] / o["requests_per_s"] for r, o in alike]))
+            medians = {field: float(np.median([r[field] for r in rounds])) for field in rounds[0]}
+            rows.append({"model": model, "way": way, **medians, "over_one_by_one": ratio})
+    return rows
+
+
+def quanta(large: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """Return how long requests of one row took beside a large one, in quanta."""
+    rows = []
     for way, took in large.items():
-        quanta = np.array(took) / QUANTUM_S
-        print(f"{way:24s} median {np.median(quanta):.2f}, p99 {np.quantile(quanta, 0.99):.2f}, most {quanta.max():.2f}")
+        each = np.array(took) / QUANTUM_S
+        p99 = float(np.quantile(each, 0.99))
+        rows.append({"way": way, "median": float(np.median(each)), "p99": p99, "most": float(each.max())})
+    return rows
+
+
+def tell(small: list[dict[str, Any]], large: list[dict[str, Any]]) -> None:
+    """Print both comparisons."""
+    print(f"{'model':12s} {'way':24s} {'requests/s':>10s} {'ratio':>6s} {'p50, ms':>8s} {'p99, ms':>8s} {'points':>7s}")
+    for row in small:
+        print(
+            f"{row['model']:12s} {row['way']:24s} {row['requests_per_s']:10.0f} {row['over_one_by_one']:6.2f} "
+            f"{1e3 * row['p50_s']:8.1f} {1e3 * row['p99_s']:8.1f} {row['points_from_plan']:7.2f}"
+        )
+    print(f"\nrequests of one row beside one of {ROWS} rows, in quanta of {QUANTUM_S} s")
+    for row in large:
+        print(f"{row['way']:24s} median {row['median']:.2f}, p99 {row['p99']:.2f}, most {row['most']:.2f}")
 
 
 def main() -> None:
@@ -260,10 +278,11 @@ def main() -> None:
         for way, address in ways.items():
             with clients("large", address, options.large) as latencies:
                 large[way] = latencies()
+    found = {"small": summary(small), "large": quanta(large), "quantum_s": QUANTUM_S}
     if options.json:
-        print(json.dumps({"small": small, "large": large, "quantum_s": QUANTUM_S}))
+        print(json.dumps(found))
     else:
-        tell(small, large)
+        tell(found["small"], found["large"])
 
 
 if __name__ == "__main__":

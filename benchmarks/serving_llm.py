@@ -158,29 +158,40 @@ def round_of(address: str, seconds: float, flood: int) -> dict[str, Any]:
     return dict(found)
 
 
-def tell(found: dict[str, list[dict[str, Any]]]) -> None:
+def summary(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return a row for each policy: medians over rounds, ratios to FIFO's of the same round."""
+    rows = []
+    for policy, rounds in found.items():
+        row: dict[str, Any] = {"policy": policy}
+        for key, name in (("first_s", "first"), ("between_s", "between")):
+            values = 1e3 * np.concatenate([r[key] for r in rounds])
+            row |= {f"{name}_p50_ms": float(np.median(values)), f"{name}_p99_ms": float(np.quantile(values, 0.99))}
+        rates = [r["flood"]["answer_tokens_per_s"] for r in rounds]
+        row["flood_tokens_per_s"] = float(np.median(rates))
+        if policy in POLICIES:
+            alike = zip(rates, found["fifo"], strict=True)
+            row["over_fifo"] = float(np.median([own / of["flood"]["answer_tokens_per_s"] for own, of in alike]))
+            for key in ("time_s", "energy_j"):
+                parts = [r["flood"][key] / (r["flood"][key] + r["modest"][key]) for r in rounds]
+                row[f"flood_part_of_{key[:-2]}"] = float(np.median(parts))
+        rows.append(row)
+    return rows
+
+
+def tell(rows: list[dict[str, Any]]) -> None:
     """Print a row for each policy."""
     print(
         f"{'':12s} {'first token, ms':>20s} {'between tokens, ms':>20s} {'flood, tokens/s':>16s} {'ratio':>6s} "
         f"{'time of flood':>14s} {'energy of flood':>16s}"
     )
     print(f"{'policy':12s} {'p50':>10s}{'p99':>10s} {'p50':>10s}{'p99':>10s}")
-    for policy, rounds in found.items():
-        waits = {key: 1e3 * np.concatenate([r[key] for r in rounds]) for key in ("first_s", "between_s")}
+    for row in rows:
         columns = " ".join(
-            f"{np.median(values):10.1f}{np.quantile(values, 0.99):10.1f}" for values in waits.values()
+            f"{row[f'{name}_p50_ms']:10.1f}{row[f'{name}_p99_ms']:10.1f}" for name in ("first", "between")
         )  # fmt: skip
-        rates = [r["flood"]["answer_tokens_per_s"] for r in rounds]
-        line = f"{policy:12s} {columns} {np.median(rates):16.0f}"
-        if policy in POLICIES:
-            ratio = np.median([
-                own / of["flood"]["answer_tokens_per_s"] for own, of in zip(rates, found["fifo"], strict=True)
-            ])  # fmt: skip
-            parts = [
-                np.median([r["flood"][key] / (r["flood"][key] + r["modest"][key]) for r in rounds])
-                for key in ("time_s", "energy_j")
-            ]
-            line += f" {ratio:6.2f} {parts[0]:14.1%} {parts[1]:16.1%}"
+        line = f"{row['policy']:12s} {columns} {row['flood_tokens_per_s']:16.0f}"
+        if row["policy"] in POLICIES:
+            line += f" {row['over_fifo']:6.2f} {row['flood_part_of_time']:14.1%} {row['flood_part_of_energy']:16.1%}"
         print(line)
 
 
@@ -208,9 +219,9 @@ def main() -> None:
             for policy, address in addresses.items():
                 found[policy].append(round_of(address, options.seconds, options.flood))
     if options.json:
-        print(json.dumps({"quantum_s": QUANTUM_S, "policies": found}))
+        print(json.dumps({"quantum_s": QUANTUM_S, "summary": summary(found), "policies": found}))
     else:
-        tell(found)
+        tell(summary(found))
 
 
 if __name__ == "__main__":

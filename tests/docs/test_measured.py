@@ -13,10 +13,15 @@ from commonwatt.reproduce.verdicts import judged
 from tests.docs.pages import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "hooks"))
+import benchmark_pages
 import measured_pages
 
 DATA = ROOT / "docs" / "data"
 NUMBER = re.compile(r"\d+(?:\.\d+)?%|\b\d+\.\d+\b")
+CODE = re.compile(r"```.*?```|`[^`]*`", re.S)
+KEY = re.compile(r"\{(?:command|load|value|less|pivot|rows): ([\w-]+)")
+FORMS = sorted((DATA / "pages").glob("*.md"))
+SECTION = re.compile(r"(?<=[ (|])\d(?:\.\d)+\b")
 
 
 @pytest.mark.parametrize("page", list(measured_pages.pages()), ids=lambda page: page.stem)
@@ -38,14 +43,113 @@ def test_a_field_that_was_not_recorded_is_an_error():
         measured_pages.filled("{etf-figure-3 | no such quantity}")
 
 
-def test_remarks_have_no_typed_results():
-    """Numbers outside fields are figures, tables, settings and sizes: no percentage and no decimal but a setting's."""
-    allowed = {"4.3", "3.4", "6.5"}  # sections and definitions
-    for name, text in measured_pages.remarks().items():
-        if name in ("claims", "leaderboard"):
-            continue
-        bare = measured_pages.FIELD.sub("", text)
-        assert set(NUMBER.findall(bare)) <= allowed, name
+def written() -> dict[str, str]:
+    """Return the texts that pages are made from, by name."""
+    return {**measured_pages.remarks(), **{form.stem: form.read_text(encoding="utf-8") for form in FORMS}}
+
+
+@pytest.mark.parametrize("name", list(written()))
+def test_texts_have_no_typed_results(name):
+    """Numbers outside fields are figures, tables, sizes, and settings as code: no percentage and no other decimal."""
+    allowed = {"4.3", "3.4", "6.5", "5.4", "5.6", "3.11"}  # sections, definitions, a version
+    bare = re.sub(r"\{rows: .*?\{end\}", "", written()[name], flags=re.S)
+    bare = re.sub(r"\{[^{}]*\}", "", bare)
+    assert set(NUMBER.findall(CODE.sub("", bare))) <= allowed
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "explanation").glob("*.md")), ids=lambda page: page.stem)
+def test_tables_of_results_are_generated(page):
+    """A table that is typed has definitions: at most a few of its cells are decimals or percentages."""
+    if page in (measured_pages.PAGES / "explanation" / "claims.md", *(page.parent / form.name for form in FORMS)):
+        return  # generated whole
+    bare = CODE.sub("", measured_pages.BLOCK.sub("", page.read_text(encoding="utf-8")))
+    for table in re.findall(r"(?:^\|.*\n)+", bare, flags=re.M):
+        cells = [cell for line in table.splitlines() for cell in line.split("|")[2:]]
+        assert sum(bool(NUMBER.search(SECTION.sub("", cell))) for cell in cells) <= 4, table
+
+
+def test_what_is_recorded_is_shown():
+    shown = {key for text in written().values() for key in KEY.findall(text)}
+    assert shown == {path.stem for path in benchmark_pages.KEPT.glob("*.json")}
+
+
+def test_recorded_commands_can_be_repeated():
+    for path in benchmark_pages.KEPT.glob("*.json"):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        first, *words = kept["command"].split()
+        assert first in ("python", "commonwatt"), path.name
+        assert first != "python" or words[0] == "-m", path.name
+        assert not any(word.startswith("/") for word in words), path.name
+        assert kept["cores"] >= 1, path.name
+        assert len(kept["load"]) == 2, path.name
+
+
+FOUND = {
+    "command": "python -m benchmarks.made --seeds 3",
+    "load": [2.5, 0.5],
+    "result": {
+        "rows": [
+            {"size": 1, "policy": "fifo", "s": 0.25, "proven": True, "more": None, "of": {"5": 0.5}},
+            {"size": 1, "policy": "easy", "s": 0.5, "proven": False, "more": 0.1, "of": {"5": 1.5}},
+        ],
+        "by_name": {"tick": {"ms": 1.0}},
+    },
+}
+
+
+@pytest.fixture
+def made(monkeypatch):
+    monkeypatch.setattr(benchmark_pages, "_all", lambda: {"made": FOUND})
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("{command: made}", "`python -m benchmarks.made --seeds 3`"),
+        ("{load: made}", "0.5 to 2.5"),
+        ("{value: made rows[1][s]:*1000 .0f}", "500"),
+        ("{value: made rows[0][s]:/0.5 .1f}", "0.5"),
+        ("{value: made rows[0][of][5]:.1f}", "0.5"),
+        ("{value: made rows[0][more][further]:.1f@none}", "none"),
+        ("{less: made rows[0][s] | rows[1][s]:.0%}", "50%"),
+        (
+            "{rows: made rows}\n| a |\n| {size} {proven:?yes/no}{more:~, <= ~.1f} |\n{end}",
+            "| a |\n| 1 yes |\n| 1 no, <= 0.1 |",
+        ),
+        ("{rows: made rows | policy=easy, size=1}\n| {s:.2f} |\n{end}", "| 0.50 |"),
+        ("{rows: made by_name}\n| {name} | {ms:.0f} |\n{end}", "| tick | 1 |"),
+        (
+            "{pivot: made rows | size | policy | s:.2f}",
+            "| size | fifo | easy |\n| ---: | ---: | ---: |\n| 1 | 0.25 | 0.50 |",
+        ),
+    ],
+)  # fmt: skip
+def test_fields_of_benchmarks(made, text, shown):
+    assert benchmark_pages.shown(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{value: other rows[0][s]:.1f}",
+        "{value: made rows[0][absent]:.1f}",
+        "{rows: made rows | policy=srtf}\n| {s} |\n{end}",
+        "{pivot: made rows | size | policy | absent}",
+    ],
+)
+def test_what_was_not_recorded_is_an_error(made, text):
+    with pytest.raises(KeyError):
+        benchmark_pages.shown(text)
+
+
+def test_a_command_is_recorded_with_what_it_printed(tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark_pages, "KEPT", tmp_path / "kept")
+    program = "import json; print(json.dumps({'rows': [{'s': 0.12345678, 'long': [1, 2]}]}))"
+    benchmark_pages.record("one", [sys.executable, "-c", program, "--json", "--out", "somewhere"], ["long"])
+    kept = json.loads((tmp_path / "kept" / "one.json").read_text(encoding="utf-8"))
+    assert kept["result"] == {"rows": [{"s": 0.123457}]}
+    assert "--json" not in kept["command"]
+    assert "somewhere" not in kept["command"]
 
 
 def test_not_reproduced_has_no_number_outside_what_is_generated():
