@@ -13,7 +13,7 @@ machine was. ``--drop`` leaves out what no page shows, at any depth. Forms in ``
     By what part the first value is less than the second.
 ``{rows: KEY rows}`` ... ``{end}``
     The last line between them is the form of a row, written once for each entry of the list at that path; the lines
-    before are the head. Of a mapping, each entry has its ``name``. ``{rows: KEY rows | scenario=1, costly=False}``
+    before are the head. Of a mapping, each entry has its ``name``. ``{rows: KEY rows | scenario=1 or 2, costly=False}``
     takes those with these values only.
 ``{pivot: KEY rows | jobs knowledge | policy | energy_kwh:.0f}``
     A table with a row for each combination of the first names, a column for each value of the second, and the third in
@@ -101,7 +101,7 @@ def _rows(match: re.Match[str]) -> str:
     chosen = [pair.split("=") for pair in (wanted or "").split(", ") if pair]
     found = at(recorded(key)["result"], path)
     every = [{"name": name, **row} for name, row in found.items()] if isinstance(found, dict) else found
-    rows = [row for row in every if all(str(row[name]) == value for name, value in chosen)]
+    rows = [row for row in every if all(str(row[name]) in values.split(" or ") for name, values in chosen)]
     if not rows:
         raise KeyError(match.group(0))
     return "\n".join([*head, *(_Values().vformat(form, (), row) for row in rows)])
