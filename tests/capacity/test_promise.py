@@ -343,11 +343,11 @@ def test_a_shift_further_ahead_takes_smaller_steps(steps, part):
     """Five forecasts that a jump has made wrong raise the shift by the square root of five over the steps ahead."""
 
     def raised(ahead: int) -> float:
-        keeper = Calibrator(0.9, steps=ahead)
+        calibrator = Calibrator(0.9, steps=ahead)
         rows = np.full((ahead, len(LEVELS)), 10.0)
         for _ in range(ahead + 5):
-            keeper.observe(100.0)
-            keeper.keep_on_rows(LEVELS, rows)
-        return float(keeper.shift_gpus[-1])
+            calibrator.observe(100.0)
+            calibrator.keep_on_rows(LEVELS, rows)
+        return float(calibrator.shift_gpus[-1])
 
     assert raised(steps) == pytest.approx(part * raised(5))

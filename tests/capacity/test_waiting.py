@@ -41,8 +41,8 @@ def last_value(series: DemandSeries) -> np.ndarray:
 
 def kept_on(series: DemandSeries, jobs: Arrivals, target: WaitingTarget) -> np.ndarray:
     """GPUs that were on at each value, by what was kept on for it a horizon earlier. Shape [T]."""
-    keeper = make_calibrator(target, step_s=60.0, whole_gpus=None, steps=STEPS)
-    kept = keeper.follow(series.gpus, np.arange(len(series)), LEVELS, last_value(series), jobs)
+    calibrator = make_calibrator(target, step_s=60.0, whole_gpus=None, steps=STEPS)
+    kept = calibrator.follow(series.gpus, np.arange(len(series)), LEVELS, last_value(series), jobs)
     return np.concatenate((np.full(STEPS, series.gpus.max()), kept.gpus[:-STEPS, -1].astype(float)))
 
 
@@ -94,35 +94,35 @@ def test_nothing_later_than_an_outcome_is_used() -> None:
 
 
 def test_everything_is_on_until_enough_jobs_have_come() -> None:
-    keeper = make_calibrator(WaitingTarget(jobs=0.98), step_s=60.0, whole_gpus=64, steps=STEPS)
+    calibrator = make_calibrator(WaitingTarget(jobs=0.98), step_s=60.0, whole_gpus=64, steps=STEPS)
     rows = np.full((STEPS, len(LEVELS)), 10.0)
     for _ in range(2 * WINDOW):
-        keeper.observe(10.0)
-        assert (keeper.keep_on_rows(LEVELS, rows) == 64).all()
-    assert "only 0 of the 50 jobs" in keeper.state.sentence
+        calibrator.observe(10.0)
+        assert (calibrator.keep_on_rows(LEVELS, rows) == 64).all()
+    assert "only 0 of the 50 jobs" in calibrator.state.sentence
     one = Arrivals(np.zeros(1, dtype=np.int64), np.ones(1), np.full(1, 10.0))
     for _ in range(60):
-        keeper.observe(10.0, one)
-        kept = keeper.keep_on_rows(LEVELS, rows)
-    assert keeper.state.kept
+        calibrator.observe(10.0, one)
+        kept = calibrator.keep_on_rows(LEVELS, rows)
+    assert calibrator.state.kept
     assert (kept < 64).all()
     for _ in range(WINDOW):
-        keeper.observe(math.nan)
-        keeper.keep_on_rows(LEVELS, rows)
-    assert "unknown" in keeper.state.sentence
+        calibrator.observe(math.nan)
+        calibrator.keep_on_rows(LEVELS, rows)
+    assert "unknown" in calibrator.state.sentence
 
 
 def test_a_promise_that_is_broken_says_so() -> None:
-    keeper = make_calibrator(WaitingTarget(jobs=0.9), step_s=60.0, whole_gpus=None, steps=STEPS)
+    calibrator = make_calibrator(WaitingTarget(jobs=0.9), step_s=60.0, whole_gpus=None, steps=STEPS)
     for t in range(600):  # each burst is larger than all before
         came = t >= 300 and t % 10 == 0
         level = 10.0 + (float(t) if came else 0.0)
         jobs = Arrivals(np.zeros(8, dtype=np.int64), np.ones(8), np.full(8, level)) if came else None
         calm = Arrivals(np.zeros(1, dtype=np.int64), np.ones(1), np.full(1, 10.0))
-        keeper.observe(level, jobs or calm)
-        keeper.keep_on_rows(LEVELS, np.full((STEPS, len(LEVELS)), 10.0))
-    assert not keeper.state.kept
-    assert "jobs waited more than promised" in keeper.state.sentence
+        calibrator.observe(level, jobs or calm)
+        calibrator.keep_on_rows(LEVELS, np.full((STEPS, len(LEVELS)), 10.0))
+    assert not calibrator.state.kept
+    assert "jobs waited more than promised" in calibrator.state.sentence
 
 
 @given(

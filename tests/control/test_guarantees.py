@@ -14,7 +14,7 @@ from commonwatt.control.beliefs import Beliefs, relative_times
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import EventKind
 from commonwatt.control.job_registry import JobRegistry, Rules
-from commonwatt.control.limits import LimitKeeper
+from commonwatt.control.limits import LimitTracker
 from commonwatt.control.policy import Policy
 from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
@@ -310,8 +310,8 @@ def test_without_the_limit_jobs_without_due_dates_wait_for_a_thrifty_type(solver
 
 
 def test_what_is_remembered_outlives_the_controller():
-    """The second keeper knows what the first one knew, by names, though jobs and nodes have other numbers."""
-    before: list[LimitKeeper] = []
+    """The second tracker knows what the first one knew, by names, though jobs and nodes have other numbers."""
+    before: list[LimitTracker] = []
 
     def watch(controller, now_s):
         if 3000.0 < now_s < 4000.0 and not before:
@@ -342,15 +342,15 @@ def test_what_is_remembered_outlives_the_controller():
     for name, node in (("a", 1), ("short", 2)):
         row = registry.row_of(handles[name], (node,), 8)
         registry.place(handles[name], row, (node,), 0.0)
-    keeper = LimitKeeper(limits, registry)
-    keeper.resume({**left, "promised": ["a", "gone"], "waited_s": {"gang": 5.0, "gone": 7.0}}, handles)
-    again = keeper.by_name()
+    tracker = LimitTracker(limits, registry)
+    tracker.resume({**left, "promised": ["a", "gone"], "waited_s": {"gang": 5.0, "gone": 7.0}}, handles)
+    again = tracker.by_name()
     assert again["reserved"] == left["reserved"]
     assert again["promised"] == ["a"]
     assert again["waited_s"] == {"gang": 5.0}
     assert again["placed_s"] == left["placed_s"]
-    assert keeper.lasting(np.array([handles["a"], handles["short"]]), np.array([True, True]), 3800.0).all()
+    assert tracker.lasting(np.array([handles["a"], handles["short"]]), np.array([True, True]), 3800.0).all()
 
-    without = LimitKeeper(limits, JobRegistry(cluster_of(1, 8)))  # the nodes are gone, and so are the jobs
+    without = LimitTracker(limits, JobRegistry(cluster_of(1, 8)))  # the nodes are gone, and so are the jobs
     without.resume(left, {})
     assert without.by_name()["reserved"] is None

@@ -34,7 +34,7 @@ def dry(b: Bench) -> None:
 
 
 def live_again(b: Bench) -> None:
-    """As the keeper goes on: a reconciler that is outgrown is replaced."""
+    """As the supervisor goes on: a reconciler that is outgrown is replaced."""
     b.ask(RequestKind.MODE, value="live")
     b.look()
     assert b.reconciler.outgrown()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.control.limits import QosKeeper, Use
+from commonwatt.control.limits import QosTracker, Use
 from commonwatt.data.files import validate
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
@@ -110,7 +110,7 @@ def test_no_solver_exceeds_a_limit_and_every_job_ends(document: dict) -> None:
     problem = prepared(document)
     done, record = run(problem)
     assert (record.jobs.ended_s >= record.jobs.submit_s).all()
-    keeper = QosKeeper(done.controller.registry, problem.table, problem.scenario.qos)
+    tracker = QosTracker(done.controller.registry, problem.table, problem.scenario.qos)
     parts = list(
         zip(*(getattr(record.segments, name).tolist() for name in ("job", "gpus", "from_s", "to_s")), strict=True)
     )
@@ -121,22 +121,22 @@ def test_no_solver_exceeds_a_limit_and_every_job_ends(document: dict) -> None:
             if from_s <= at and to_s >= until:
                 handle = handles[record.jobs.name[j]]
                 has[handle] = has.get(handle, 0) + gpus
-        for key, use in keeper.use(has).items():
-            quota = keeper.limits[key]
+        for key, use in tracker.use(has).items():
+            quota = tracker.limits[key]
             assert quota.jobs is None or use.jobs <= quota.jobs
             assert quota.gpus is None or use.gpus <= quota.gpus
 
 
 def test_use_leaves_room_up_to_the_limit_itself():
-    keeper_of = [{"name": "q", "max_gpus": 4, "max_jobs": 2}]
+    qos = [{"name": "q", "max_gpus": 4, "max_jobs": 2}]
     problem = prepared({
         "workload": {"source": "jobs", "jobs": [job("a", gpus=2, qos="q"), job("b", gpus=2, qos="q")]},
         "nodes": [node("n", gpus=4)],
-        "qos": keeper_of,
+        "qos": qos,
     })  # fmt: skip
     done, _ = run(problem)
-    keeper = QosKeeper(done.controller.registry, problem.table, problem.scenario.qos)
-    (quota,) = keeper.limits.values()
+    tracker = QosTracker(done.controller.registry, problem.table, problem.scenario.qos)
+    (quota,) = tracker.limits.values()
     assert Use(1, 2).leaves(quota, 2)
     assert not Use(1, 2).leaves(quota, 3)
     assert not Use(2, 2).leaves(quota, 1)

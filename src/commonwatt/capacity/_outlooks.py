@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from commonwatt.capacity._power_plan import exceedance
-from commonwatt.capacity._promise import WINDOW, PromiseKeeper
+from commonwatt.capacity._promise import WINDOW, OnlineCalibrator
 from commonwatt.capacity._waiting import make_calibrator
 from commonwatt.capacity.scores import kept_on
 from commonwatt.model.arrays import Floats, Ints
@@ -192,7 +192,7 @@ class ThresholdOutlook:
 class CalibratedOutlook:
     """CUFF: the GPUs the calibrated promise needs, and the distribution shifted alike."""
 
-    def __init__(self, predictor: Predictor, calibrator: PromiseKeeper) -> None:
+    def __init__(self, predictor: Predictor, calibrator: OnlineCalibrator) -> None:
         self._predictor, self._calibrator = predictor, calibrator
         self.steps = predictor.horizon
 
@@ -283,8 +283,8 @@ def make_outlook(
         for gpus in () if past is None else past.gpus[observed:]:
             predictor.update(float(gpus))
         return ThresholdOutlook(predictor, spec.margin, whole_gpus)
-    keeper = make_calibrator(spec.target, step_s=spec.step_s, whole_gpus=whole_gpus, steps=predictor.horizon)
-    calibrated = CalibratedOutlook(predictor, keeper)
+    calibrator = make_calibrator(spec.target, step_s=spec.step_s, whole_gpus=whole_gpus, steps=predictor.horizon)
+    calibrated = CalibratedOutlook(predictor, calibrator)
     if past is not None:
         calibrated.warm(past, observed, arrivals)
     return calibrated

@@ -26,7 +26,7 @@ from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.demand import HORIZON, Arrivals, QuantileForecast, quantile_at
 from commonwatt.model.errors import InputError
 
-__all__ = ["Calibrator", "Followed", "PromiseKeeper", "PromiseState", "beyond_total", "follow"]
+__all__ = ["Calibrator", "Followed", "OnlineCalibrator", "PromiseState", "beyond_total", "follow"]
 
 RATE = 0.01
 """Step of the shift, in units of the forecast's spread, divided by the square root of the misses allowed.
@@ -92,7 +92,7 @@ class Followed:
     everything: Ints
 
 
-class PromiseKeeper(Protocol):
+class OnlineCalibrator(Protocol):
     """Turns forecasts into GPUs to keep on, such that a promise is kept."""
 
     @property
@@ -382,15 +382,20 @@ class Calibrator:
 
 
 def follow(
-    keeper: PromiseKeeper, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats, arrivals: Arrivals | None
+    calibrator: OnlineCalibrator,
+    gpus: Floats,
+    origins: Ints,
+    levels: Floats,
+    quantiles: Floats,
+    arrivals: Arrivals | None,
 ) -> Followed:
-    """Let *keeper* run along a series, as ``Calibrator.follow`` says."""
+    """Let *calibrator* run along a series, as ``Calibrator.follow`` says."""
     if len(origins) > 1 and (np.diff(origins) != 1).any():
         raise InputError("origins that follow one another", field="origins", value="others")
     kept = np.zeros(quantiles.shape[:2], dtype=np.int64)
     promised, everything = np.zeros(len(origins), dtype=np.bool_), np.zeros(len(origins), dtype=np.int64)
     for row, origin in enumerate(origins):
-        keeper.observe(float(gpus[origin]), None if arrivals is None else arrivals.at(int(origin)))
-        kept[row] = keeper.keep_on_rows(levels, quantiles[row])
-        promised[row], everything[row] = keeper.state.kept, keeper.everything_gpus
+        calibrator.observe(float(gpus[origin]), None if arrivals is None else arrivals.at(int(origin)))
+        kept[row] = calibrator.keep_on_rows(levels, quantiles[row])
+        promised[row], everything[row] = calibrator.state.kept, calibrator.everything_gpus
     return Followed(kept, promised, everything)

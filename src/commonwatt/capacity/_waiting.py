@@ -25,7 +25,7 @@ from commonwatt.capacity._promise import (
     WINDOW,
     Calibrator,
     Followed,
-    PromiseKeeper,
+    OnlineCalibrator,
     PromiseState,
     follow,
 )
@@ -295,7 +295,7 @@ class WaitingCalibrator:
         return follow(self, gpus, origins, levels, quantiles, arrivals)
 
 
-def make_calibrator(target: Target, *, step_s: float, whole_gpus: int | None, steps: int) -> PromiseKeeper:
+def make_calibrator(target: Target, *, step_s: float, whole_gpus: int | None, steps: int) -> OnlineCalibrator:
     """Return the calibrator of a *target*: a share of instants, or a promise about waiting.
 
     Raises

@@ -13,7 +13,7 @@ import numpy as np
 from commonwatt.control.beliefs import Beliefs, Remaining
 from commonwatt.control.capacity import Capacity, only_held, only_on
 from commonwatt.control.dry_run import DryRun, awake, without_nodes
-from commonwatt.control.electricity import PriceKeeper, power_of
+from commonwatt.control.electricity import PriceDeferral, power_of
 from commonwatt.control.engine import (
     Engine,
     JobEnded,
@@ -28,7 +28,7 @@ from commonwatt.control.engine import (
 from commonwatt.control.events import Event, EventKind, EventLog, Requester, Sample, cancelled_by, report_of
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.ledger import Account, Ledger
-from commonwatt.control.limits import LimitKeeper, QuotaKeeper
+from commonwatt.control.limits import LimitTracker, QuotaTracker
 from commonwatt.control.pacing import Pacing, RoundClock, Scope
 from commonwatt.control.policy import Policy
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
@@ -94,10 +94,10 @@ class Controller:
         self.preemptions = self.migrations = 0
         self.dry = False
         self._dry_run = DryRun(cluster.klass, self.log)
-        self._gpus, self.quotas = AllocatedGpus(), QuotaKeeper(self.registry)  # GPUs of running jobs
-        self.limits = None if policy.limits is None else LimitKeeper(policy.limits, self.registry)
+        self._gpus, self.quotas = AllocatedGpus(), QuotaTracker(self.registry)  # GPUs of running jobs
+        self.limits = None if policy.limits is None else LimitTracker(policy.limits, self.registry)
         kept, price = (self.registry, self.scheduling, self.log, self.rules), policy.wait_for_price
-        self._prices = None if price is None else PriceKeeper(price, policy.limits, seen_tariff, *kept)
+        self._prices = None if price is None else PriceDeferral(price, policy.limits, seen_tariff, *kept)
         self._usage = DecayedUsage(self.rules.half_life_s, now_s)
         self.service = ServiceTimes(self.registry, now_s, wanted=policy.by_service)
         self._rounds, self._on = RoundClock(rules.round_s), OnGpus()

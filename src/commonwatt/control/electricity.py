@@ -24,7 +24,7 @@ from commonwatt.model.units import HOUR_S
 from commonwatt.placement import PlacementProblem, PlacementSolver
 from commonwatt.placement.start_times import Power, StartPlan, StartRules, plan_starts
 
-__all__ = ["PriceKeeper", "check_electricity", "drawn_by_jobs_w", "power_of", "resting_w"]
+__all__ = ["PriceDeferral", "check_electricity", "drawn_by_jobs_w", "power_of", "resting_w"]
 
 NO_FLEETS: Mapping[str, Fleet] = MappingProxyType({})
 REPLAN_S = 3600.0  # a plan holds so long if nothing happens
@@ -32,7 +32,7 @@ LEAST_REGULAR = 12  # steps of a series that may be taken for a regular one
 MOST_HOLES = 0.1  # of its steps: with more, it is not regular
 
 
-class PriceKeeper:
+class PriceDeferral:
     """Keeps jobs deferred that wait for a lower price, and plans anew when something has happened.
 
     Attributes

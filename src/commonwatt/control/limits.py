@@ -1,7 +1,7 @@
 """Limits that a policy keeps: quotas of tenants and QOS; reservations, and how long jobs waited beside room.
 
 A quota says how many jobs and GPUs a tenant, or a QOS, may have at once: what is beyond is taken out of a schedule.
-Jobs that share a quota have a key in common: the name of their tenant, or what ``QosKeeper`` gives them.
+Jobs that share a quota have a key in common: the name of their tenant, or what ``QosTracker`` gives them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from commonwatt.model.scenario import PolicyLimits
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement.guarantees import Guarantees, Reservation, held_back
 
-__all__ = ["LimitKeeper", "QosKeeper", "Quota", "QuotaKeeper", "Use", "qos_limits"]
+__all__ = ["LimitTracker", "QosTracker", "Quota", "QuotaTracker", "Use", "qos_limits"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Use:
         return Use(self.jobs + 1, self.gpus + gpus)
 
 
-class QuotaKeeper:
+class QuotaTracker:
     """Keeps schedules within limits, by key; here the keys are tenants.
 
     Attributes
@@ -159,7 +159,7 @@ def qos_limits(table: JobArrays, qos: Sequence[Qos]) -> Iterator[tuple[int, list
         yield j, own, larger
 
 
-class QosKeeper(QuotaKeeper):
+class QosTracker(QuotaTracker):
     """Keeps schedules within the limits of jobs' QOS; what they leave no room for is not offered to the solver."""
 
     def __init__(self, registry: JobRegistry, table: JobArrays, qos: Sequence[Qos]) -> None:
@@ -191,7 +191,7 @@ class QosKeeper(QuotaKeeper):
 # -- reservations and waits
 
 
-class LimitKeeper:
+class LimitTracker:
     """Turns a policy's limits into guarantees of one decision after another.
 
     A job that was once the oldest with a reservation runs to its end when it has started. Else the solver could stop

@@ -139,8 +139,8 @@ def cheapest_target(
     rows = []
     for share in CANDIDATES:
         target = WaitingTarget(jobs=share)
-        keeper = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=m)
-        kept = keeper.follow(series.gpus, origins[used], LEVELS, quantiles[used], jobs)
+        calibrator = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=m)
+        kept = calibrator.follow(series.gpus, origins[used], LEVELS, quantiles[used], jobs)
         row = _priced(target, outcome, kept.gpus[:, -1].astype(float), price)
         rows.append(row)
     best = min(rows, key=lambda row: (row.energy_cost + row.delay_cost, row.energy_cost))

@@ -81,8 +81,8 @@ def compare_ways(
     promises: list[tuple[str, Target]] = [("cuff", share) for share in SHARES]
     promises += [("ours", WaitingTarget(jobs=share)) for share in SHARES]
     for k, (name, target) in enumerate(promises):
-        keeper = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=m)
-        kept = keeper.follow(series.gpus, origins, LEVELS, quantiles, loaded.arrivals)
+        calibrator = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=m)
+        kept = calibrator.follow(series.gpus, origins, LEVELS, quantiles, loaded.arrivals)
         add(name, target_label(target), kept.gpus[begin - first :, -1].astype(float))
         progress((k + 1) / len(promises))
     add("perfect-foresight", "", np.where(np.isnan(outcome.actual), 0.0, np.ceil(outcome.actual)))

@@ -16,7 +16,7 @@ from commonwatt.control.electricity import check_electricity
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.fleet.controller import FleetController, eager
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
-from commonwatt.control.limits import QosKeeper
+from commonwatt.control.limits import QosTracker
 from commonwatt.control.policy import Policy
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.engines.clocks import VirtualClock, run
@@ -370,14 +370,14 @@ def _within_limits(
     scenario: Scenario, controller: Controller, table: JobArrays, at_tick: Callable[[float], None]
 ) -> Callable[[float], None]:
     """Let *controller* keep the limits of QOS, if there are any; returns what to call at each tick."""
-    keeper = QosKeeper(controller.registry, table, scenario.qos)
-    if not keeper.limits:
+    tracker = QosTracker(controller.registry, table, scenario.qos)
+    if not tracker.limits:
         return at_tick
-    controller.quotas = keeper
+    controller.quotas = tracker
 
     def decide_again(now_s: float) -> None:
         for _ in range(MOST_AGAIN):
-            if not keeper.mark(controller.scheduling, controller.gpus):
+            if not tracker.mark(controller.scheduling, controller.gpus):
                 break
             controller.decide_anew()  # for others, or without those for which there was no room
             controller.tick(now_s)

@@ -146,14 +146,14 @@ def _alone(database: Database) -> Iterator[sa.Connection]:
     """
     if database.backend == "mariadb":
         name = f"commonwatt.setup.{database.url.database}"[:64]
-        with database.reading(what="version") as keeper:
-            if keeper.scalar(sa.select(sa.func.get_lock(name, 60))) != 1:
+        with database.reading(what="version") as connection:
+            if connection.scalar(sa.select(sa.func.get_lock(name, 60))) != 1:
                 raise InputError("nobody else to migrate it", field="live.store", value=str(database))
             try:
                 with database.transaction(what="version") as c:
                     yield c
             finally:
-                keeper.execute(sa.select(sa.func.release_lock(name)))
+                connection.execute(sa.select(sa.func.release_lock(name)))
         return
     with database.transaction(what="version") as c:
         if database.backend == "postgresql":

@@ -19,7 +19,7 @@ import numpy as np
 from commonwatt.control.engine import Capabilities, Change, Holder, NodeView, RecordedRun, SetPower, Start
 from commonwatt.control.fleet.interface import DeviceShares, ServingState, SharedChange
 from commonwatt.engines.local.folder import End, RunFolder
-from commonwatt.engines.local.replica_keeper import ReplicaKeeper
+from commonwatt.engines.local.replica_supervisor import ReplicaSupervisor
 from commonwatt.engines.local.run import PATIENCE_S, LocalRun, await_any, reap
 from commonwatt.engines.local.shared_devices import Hosting, SharedDevices, stop_services
 from commonwatt.engines.meters import Since, catch_up
@@ -82,7 +82,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
             steady_s=steady_s,
         )  # fmt: skip
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
-        self.keeper: ReplicaKeeper | None = None
+        self.supervisor: ReplicaSupervisor | None = None
         self._shared: SharedDevices | None = None
         if hosting is not None:
             self._shared = SharedDevices(cluster, self._state, hosting, self._slots, self._free, now_s)
@@ -93,7 +93,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
         if self._shared is not None:
             self._shared.attach()
         self._attach(since or {})
-        self.keeper = None if self._shared is None else ReplicaKeeper(self._shared)
+        self.supervisor = None if self._shared is None else ReplicaSupervisor(self._shared)
 
     # -- the Engine interface
 
@@ -143,8 +143,8 @@ class LocalEngine(RecordedEngine[LocalRun]):
             run.unwatch()
         if self._shared is not None:
             self._shared.forget_runs()
-        if self.keeper is not None:
-            self.keeper.close()
+        if self.supervisor is not None:
+            self.supervisor.close()
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable."""
@@ -189,7 +189,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
 
     def serving(self) -> ServingState:
         """Return what the model servers and the front have served."""
-        return ServingState() if self.keeper is None else self.keeper.state
+        return ServingState() if self.supervisor is None else self.supervisor.state
 
     def has_shared_news(self) -> bool:
         """Whether ``poll_shared`` has anything to report."""
@@ -201,9 +201,9 @@ class LocalEngine(RecordedEngine[LocalRun]):
 
     def _meter(self, nodes: Iterable[int]) -> None:
         there = list(nodes)
-        if self._shared is not None and self.keeper is not None:
+        if self._shared is not None and self.supervisor is not None:
             for n in there:
-                self._shared.measure(n, self.keeper.state.device_s)
+                self._shared.measure(n, self.supervisor.state.device_s)
         super()._meter(there)
 
     def shared_gpus(self) -> Mapping[int, tuple[int, float]]:

@@ -9,7 +9,7 @@ controller. What is to run is on disk before it does, so that the next engine fi
     STATE/services/front/0-ATTEMPT/     the front's
     STATE/services/measured/            cuts and times of the models, as first measured
 
-A thread of its own (``ReplicaKeeper``) talks to the servers, as loading a model takes a while.
+A thread of its own (``ReplicaSupervisor``) talks to the servers, as loading a model takes a while.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ class SharedDevices:
             shutil.rmtree(device.run.folder.path, ignore_errors=True)
 
     def share(self, gpu: int, power_w: float, shares: DeviceShares) -> None:
-        """Set what a device serves and how its time is divided; its keeper sees to it."""
+        """Set what a device serves and how its time is divided; its supervisor sees to it."""
         names = [service.name for service in self.hosting.services]
         milli = {names[i]: parts for i, parts in sorted(shares.milli.items())}
         with self.lock:

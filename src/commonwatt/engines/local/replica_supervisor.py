@@ -20,7 +20,7 @@ from commonwatt.control.fleet.interface import ServingState
 from commonwatt.engines.local.shared_devices import SharedDevice, SharedDevices, server_settings
 from commonwatt.engines.state_folder import read_json, write_record
 
-__all__ = ["ReplicaKeeper"]
+__all__ = ["ReplicaSupervisor"]
 
 log = logging.getLogger("commonwatt.engines")
 
@@ -46,7 +46,7 @@ class _Server:
     again_s: dict[str, float] = field(default_factory=dict)
 
 
-class ReplicaKeeper:
+class ReplicaSupervisor:
     """Sees to the servers of shared devices in a thread of its own."""
 
     def __init__(self, shared: SharedDevices) -> None:
@@ -74,7 +74,7 @@ class ReplicaKeeper:
             try:
                 self.look()
             except Exception:  # whatever a server answers: the next look may do better
-                log.exception("the keeper of replicas failed, and goes on")
+                log.exception("the supervisor of replicas failed, and goes on")
             self._stopping.wait(_PERIOD_S)
 
     def look(self) -> None:
