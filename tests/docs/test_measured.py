@@ -68,6 +68,18 @@ def test_tables_of_results_are_generated(page):
         assert sum(bool(NUMBER.search(SECTION.sub("", cell))) for cell in cells) <= 4, table
 
 
+CONVERTED = ("explanation/capacity.md", "explanation/fairness.md", "explanation/forecasting.md",
+             "explanation/forecasting-networks.md", "explanation/timeslicing.md", "how-to/llms.md")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_pages_have_no_typed_results(name):
+    """Outside what is generated, percentages and decimals are settings as code, and numbers of a paper's sections."""
+    bare = measured_pages.BLOCK.sub("", (measured_pages.PAGES / name).read_text(encoding="utf-8"))
+    bare = re.sub(r"(?<=section )\d\.\d", "", CODE.sub("", bare))
+    assert NUMBER.findall(bare) == []
+
+
 def test_what_is_recorded_is_shown():
     shown = {key for text in written().values() for key in KEY.findall(text)}
     assert shown == {path.stem for path in benchmark_pages.KEPT.glob("*.json")}
