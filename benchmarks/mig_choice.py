@@ -22,7 +22,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.partition_file import MigFile
 from commonwatt.partitioning.mig import MigDecision, MigProblem, solve_integer, solve_market
 
-SIZES = [(1, 5), (1, 20), (2, 5), (4, 10), (8, 10), (8, 20)]
+SIZES = [(1, 5), (1, 20), (2, 5), (4, 10), (8, 10), (8, 20), (200, 100)]
 LIMIT_S = 60.0
 COLUMNS = ("market", "with limits", "utilitarian", "egalitarian", "whole instances")
 Found = dict[str, float | None] | None  # seconds, and by how much more welfare there may be at most

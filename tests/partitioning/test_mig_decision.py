@@ -186,3 +186,59 @@ def test_eight_gpus_and_twenty_tenants_are_solved_to_a_proof():
     for kind in ("nash", "utilitarian", "egalitarian"):
         assert solve_market(compiled, kind).optimal
     assert solve_integer(compiled).optimal
+
+
+def fleet(seed, gpus, tenants):
+    """A fleet, half of A100s on which everybody is slower, half of H100s."""
+    rng = np.random.default_rng(seed)
+    made = [
+        tenant(
+            f"t{i}", weight=float(rng.uniform(0.5, 4)), memory_gb=float(rng.choice([5, 15])),
+            parallel_fraction=float(rng.uniform(0.9, 0.999)), gpu_speed={"A100-80GB": 0.6},
+        )
+        for i in range(tenants)
+    ]  # fmt: skip
+    kinds = ["A100-80GB" if g < gpus // 2 else "H100-80GB" for g in range(gpus)]
+    given = {"gpus": [{"name": f"g{g}", "type": kind} for g, kind in enumerate(kinds)], "tenants": made}
+    return MigProblem.of(MigFile.model_validate(given))
+
+
+@pytest.mark.parametrize(("gpus", "tenants"), [(24, 12), pytest.param(200, 100, marks=pytest.mark.slow)])
+def test_a_fleet_of_two_types_is_solved_to_a_proof(gpus, tenants):
+    of = fleet(0, gpus, tenants)
+    found = solve_market(of)
+    assert found.optimal
+    assert found.value <= found.bound <= found.value + 1e-7
+    assert found.market.residual <= 1e-9
+    assert [sum(numbers) for numbers in found.picked] == [gpus // 2, gpus // 2]
+    rng = np.random.default_rng(1)
+    for _ in range(5):  # other layouts are no better
+        moved = [list(numbers) for numbers in found.picked]
+        for numbers in moved:
+            source, target = rng.choice(np.flatnonzero(numbers)), rng.integers(len(numbers))
+            numbers[source] -= 1
+            numbers[target] += 1
+        market = on_layout(of, of.totals(moved))
+        assert welfare("nash", of.weights, market.utilities) <= found.bound + 1e-9
+
+
+def test_no_time_at_all_still_gives_layouts_and_a_bound():
+    found = solve_market(fleet(0, 6, 4), "nash", lambda: 0.0)
+    assert [sum(numbers) for numbers in found.picked] == [3, 3]
+    assert found.value <= found.bound
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.02])
+def test_layouts_in_parts_are_rounded_to_as_many_gpus(penalty):
+    present = {"present": ("3g@0", "3g@4")}
+    given = document(gpus=3, tenants=3, drain_penalty=penalty)
+    given["gpus"] = [gpu | (present if k < 2 else {}) for k, gpu in enumerate(given["gpus"])]
+    of = MigProblem.of(MigFile.model_validate(given))
+    found = solve_market(of)
+    assert sorted(sum(numbers) for numbers in found.picked) == [1, 2]
+    every = [
+        welfare("nash", of.weights, on_layout(of, of.totals(picked)).utilities) - of.penalty(picked)
+        for picked in all_layouts(of)
+        if ((of.rates > 0) @ of.totals(picked) > 0).all()
+    ]
+    assert found.value == pytest.approx(max(every), abs=2e-7)

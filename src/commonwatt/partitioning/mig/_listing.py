@@ -195,8 +195,11 @@ def highest(kind: str, problem: MigProblem, market: Equilibrium, totals: Ints, l
     return np.asarray((raised / np.cumsum((level * unit)[order], axis=1)).min(axis=1))
 
 
-def on_layout(problem: MigProblem, totals: Ints) -> Equilibrium:
-    """Return the market on one layout, with prices for the classes it has none of too: what the first unit is worth."""
+def on_layout(problem: MigProblem, totals: Ints | Floats) -> Equilibrium:
+    """Return the market on one layout, or on parts of instances.
+
+    Classes it has none of have a price, too: what the first unit is worth.
+    """
     here = totals > 0
     rates = problem.rates[:, here]
     market = Market.make(totals[here].astype(float), problem.weights, rates, np.ones_like(rates), problem.limits)

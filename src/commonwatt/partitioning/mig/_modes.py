@@ -9,7 +9,8 @@ utilities, so its logarithms are bounded by tangents, added where the program's 
 
 On one layout the market is linear (:mod:`commonwatt.partitioning._solve`). Its Nash welfare is concave in the
 number of instances of each class, and the prices of one layout bound the welfare of every other: ``V(m) <= a + p @ m``.
-So a program over layouts under such bounds, one more for each layout tried, ends at the best layout with a proof.
+So a program over layouts under such bounds, one more for each layout tried, ends at the best layout with a proof. The
+first bounds come from layouts in which GPUs may be cut in parts: for a whole fleet these nearly decide.
 
 Utilitarian and egalitarian welfare of a market's utilities are not concave: sets of instances are listed and compared
 (:mod:`commonwatt.partitioning.mig._listing`).
@@ -145,6 +146,7 @@ def _refusal(problem: MigProblem) -> InputError:
 
 
 CLOSE = 1e-7
+MIXED_GAP = 2e-8  # of the program with integers: its bound is then near enough to be closed
 
 
 @dataclass(frozen=True)
@@ -185,19 +187,21 @@ def solve_market(problem: MigProblem, kind: str = "nash", left_s: Callable[[], f
 
 def _by_prices(problem: MigProblem, left_s: Callable[[], float] | None) -> TimeShares:
     program = LayoutProgram(problem)
-    theta = program.columns(-1.0, low=-100.0, high=100.0)
+    theta = int(program.columns(-1.0, low=-100.0, high=100.0)[0])
     for row in problem.rates:
         columns, values = program.supply((row > 0).astype(float))
         program.row(columns, values, 1.0, np.inf)
+    bound, picked = _in_parts(problem, program, theta, left_s)
     best: TimeShares | None = None
     seen: set[tuple[int, ...]] = set()
-    bound = np.inf
     while True:
-        solved = program.solve(None if left_s is None or best is None else left_s())
-        bound = min(bound, -solved.bound)
-        if solved.x is None:
-            break
-        picked = program.picked(solved.x)
+        ended = "optimal"
+        if picked is None:
+            solved = program.solve(None if left_s is None or best is None else left_s(), gap=MIXED_GAP)
+            bound, ended = min(bound, -solved.bound), solved.status
+            if solved.x is None:
+                break
+            picked = program.picked(solved.x)
         totals = problem.totals(picked)
         market = on_layout(problem, totals)
         value = welfare("nash", problem.weights, market.utilities) - problem.penalty(picked)
@@ -205,15 +209,52 @@ def _by_prices(problem: MigProblem, left_s: Callable[[], float] | None) -> TimeS
             best = TimeShares(picked, value, bound, optimal=False, totals=totals, market=market, tried=0)
         again = tuple(totals.tolist()) in seen
         seen.add(tuple(totals.tolist()))
-        if bound - best.value <= CLOSE or again or solved.status != "optimal":
+        if bound - best.value <= CLOSE or again or ended != "optimal":
             break
-        columns, values = program.supply(market.prices)
-        most = constant(problem.weights, problem.rates, problem.limits, market.prices, market.limit_prices)
-        program.row(np.append(theta, columns), np.append(1.0, -values), -np.inf, most)
+        _bounded(problem, program, theta, market)
+        picked = None
     if best is None:
         raise InputError("a layout with an instance for every tenant", field="tenants")
     closed = bound - best.value <= CLOSE
     return replace(best, bound=max(bound, best.value), optimal=closed, tried=len(seen))
+
+
+def _bounded(problem: MigProblem, program: LayoutProgram, theta: int, market: Equilibrium) -> None:
+    """Bound the welfare of all layouts by the prices of one."""
+    columns, values = program.supply(market.prices)
+    most = constant(problem.weights, problem.rates, problem.limits, market.prices, market.limit_prices)
+    program.row(np.append(theta, columns), np.append(1.0, -values), -np.inf, most)
+
+
+def _in_parts(
+    problem: MigProblem, program: LayoutProgram, theta: int, left_s: Callable[[], float] | None
+) -> tuple[float, list[list[int]] | None]:
+    """Bound the welfare where GPUs may be cut in parts, and return that bound and the best such layouts, rounded.
+
+    This is quick: programs without integers, whose prices bound whole layouts nearly as well. ``None``: rounded, they
+    leave somebody without an instance.
+    """
+    bound, best = np.inf, -np.inf
+    parts: Floats | None = None
+    for _ in range(MOST_ROUNDS):
+        if left_s is not None and left_s() <= 0:
+            break
+        solved = program.minimise(relaxed=True)
+        if solved.x is None or solved.status != "optimal":
+            break
+        bound = min(bound, -solved.bound)
+        found, supply = program.parts(solved.x)
+        market = on_layout(problem, supply)
+        value = welfare("nash", problem.weights, market.utilities) - float(program.penalties @ found)
+        if value > best:
+            best, parts = value, found
+        if bound - best <= CLOSE:
+            break
+        _bounded(problem, program, theta, market)
+    picked = None if parts is None else program.rounded(parts)
+    if picked is None or not ((problem.rates > 0) @ problem.totals(picked) > 0).all():
+        return bound, None
+    return bound, picked
 
 
 def _with_counts(problem: MigProblem, totals: Ints) -> list[list[int]]:

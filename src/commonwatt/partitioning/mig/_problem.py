@@ -14,6 +14,9 @@ from commonwatt.optimize import Program, Solution
 from commonwatt.partitioning._market import together
 from commonwatt.partitioning.mig._layouts import PLAIN, Layout, Profile, count_vectors, gpu_type, parse_layout
 
+LEAST = 1e-6
+"""Of a GPU, or an instance, that counts where GPUs are cut in parts."""
+
 __all__ = ["GpuGroup", "LayoutChoice", "LayoutProgram", "MigDecision", "MigProblem"]
 
 
@@ -211,8 +214,12 @@ class LayoutProgram(Program):
         super().__init__()
         self._groups = problem.groups
         self._counts = np.array([choice.counts for group in problem.groups for choice in group.choices], dtype=float)
-        for group in problem.groups:
-            size, penalties = len(group.members), [problem.drain_penalty * choice.drained for choice in group.choices]
+        self.penalties: Floats = problem.drain_penalty * np.array(
+            [choice.drained for group in problem.groups for choice in group.choices], dtype=float
+        )
+        self._ends = np.cumsum([len(group.choices) for group in self._groups])
+        for group, penalties in zip(problem.groups, np.split(self.penalties, self._ends[:-1]), strict=True):
+            size = len(group.members)
             self.row(self.columns(penalties, high=size, whole=True), np.ones(len(penalties)), size, size)
 
     def supply(self, prices: Floats) -> tuple[Ints, Floats]:
@@ -221,9 +228,24 @@ class LayoutProgram(Program):
 
     def picked(self, x: Floats) -> list[list[int]]:
         """Return how many GPUs of each group take each layout in the solution *x*."""
-        ends = np.cumsum([len(group.choices) for group in self._groups])
-        return [part.tolist() for part in np.split(np.rint(x[: ends[-1]]).astype(int), ends[:-1])]
+        return [part.tolist() for part in np.split(np.rint(x[: self._ends[-1]]).astype(int), self._ends[:-1])]
 
-    def solve(self, time_limit_s: float | None = None) -> Solution:
-        """Solve to a relative gap of 1e-10; raises ``SolverError`` if HiGHS fails."""
-        return self.minimise(time_limit_s=time_limit_s, gap=1e-10)
+    def parts(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return how many GPUs take each layout in *x*, in parts, and how many instances of each class that makes."""
+        numbers = np.maximum(x[: self._ends[-1]], 0.0)
+        supply = self._counts.T @ numbers
+        return numbers, np.where(supply > LEAST, supply, 0.0)
+
+    def rounded(self, numbers: Floats) -> list[list[int]]:
+        """Return whole numbers of GPUs near *numbers*, as many in each group: the largest remainders are rounded up."""
+        found = []
+        for group, part in zip(self._groups, np.split(numbers, self._ends[:-1]), strict=True):
+            down = np.floor(part + LEAST)
+            missing = len(group.members) - int(down.sum())
+            down[np.argsort(down - part, kind="stable")[:missing]] += 1
+            found.append(down.astype(int).tolist())
+        return found
+
+    def solve(self, time_limit_s: float | None = None, gap: float = 1e-10) -> Solution:
+        """Solve to a relative *gap*; raises ``SolverError`` if HiGHS fails."""
+        return self.minimise(time_limit_s=time_limit_s, gap=gap)
