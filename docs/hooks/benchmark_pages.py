@@ -176,6 +176,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("key")
     parser.add_argument("--drop", nargs="+", default=[])
-    split = sys.argv.index("--")
+    split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     options = parser.parse_args(sys.argv[1:split])
+    if not sys.argv[split + 1 :]:
+        parser.error("expected -- and the command to run")
     record(options.key, sys.argv[split + 1 :], options.drop)
