@@ -97,9 +97,9 @@ def test_starts_that_are_refused_are_tried_until_they_are_not(bench):
     b.advance(61.0)
     b.settle()
     assert b.status(job) is JobStatus.RUNNING
-    for _ in range(2):  # what it does itself counts
+    for blamed in (False, False, True, True):  # what it does itself counts
         apply([Stop(job)])
-        b.engine._changes.append(JobInterrupted(job, b.clock(), 0.0, "killed"))
+        b.engine._changes.append(JobInterrupted(job, b.clock(), 0.0, "killed", blamed=blamed))
         b.settle()
         b.advance(61.0)
         b.settle()

@@ -18,7 +18,7 @@ from commonwatt.model.live import TenantLimits
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import JobStatus, RequestKind
 from tests.engines.kubernetes.test_external_jobs import CLUSTER, NODES
-from tests.engines.kubernetes.test_user_job import item
+from tests.engines.kubernetes.test_user_job import QUEUED, item
 
 from .chaos import store_of
 
@@ -135,7 +135,7 @@ def test_what_is_refused_says_why_once_and_is_taken_when_it_is_put_right(desk):
 
 
 def test_one_that_others_would_place_is_held_and_one_of_others_left_alone(desk):
-    desk.kube.set(user_job("u1", scheduler="default-scheduler"), user_job("u2", left_to="Kueue (queue q)"))
+    desk.kube.set(user_job("u1", scheduler="default-scheduler"), user_job("u2", left_to="kueue.x-k8s.io/multikueue"))
     assert not desk.look()
     (hold, told) = desk.kube.done
     assert hold == ("hold", "u1")
@@ -166,3 +166,58 @@ def test_a_server_that_shows_none_cancels_nothing_and_is_not_asked_all_the_time(
     assert desk.kube.looks == looks + 3
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
     assert desk.asked(RequestKind.CANCEL) == []
+
+
+def queued(**more):
+    return user_job(queue="q", **more)
+
+
+def reasons(desk):
+    return [done[0] for done in desk.kube.done]
+
+
+def test_one_in_a_queue_of_kueue_is_submitted_once_it_was_suspended_and_is_no_more(desk):
+    desk.kube.set(queued(suspended=True))
+    assert not desk.look()
+    assert not desk.look()
+    assert reasons(desk) == ["AwaitsAdmission"]
+    desk.kube.set(queued())  # resumed before Kubernetes could say that it was suspended
+    assert desk.look()
+    assert [row.file.workload.uid for row in desk.store.jobs()] == ["u1"]
+    desk.kube.set(queued(), queued(uid="u2"), queued(uid="u3", was_suspended=True))
+    assert desk.look()
+    assert [row.file.workload.uid for row in desk.store.jobs()] == ["u1", "u3"]
+    assert reasons(desk) == ["AwaitsAdmission", "NotTakenOver"]
+    assert "'spec.suspend': got 'false'" in desk.kube.done[1][2]
+
+
+def test_one_that_kueue_holds_again_awaits_it_and_may_come_back_with_other_gpus(desk):
+    def pods(product):
+        return user_job_of(item(pod={"nodeSelector": {"product": product}}, labels=QUEUED)).rules
+
+    was = {"was_suspended": True}
+    desk.kube.set(queued(rules=pods("V100"), **was))
+    desk.look()
+    assert desk.intake.awaiting == {}
+    desk.kube.running = {"u1"}
+    desk.kube.set(queued(rules=pods("V100"), suspended=True, **was))
+    assert not desk.look()
+    assert list(desk.intake.awaiting) == [1]
+    assert "Kueue (queue q) has yet to admit it again" in desk.intake.awaiting[1]
+    desk.kube.running = set()
+    desk.kube.set(queued(rules=pods("V100"), **was))
+    desk.look()
+    assert (desk.intake.awaiting, desk.intake.renewed) == ({}, False)
+    desk.kube.set(queued(rules=pods("H100"), **was))
+    desk.look()
+    assert "cannot be placed as it is now" in desk.intake.awaiting[1]
+    assert reasons(desk) == ["NotTakenOver"]
+    desk.kube.set(queued(rules=pods("NVIDIA-A100"), **was))
+    desk.look()
+    assert (desk.intake.awaiting, desk.intake.renewed) == ({}, True)
+    assert [figure["gpu_type"] for figure in desk.store.job(1).times] == ["A100"]
+    desk.intake = desk.another()
+    desk.look()
+    assert not desk.intake.renewed
+    assert desk.asked(RequestKind.CANCEL) == []
+    assert len(desk.asked(RequestKind.SUBMIT)) == 1

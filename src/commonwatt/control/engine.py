@@ -148,7 +148,8 @@ class JobEnded:
 class JobInterrupted:
     """A job lost its nodes though no stop was requested; it can be started again from its last snapshot.
 
-    If it had not *begun*, its command never ran there, and the job is not at fault.
+    If it had not *begun*, its command never ran there, and the job is not at fault. If it is not *blamed*, neither: who
+    had admitted it to the engine has made it wait again.
     """
 
     handle: int
@@ -156,6 +157,7 @@ class JobInterrupted:
     lost_s: float
     cause: str
     begun: bool = True
+    blamed: bool = True
 
 
 @dataclass(frozen=True)

@@ -359,6 +359,8 @@ class WriteAheadEngine:
         job.refusals = 0
         if job.id in self.unconfirmed_stops:
             return replace(change, cause="a stop had been requested")
+        if not change.blamed:
+            return change
         kept = float(self.inner.progress(np.array([job.id])).kept_epochs[0])
         job.failures = 1 if kept > job.kept_epochs else job.failures + 1
         job.kept_epochs = max(kept, job.kept_epochs)

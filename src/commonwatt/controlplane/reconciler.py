@@ -146,7 +146,13 @@ class Reconciler:
 
     def take_in(self) -> bool:
         """Submit what users have created in the engine; returns whether there are new requests. Not in a dry run."""
-        return self._intake is not None and self.mode == "live" and self._intake.look(self._now_s())
+        if self._intake is None or self.mode != "live":
+            return False
+        asked = self._intake.look(self._now_s())
+        awaiting = {self.engine.handle_of(number): why for number, why in self._intake.awaiting.items()}
+        known = {handle: why for handle, why in awaiting.items() if handle is not None}
+        self._again = self._starts.await_admission(known) or self._again
+        return asked
 
     def step(self, requests: Sequence[RequestRow], *, decide: bool) -> Tick:
         """Process *requests*, let the controller *decide*; returns what to write down."""
@@ -213,8 +219,9 @@ class Reconciler:
         return stale or len(self.engine.jobs) > _MOST_ENDED + 2 * len(self.controller.registry.active)
 
     def _must_restart(self) -> bool:
-        """Whether a dry run that is over has left jobs alone: only a new reconciler processes them."""
-        return self.mode == "live" and bool(self._unschedulable)
+        """Whether jobs were left alone in a dry run that is over, or have other GPU types: a new one processes them."""
+        renewed = self._intake is not None and self._intake.renewed
+        return renewed or (self.mode == "live" and bool(self._unschedulable))
 
     def finish(self) -> Tick:
         """Return what is left to write down before another reconciler begins."""

@@ -50,6 +50,7 @@ class StartConditions:
     _after: dict[int, Mapping[int, Dependency]] = field(default_factory=dict)  # by handle: kinds by job
     # by handle: when the jobs it waits for are expected to have ended, and their GPUs, which it takes over
     _ends: dict[int, tuple[float, int]] = field(default_factory=dict)
+    _awaiting: Mapping[int, str] = field(default_factory=dict)  # by handle: why the engine may not start it
     _said: dict[int, str] = field(default_factory=dict)  # by handle: what the log says
     _seen: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())  # jobs active, and running, at the last
 
@@ -90,11 +91,19 @@ class StartConditions:
 
         The store has that once the tick is written: another look is due then.
         """
-        if not self._after:
+        if not (self._after or self._awaiting):
             return False
         registry = self.controller.registry
         before, self._seen = self._seen, (frozenset(registry.active), frozenset(registry.nodes))
         return before != self._seen
+
+    def await_admission(self, awaiting: Mapping[int, str]) -> bool:
+        """Hold exactly these jobs, by handle, for others have yet to admit them; returns whether that is a change."""
+        before, self._awaiting = self._awaiting, awaiting
+        for handle in before.keys() - awaiting.keys():
+            self._reconsider(handle)
+        self._mark()
+        return before != awaiting
 
     def look(self, now_s: float) -> None:
         """Let go of the jobs that may start now; the log says why the others wait, once."""
@@ -114,17 +123,23 @@ class StartConditions:
         for handle, begin_s in self._begin_s.items():
             moment = datetime.fromtimestamp(begin_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
             self._say(handle, "begin", f"it does not start before {moment} (UTC)", now_s)
+        for handle in self._awaiting.keys() & active - self.controller.registry.nodes.keys():
+            self._say(handle, "admission", self._awaiting[handle], now_s)
         self._mark()
 
     def _release(self, waiting: dict[int, float] | dict[int, Mapping[int, Dependency]], handle: int) -> None:
         del waiting[handle]
+        self._reconsider(handle)
+
+    def _reconsider(self, handle: int) -> None:
         if handle in self.controller.registry.active:
             self._said.pop(handle, None)
             self.controller.explain_again(handle)
             self.controller.decide_anew()
 
     def _mark(self) -> None:
-        self.controller.scheduling.mark_only(self._begin_s.keys() | self._after.keys(), JobCondition.NOT_YET)
+        waiting = self._begin_s.keys() | self._after.keys() | self._awaiting.keys()
+        self.controller.scheduling.mark_only(waiting, JobCondition.NOT_YET)
 
     def _say_after(
         self, handle: int, after: Mapping[int, Dependency], verdicts: Mapping[int, bool | None], now_s: float

@@ -14,14 +14,14 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from commonwatt.controlplane.jobs import JobMaker, capped, due_of
+from commonwatt.controlplane.jobs import JobMaker, TimeFigure, capped, due_of
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.kubernetes.user_gang import KINDS
-from commonwatt.engines.kubernetes.user_job import UserJob
+from commonwatt.engines.kubernetes.user_job import UserJob, by_kueue
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, QuotaError
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.api_store import ApiStore
-from commonwatt.store.controller_store import ControllerStore
+from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import ACTIVE, JobRow, RequestKind
 
 __all__ = ["UserJobIntake", "key_of"]
@@ -49,6 +49,10 @@ class UserJobIntake:
         Whose Jobs are taken over, by namespace.
     refused
         By uid: why a Job is not taken over.
+    awaiting
+        By number: why a job may not be placed, though it was taken over: Kueue has yet to admit its Job anew.
+    renewed
+        Whether the GPU types of a job have changed, as Kueue has admitted it to others: a new reconciler sees that.
     """
 
     engine: KubernetesEngine
@@ -57,6 +61,10 @@ class UserJobIntake:
     maker: JobMaker
     tenants: Mapping[str, Collection[str]]
     refused: dict[str, str] = field(default_factory=dict)
+    awaiting: dict[int, str] = field(default_factory=dict)
+    renewed: bool = False
+    _queued: set[str] = field(default_factory=set)  # uids seen while Kueue held them
+    _rules: dict[str, str] = field(default_factory=dict)  # of the pods of Kueue's Jobs, by uid, as last looked at
     _jobs: dict[str, int] | None = None  # those not known to have ended, by uid
     _cancelled: set[int] = field(default_factory=set)
     _done: set[str] = field(default_factory=set)  # that have ended here: Kubernetes makes no pods of them any more
@@ -89,6 +97,7 @@ class UserJobIntake:
             self._jobs = {row.file.workload.uid: row.id for row in rows if row.file.workload is not None}
         self.refused = {uid: why for uid, why in self.refused.items() if uid in there}
         self._done &= there.keys()
+        self._queued &= there.keys()
         asked = False
         for job in there.values():
             if job.uid not in self._jobs and job.uid not in self._done and not job.over and not job.left_to:
@@ -96,6 +105,9 @@ class UserJobIntake:
         self._settle(there)
         for uid in self._jobs.keys() & there.keys():
             self._hold(there[uid])
+        queued = [(number, there[uid]) for uid, number in self._jobs.items() if uid in there and there[uid].queue]
+        found = {number: self._why_not(job, number, now_s) for number, job in queued if not job.over}
+        self.awaiting = {number: why for number, why in found.items() if why}
         for uid, number in self._jobs.items():
             gone = uid not in there or (there[uid].over and not self.engine.runs(there[uid]))
             if gone and number not in self._cancelled:
@@ -103,6 +115,41 @@ class UserJobIntake:
                 self.store.ask(RequestKind.CANCEL, now_s, job=number, value={"by": "tenant"})
                 asked = True
         return asked
+
+    def _why_not(self, job: UserJob, number: int, now_s: float) -> str:
+        """Return why a job in a queue of Kueue may not be placed now; its pods may be others once it is resumed."""
+        if job.suspended:
+            self._rules.pop(job.uid, None)
+            return f"{by_kueue(job.queue)} has yet to admit it again"
+        if self.engine.runs(job) or self._rules.get(job.uid) == job.rules:
+            return ""
+        try:
+            figures = self._check(job, self.engine.file_of(job))
+        except (ValueError, QuotaError) as error:
+            self._refuse(job, str(error), now_s)
+            return f"its Job cannot be placed as it is now: {error}"
+        self.refused.pop(job.uid, None)
+        row, types = self.store.job(number), {figure.gpu_type for figure in figures}
+        assert row is not None
+        before = row.file.gpu_types if row.times is None else [figure["gpu_type"] for figure in row.times]
+        if types != set(before or ()):
+            self.ticks.write(Tick(jobs={number: {"times": [vars(figure) for figure in figures]}}))
+            self.renewed = True
+        self._rules[job.uid] = job.rules
+        return ""
+
+    def _is_admitted(self, job: UserJob, now_s: float) -> bool:
+        """Whether Kueue has admitted a Job of its; raises ``InputError`` if nothing says that it ever held it."""
+        if job.suspended:
+            if job.uid not in self._queued:
+                self._queued.add(job.uid)
+                said = f"{by_kueue(job.queue)} has yet to admit it: it is placed once Kueue has resumed it"
+                self._tell(job, "AwaitsAdmission", said, now_s)
+            return False
+        if not job.was_suspended and job.uid not in self._queued:
+            expected = f"true until {by_kueue(job.queue)} admits it: nothing says that it was, so it is not placed"
+            raise InputError(expected, field="spec.suspend", value="false")
+        return True
 
     def _hold(self, job: UserJob) -> None:
         """Suspend a gang that nothing runs of: somebody else has resumed it, or its run was given up."""
@@ -152,6 +199,8 @@ class UserJobIntake:
                 allowed = ", ".join(self.tenants[job.namespace])
                 raise InputError(f"a tenant of namespace {job.namespace} ({allowed})",
                                  field="metadata.labels.commonwatt.io/tenant", value=job.tenant)  # fmt: skip
+            if job.queue and not self._is_admitted(job, now_s):
+                return False
             file = self.engine.file_of(job)
             due_s = due_of(file, now_s)
             self._check(job, file)
@@ -164,7 +213,7 @@ class UserJobIntake:
             self._refuse(job, str(error), now_s)
             return False
         self.refused.pop(job.uid, None)
-        self._jobs[job.uid] = row.id
+        self._jobs[job.uid], self._rules[job.uid] = row.id, job.rules
         log.info(
             "a %s was taken over", job.kind, extra={"job": row.id, "namespace": job.namespace, "name_there": job.name}
         )
@@ -177,8 +226,11 @@ class UserJobIntake:
                 return row
         return None
 
-    def _check(self, job: UserJob, file: JobFile) -> None:
-        """Raise ``InputError`` or ``QuotaError`` if the job could never start, or its tenant may not have it."""
+    def _check(self, job: UserJob, file: JobFile) -> list[TimeFigure]:
+        """Return its configurations.
+
+        Raises ``InputError`` or ``QuotaError`` if the job could never start, or its tenant may not have it.
+        """
         figures, limits = self.maker.check(file), self.maker.limits_of(job.tenant)
         least = min(figure.gpus for figure in figures)
         if limits.gpus is not None and least > limits.gpus:
@@ -186,6 +238,7 @@ class UserJobIntake:
         if capped(file.tardiness_weight, limits) < file.tardiness_weight:
             field = "metadata.annotations.commonwatt.io/tardiness-weight"
             raise InputError(f"at most {limits.tardiness_weight:g}", field=field, value=file.tardiness_weight)
+        return figures
 
     def _refuse(self, job: UserJob, why: str, now_s: float) -> None:
         """Say, once, why a Job is not taken over; if others would place its pods, it is suspended where that works."""
@@ -196,5 +249,8 @@ class UserJobIntake:
         if not job.ours_to_place and not job.suspended:
             held = self._is_held(job)
             why += "; it is suspended" if held else "; Kubernetes places its pods"
-        with suppress(EngineError):  # it is in the log
-            self.engine.user_jobs.tell(job, "NotTakenOver", why, now_s)
+        self._tell(job, "NotTakenOver", why, now_s)
+
+    def _tell(self, job: UserJob, reason: str, said: str, now_s: float) -> None:
+        with suppress(EngineError):  # it is told again by the next controller
+            self.engine.user_jobs.tell(job, reason, said, now_s)

@@ -160,6 +160,10 @@ class KubernetesSpec(FileModel):
         ("Job",),
         min_length=1,
     )
+    kueue: Literal["after-admission", "leave"] = quantity(
+        "a Job (batch/v1) of users in a queue of Kueue: placed once Kueue has admitted it, or left alone", "-",
+        "after-admission",
+    )  # fmt: skip
     cpus_per_gpu: float = quantity("CPUs requested per GPU", "CPUs", 1.0, ge=0, le=1024)
     memory_gb_per_gpu: float = quantity("memory requested per GPU, also its limit; 0: none", "GB", 0.0, ge=0)
     grace_s: float = quantity("time between the request to stop a job and its kill", "s", 30.0, ge=0, le=3600)

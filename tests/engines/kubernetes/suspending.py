@@ -1,7 +1,9 @@
 """A newer API server in front of a real one of 1.20, which does not know ``suspend`` of Jobs.
 
-It answers as documented for 1.24: the field is kept. Behind it a suspended Job has a parallelism of 0, with which the
-real controller of Jobs does the same: it deletes the pods, and makes no others.
+It answers as documented for 1.24: the field is kept, and a condition says that a Job was suspended. Behind it a
+suspended Job has a parallelism of 0, with which the real controller of Jobs does the same: it deletes the pods, and
+makes no others. A node selector of its pods may change while it is suspended (1.27), and ``managedBy`` is kept (1.30);
+the pods themselves do not get that selector.
 """
 
 from __future__ import annotations
@@ -18,13 +20,33 @@ from commonwatt.engines.kubernetes.api import KubernetesApi
 
 NOTE = "tests/parallelism"
 """Annotation of a Job that is suspended: its parallelism."""
+RESUMED, SELECTOR, MANAGED_BY = "tests/resumed", "tests/node-selector", "tests/managed-by"
 
 
 def shown(job):
     """Return a Job as a newer server shows it."""
-    spec, kept = job["spec"], (job["metadata"].get("annotations") or {}).get(NOTE)
+    spec, status, notes = job["spec"], job.get("status") or {}, job["metadata"].get("annotations") or {}
+    kept = notes.get(NOTE)
     held = {} if kept is None else {"parallelism": int(kept)}
-    return {**job, "spec": {**spec, **held, "suspend": kept is not None}}
+    held |= {"managedBy": notes[MANAGED_BY]} if MANAGED_BY in notes else {}
+    if SELECTOR in notes:
+        template = spec["template"]
+        pod = {**template["spec"], "nodeSelector": json.loads(notes[SELECTOR])}
+        held["template"] = {**template, "spec": pod}
+    if kept is not None or RESUMED in notes:
+        said = {"type": "Suspended", "status": "True" if kept is not None else "False"}
+        status = {**status, "conditions": [*(status.get("conditions") or ()), said]}
+    return {**job, "spec": {**spec, **held, "suspend": kept is not None}, "status": status}
+
+
+def created(job):
+    """Return a new Job as the real server gets it."""
+    spec, notes = dict(job["spec"]), dict(job["metadata"].get("annotations") or {})
+    if spec.pop("suspend", False):
+        notes[NOTE], spec["parallelism"] = str(spec.get("parallelism", 1)), 0
+    if (managed_by := spec.pop("managedBy", None)) is not None:
+        notes[MANAGED_BY] = managed_by
+    return {**job, "metadata": {**job["metadata"], "annotations": notes}, "spec": spec}
 
 
 class SuspendingServer:
@@ -37,7 +59,8 @@ class SuspendingServer:
         access = access_of(real, None)
         self.client = httpx.Client(base_url=access.server, verify=access.context, timeout=90.0)
         self.admin = KubernetesApi(access_of(admin, None))
-        own = {"client": self.client, "look_up": staticmethod(self.admin.get)}
+        self.patched: list[dict] = []  # the specs that were sent in changes of Jobs
+        own = {"client": self.client, "look_up": staticmethod(self.admin.get), "patched": self.patched}
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), own))
         self.server.daemon_threads = True
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
@@ -56,6 +79,7 @@ class SuspendingServer:
 
 class _Handler(BaseHTTPRequestHandler):
     client: httpx.Client
+    patched: list[dict]
 
     def log_message(self, *_) -> None:
         pass
@@ -67,6 +91,8 @@ class _Handler(BaseHTTPRequestHandler):
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.command == "PATCH" and "/jobs/" in self.path:
             content = self._translated(content)
+        if self.command == "POST" and self.path.endswith("/jobs"):
+            content = json.dumps(created(json.loads(content))).encode()
         request = self.client.build_request(self.command, self.path, headers=self._headers(), content=content or None)
         answer = self.client.send(request, stream=True)
         try:
@@ -87,14 +113,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _translated(self, content: bytes) -> bytes:
         patch = json.loads(content)
-        if "suspend" not in patch.get("spec", {}):
+        spec, notes = patch.get("spec") or {}, {}
+        if not spec:
             return content
-        suspend = patch["spec"].pop("suspend")
-        job = shown(self.look_up(self.path))
-        if job["spec"]["suspend"] != suspend:
-            kept = str(job["spec"]["parallelism"])
-            patch["metadata"]["annotations"] = {NOTE: kept if suspend else None}
-            patch["spec"]["parallelism"] = 0 if suspend else int(kept)
+        self.patched.append(dict(spec))
+        now = shown(self.look_up(self.path))["spec"]
+        suspend, pods = spec.pop("suspend", now["suspend"]), spec.get("parallelism", now["parallelism"])
+        if suspend != now["suspend"] or "parallelism" in spec:
+            notes = {NOTE: str(pods) if suspend else None}
+            notes |= {RESUMED: "true"} if now["suspend"] and not suspend else {}
+            spec["parallelism"] = 0 if suspend else pods
+        if "template" in spec:
+            selector = spec.pop("template")["spec"]["nodeSelector"]
+            notes[SELECTOR] = None if selector is None else json.dumps(selector)
+        patch["metadata"] = {**patch.get("metadata", {}), "annotations": notes}
         return json.dumps(patch).encode()
 
     def _stream(self, answer: httpx.Response) -> None:

@@ -17,6 +17,7 @@ from commonwatt.model.errors import EngineError, InputError
 from .test_external_jobs import CLUSTER, NODES
 
 NOTE = "commonwatt.io/"
+QUEUED = {"kueue.x-k8s.io/queue-name": "q"}
 
 
 def item(*, gpus=1, resource="nvidia.com/gpu", labels=None, notes=None, status=None, pod=None, **spec):
@@ -62,6 +63,7 @@ def test_gpu_types_are_those_on_whose_nodes_its_pods_may_be():
         ("spec.template.spec.containers.resources.limits", {"gpus": 0}),
         ("spec.template.spec.containers.resources.limits", {"resource": "amd.com/gpu"}),
         ("spec.template.spec", {"pod": {"nodeSelector": {"product": "H100"}}}),
+        ("kueue.x-k8s.io/job-min-parallelism", {"notes": {"kueue.x-k8s.io/job-min-parallelism": "1"}}),
         ("commonwatt.io/gpu-types", {"notes": {f"{NOTE}gpu-types": "H100"}}),
         ("commonwatt.io/run-time", {"notes": {f"{NOTE}run-time": "0"}}),
         ("commonwatt.io/tardiness-weight", {"notes": {f"{NOTE}tardiness-weight": "nan"}}),
@@ -74,9 +76,23 @@ def test_what_cannot_be_taken_over_names_the_field(field, more):
 
 
 def test_one_that_somebody_else_starts_is_left_alone():
-    assert user_job_of(item(labels={"kueue.x-k8s.io/queue-name": "q"})).left_to == "Kueue (queue q)"
-    assert user_job_of(item(managedBy="kueue.x-k8s.io/multikueue")).left_to == "kueue.x-k8s.io/multikueue"
+    assert (
+        user_job_of(item(labels=QUEUED, managedBy="kueue.x-k8s.io/multikueue")).left_to == "kueue.x-k8s.io/multikueue"
+    )
+    assert user_job_of(item(labels=QUEUED)).left_to == ""
     assert user_job_of(item(managedBy="kubernetes.io/job-controller")).left_to == ""
+
+
+def test_one_in_a_queue_of_kueue_is_known_by_it_and_by_having_been_suspended():
+    suspended = {"conditions": [{"type": "Suspended", "status": "False", "reason": "JobResumed"}]}
+    assert [(user_job_of(i).queue, user_job_of(i).was_suspended) for i in (item(), item(labels=QUEUED))] == [
+        ("", False), ("q", False),
+    ]  # fmt: skip
+    assert user_job_of(item(labels=QUEUED, status=suspended)).was_suspended
+    left = UserJobs(None, "ours", ["team-a"], kueue=False).watched[0].read
+    assert left(item(labels=QUEUED)).left_to == "Kueue (queue q)"
+    assert left(item(labels=QUEUED, managedBy="other")).left_to == "other"
+    assert left(item()).left_to == ""
 
 
 def test_how_one_has_ended_is_its_condition():
@@ -127,3 +143,16 @@ def test_one_is_resumed_only_if_it_is_the_same_job():
     with pytest.raises(EngineError, match="team-a/train is gone"):
         another.jobs.resume(user_job_of(item(suspend=True)))
     assert another.patched == []
+
+
+def test_suspension_in_a_queue_of_kueue_is_never_written():
+    server = Server(suspends=True)
+    runs, waits = user_job_of(item(labels=QUEUED)), user_job_of(item(labels=QUEUED, suspend=True))
+    with pytest.raises(EngineError, match="has suspended its Job"):
+        server.jobs.resume(waits)
+    server.jobs.resume(runs)
+    assert not server.jobs.hold(runs)
+    assert server.patched == []
+    for job in (runs, waits, user_job_of(item(labels=QUEUED, parallelism=0))):
+        server.jobs.retire(job)
+    assert server.patched == [{"parallelism": 0}] * 2

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from commonwatt.control.engine import JobInterrupted
 from commonwatt.engines.kubernetes.node_control import snapshot_of
 from commonwatt.engines.kubernetes.objects import pod_of
-from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen
+from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, change_of
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
 from commonwatt.engines.kubernetes.user_job import user_job_of
 from commonwatt.engines.kubernetes.user_run import UserJobRun
@@ -109,6 +110,37 @@ def test_a_pod_that_is_gone_is_an_interruption(tmp_path, job, cause):
     while (end := ended(run, gone=[pod(phase="Running", deletionTimestamp="2026-11-25T09:59:00Z")])) is None:
         assert time.monotonic() < deadline_s
     assert (end.exit_code, end.stopped, end.cause, end.ran_s) == (None, False, cause, 540.0)
+
+
+@pytest.mark.parametrize(
+    ("suspended", "cause"),
+    [
+        (True, "Kueue (queue q) suspended its Job"),
+        (False, "its pod was deleted, as Kueue (queue q) does to suspend it"),
+    ],
+)
+def test_a_pod_that_kueue_may_have_taken_is_nobodys_fault_and_another_one_is(tmp_path, suspended, cause):
+    deleted = "2026-11-25T09:59:00Z"
+    kills = {"code": 143, "deletionTimestamp": deleted}  # it ends with an error when it is told to stop
+    for name, there, gone in (
+        ("gone", (), (pod(phase="Running", deletionTimestamp=deleted),)),
+        ("ending", (pod(**kills),), ()),
+        ("never-seen", (), ()),
+    ):
+        run = run_in(tmp_path / name)
+        run.job = replace(run.job, queue="q", suspended=suspended)
+        deadline_s = time.monotonic() + 30.0
+        while (end := ended(run, *there, gone=gone)) is None:
+            assert time.monotonic() < deadline_s
+        assert (end.exit_code, end.stopped, end.cause, end.reason) == (None, False, cause, "evicted")
+        change = JobInterrupted(1, NOW_S, 0.0, end.cause)
+        assert not change_of(run, change, end, requeue=False).blamed
+        plain = KubernetesRun(run.folder, replace(run.spec, workload=()))  # what it writes down is its user's
+        assert change_of(plain, change, end, requeue=False).blamed
+    run = run_in(tmp_path / "own")
+    run.job = replace(run.job, queue="q", suspended=suspended)
+    assert "it failed (exit code 3)" in ended(run, pod(code=3)).cause
+    assert ended(run, pod(code=3)).reason == ""
 
 
 def test_one_that_was_stopped_has_stopped_also_before_it_had_pods(tmp_path):

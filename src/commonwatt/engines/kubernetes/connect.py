@@ -65,6 +65,7 @@ def settings_of(spec: KubernetesSpec, namespace: str) -> KubernetesSettings:
         memory_gb_per_gpu=spec.memory_gb_per_gpu, grace_s=spec.grace_s, start_s=spec.start_s, lag_s=spec.lag_s,
         keep_s=spec.keep_s, requeue_deleted=spec.on_delete == "requeue",
         user_namespaces=tuple(spec.jobs), user_kinds=spec.job_kinds,
+        kueue=spec.kueue == "after-admission",
         power_hook=() if spec.power is None else spec.power.hook,
         power_limit_s=300.0 if spec.power is None else spec.power.limit_s,
     )  # fmt: skip

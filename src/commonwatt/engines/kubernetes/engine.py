@@ -132,7 +132,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._over_s: dict[str, float] = {}  # since when strays are over
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
         self.user_jobs = UserJobs(
-            api, self._label, self._settings.user_namespaces, self._settings.user_kinds
+            api, self._label, self._settings.user_namespaces, self._settings.user_kinds, kueue=self._settings.kueue
         )  # fmt: skip
         self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
         self._take_over(since, asleep)

@@ -11,12 +11,14 @@ from typing import Any
 from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft, Outcome
 from commonwatt.engines.kubernetes.objects import Pod
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, folder_of, mark_of_run
-from commonwatt.engines.local.folder import End, RunFolder
+from commonwatt.engines.local.folder import EVICTED, End, RunFolder
 from commonwatt.engines.recorded_engine import SchedulerRun
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.model.errors import EngineError
 
-__all__ = ["KubernetesRun", "PodSeen", "StartOrder", "change_of", "disrupted", "lost", "refused", "verdict"]
+__all__ = [
+    "KubernetesRun", "PodSeen", "StartOrder", "change_of", "disrupted", "lost", "refused", "taken_away", "verdict",
+]  # fmt: skip
 
 _GIVEN_UP, _DELETED = "given-up", "deleted"
 _NOT_RUN = 125  # exit code of a container that could not be run, as of ``docker run``
@@ -44,6 +46,7 @@ _DISRUPTIONS = {
     "TerminationByKubelet": "the kubelet ended its pod",
 }
 _GONE = "its pod was deleted in Kubernetes, not by commonwatt"
+_NO_RECORD = "its pod is gone, and left no record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +256,8 @@ def change_of(run: KubernetesRun, change: Change, end: End, *, requeue: bool) ->
         return change
     if run.detached:
         return JobLeft(change.handle, change.at_s, change.lost_s)
+    if run.owner and end.reason == EVICTED:
+        return replace(change, blamed=False)
     if not requeue and end.cause == _GONE:
         return JobEnded(change.handle, change.at_s, Outcome.CANCELLED, _GONE, "pod-deleted")
     return change
@@ -284,7 +289,7 @@ def disrupted(seen: PodSeen) -> str:
     """Return who took a pod from its node, in words; "" if nobody did."""
     pod = seen.pod
     if pod is None:
-        return "its pod is gone, and left no record"
+        return _NO_RECORD
     if pod.disruption:
         return f"{_DISRUPTIONS.get(pod.disruption, 'its pod was disrupted')} ({pod.disruption})"
     if pod.reason in _CAUSES or pod.reason.startswith("OutOf"):
@@ -293,6 +298,11 @@ def disrupted(seen: PodSeen) -> str:
     if pod.container is not None and pod.container.reason == "ContainerStatusUnknown":
         return "its node lost its container (ContainerStatusUnknown)"
     return _GONE if seen.deleted else ""
+
+
+def taken_away(seen: PodSeen) -> bool:
+    """Whether somebody deleted a pod, and nothing says more."""
+    return disrupted(seen) in (_GONE, _NO_RECORD)
 
 
 def _not_started(pod: Pod, now_s: float) -> End:

@@ -78,6 +78,8 @@ class KubernetesSettings:
         Where the Jobs of users are taken over.
     user_kinds
         What is taken over there: ``Job``, ``JobSet``, ``PyTorchJob``.
+    kueue
+        Whether their Jobs in a queue of Kueue are placed once it has admitted them; if not, they are left alone.
     power_hook
         Program of the site, with its first arguments, that turns nodes off and on; empty: nodes stay on.
     power_limit_s
@@ -105,6 +107,7 @@ class KubernetesSettings:
     requeue_deleted: bool = True
     user_namespaces: tuple[str, ...] = ()
     user_kinds: tuple[str, ...] = ("Job",)
+    kueue: bool = True
     power_hook: tuple[str, ...] = ()
     power_limit_s: float = 300.0
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from commonwatt.engines.kubernetes.objects import is_gated, moment_s, requests_of, rules_of
 from commonwatt.engines.kubernetes.settings import SCHEDULER
-from commonwatt.engines.kubernetes.user_job import PodGroup, UserJob, asked, left_to, user_job_of
+from commonwatt.engines.kubernetes.user_job import PodGroup, UserJob, asked, by_kueue, left_to, user_job_of
 
 __all__ = ["KINDS", "JobKind", "child_of", "jobset_of", "pytorchjob_of", "suspended_in"]
 
@@ -132,11 +132,12 @@ def _gang(
         (c for c in conditions if c.get("status") == "True" and c.get("type") in _ENDS), {}
     )  # fmt: skip
     why = ": ".join(filter(None, (str(ended.get("reason") or ""), str(ended.get("message") or ""))))
+    own = asked(item["metadata"])
     return UserJob(
-        **asked(item["metadata"]), kind=kind, suspended=suspended is True, pods=sum(group.pods for group in groups),
+        **own, kind=kind, suspended=suspended is True, pods=sum(group.pods for group in groups),
         completions=None, gpus=first.gpus, scheduler=next(strangers, first.scheduler), limit_s=limit_s,
-        left_to=managed_by, end=_ENDS.get(str(ended.get("type")), ""), why=" ".join(why.split())[:300],
-        end_s=moment_s(ended.get("lastTransitionTime")), groups=groups, unfit=unfit,
+        left_to=by_kueue(own["queue"]) or managed_by, end=_ENDS.get(str(ended.get("type")), ""),
+        why=" ".join(why.split())[:300], end_s=moment_s(ended.get("lastTransitionTime")), groups=groups, unfit=unfit,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, WorkloadSpec
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["TENANT", "PodGroup", "UserJob", "asked", "job_file", "left_to", "user_job_of"]
+__all__ = ["TENANT", "PodGroup", "UserJob", "asked", "by_kueue", "job_file", "left_to", "user_job_of"]
 
 TENANT = "commonwatt.io/tenant"
 """Label of the Jobs to be taken over: whose they are."""
@@ -33,6 +33,7 @@ _DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND = (
 )
 _ASKED = frozenset({_DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND})
 _QUEUE = "kueue.x-k8s.io/queue-name"
+_FEWER = "kueue.x-k8s.io/job-min-parallelism"
 _OWN_CONTROLLER = "kubernetes.io/job-controller"
 _GANGS = frozenset({"JobSet", "PyTorchJob"})
 _CLOCK = re.compile(r"(?:(?:(\d{1,5})-)?(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
@@ -84,6 +85,10 @@ class UserJob:
         When it ended.
     left_to
         Who else starts it, so that it is left alone; "": nobody.
+    queue
+        Kueue's queue that it is in: Kueue alone suspends and resumes it; "": it is in none.
+    was_suspended
+        Whether Kubernetes says that it was suspended at some time.
     notes
         Annotations that say what it asks for.
     rules
@@ -93,7 +98,7 @@ class UserJob:
     groups
         The pods of a gang that have GPUs; a Job has none.
     unfit
-        Field, value and what was expected, where a gang cannot be taken over.
+        Field, value and what was expected, where it cannot be taken over.
     """
 
     namespace: str
@@ -109,6 +114,8 @@ class UserJob:
     limit_s: float | None = None
     rules: str = ""
     left_to: str = ""
+    queue: str = ""
+    was_suspended: bool = False
     end: str = ""
     why: str = ""
     end_s: float | None = None
@@ -143,9 +150,11 @@ def user_job_of(item: Mapping[str, Any]) -> UserJob:
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     template = spec.get("template") or {}
     pod = template.get("spec") or {}
-    conditions = {c.get("type"): c for c in status.get("conditions") or () if c.get("status") == "True"}
+    said = status.get("conditions") or ()
+    conditions = {c.get("type"): c for c in said if c.get("status") == "True"}
     ended: Mapping[str, Any] = next((conditions[kind] for kind in ("Complete", "Failed") if kind in conditions), {})
     completions, limit = spec.get("completions"), spec.get("activeDeadlineSeconds")
+    fewer = (meta.get("annotations") or {}).get(_FEWER)
     why = ": ".join(filter(None, (str(ended.get("reason") or ""), str(ended.get("message") or ""))))
     return UserJob(
         **asked(meta), suspended=bool(spec.get("suspend")),
@@ -155,7 +164,8 @@ def user_job_of(item: Mapping[str, Any]) -> UserJob:
         limit_s=None if limit is None else float(limit),
         rules=rules_of(pod), left_to=left_to(meta, spec.get("managedBy"), _OWN_CONTROLLER),
         end=str(ended.get("type") or ""), why=" ".join(why.split())[:300],
-        end_s=moment_s(ended.get("lastTransitionTime")),
+        end_s=moment_s(ended.get("lastTransitionTime")), was_suspended=any(c.get("type") == "Suspended" for c in said),
+        unfit=None if fewer is None else (f"metadata.annotations.{_FEWER}", str(fewer), "none: all its pods start"),
     )  # fmt: skip
 
 
@@ -164,20 +174,22 @@ def asked(meta: Mapping[str, Any]) -> dict[str, Any]:
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     return {
         "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"], "tenant": labels.get(TENANT, ""),
-        "deleting": "deletionTimestamp" in meta,
+        "deleting": "deletionTimestamp" in meta, "queue": labels.get(_QUEUE, ""),
         "notes": tuple(sorted((key, str(notes[key])) for key in _ASKED & notes.keys())),
     }  # fmt: skip
 
 
 def left_to(meta: Mapping[str, Any], managed_by: object, own: str) -> str:
-    """Return who else starts an object: Kueue, whoever *managed_by* names besides its *own* controller, or a gang."""
-    labels = meta.get("labels") or {}
-    if labels.get(_QUEUE):
-        return f"Kueue (queue {labels[_QUEUE]})"
+    """Return who else starts an object: whoever *managed_by* names besides its *own* controller, or a gang."""
     for owner in meta.get("ownerReferences") or ():
         if owner.get("controller") and owner.get("kind") in _GANGS:  # it is taken over as a part of that, or not at all
             return f"{owner['kind']} {owner.get('name', '')}"
     return "" if (managed_by or own) == own else str(managed_by)
+
+
+def by_kueue(queue: str) -> str:
+    """Return Kueue with its *queue*, in words; "" without one."""
+    return f"Kueue (queue {queue})" if queue else ""
 
 
 def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: Mapping[str, str]) -> JobFile:

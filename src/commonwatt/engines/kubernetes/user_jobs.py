@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from commonwatt.engines.kubernetes.announce import About, post_event
@@ -23,8 +25,8 @@ from commonwatt.engines.kubernetes.objects import (
     pod_of,
 )
 from commonwatt.engines.kubernetes.settings import SCHEDULER
-from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, suspended_in
-from commonwatt.engines.kubernetes.user_job import TENANT, UserJob
+from commonwatt.engines.kubernetes.user_gang import KINDS, JobKind, child_of, suspended_in
+from commonwatt.engines.kubernetes.user_job import TENANT, UserJob, by_kueue
 from commonwatt.engines.kubernetes.user_run import UserJobRun
 from commonwatt.model.errors import EngineError
 
@@ -38,7 +40,8 @@ class UserJobs:
 
     One is held in either of two ways. Its pods name our scheduler, so that nobody places them but us. And where the
     server knows its field ``suspend`` (of Jobs, by default from 1.22), it has no pods until it is started. The answer
-    says which it is: it has the field, or has lost it. A gang is held in both.
+    says which it is: it has the field, or has lost it. A gang is held in both. The field of a Job in a queue of Kueue
+    is Kueue's: it is never written here.
 
     Parameters
     ----------
@@ -48,17 +51,21 @@ class UserJobs:
         Where Jobs are taken over.
     kinds
         What is taken over there; keys of ``KINDS``.
+    kueue
+        Whether a Job in a queue of Kueue is, too; if not, it is left to Kueue.
     """
 
     def __init__(
-        self, api: KubernetesApi, label: str, namespaces: Collection[str], kinds: Collection[str] = ("Job",)
-    ) -> None:
+        self, api: KubernetesApi, label: str, namespaces: Collection[str], kinds: Collection[str] = ("Job",), *,
+        kueue: bool = True,
+    ) -> None:  # fmt: skip
         self._api, self._label = api, label
         self._jobs: list[tuple[str, Watched[UserJob]]] = []
         self._children: list[Watched[tuple[str, str]]] = []
         for kind, namespace in ((KINDS[name], each) for name in kinds for each in namespaces):
             path = path_of(kind.resource, namespace, group=kind.group)
-            self._jobs.append((namespace, Watched(path, kind.read, {"labelSelector": TENANT})))
+            read = kind.read if kueue else partial(_left_to_kueue, kind)
+            self._jobs.append((namespace, Watched(path, read, {"labelSelector": TENANT})))
             if kind.children:
                 path = path_of("jobs", namespace, group=KINDS["Job"].group)
                 self._children.append(Watched(path, child_of, {"labelSelector": kind.children}))
@@ -97,7 +104,10 @@ class UserJobs:
     # -- starting
 
     def resume(self, job: UserJob) -> None:
-        """Let Kubernetes make the pods of a Job; raises ``EngineError``."""
+        """Let Kubernetes make the pods of a Job; raises ``EngineError``, also if Kueue has suspended it."""
+        if job.suspended and job.queue:
+            msg = f"{by_kueue(job.queue)} has suspended its Job"
+            raise EngineError(msg)
         if job.suspended:
             self._patch(job, self._suspension(job, wanted=False))
 
@@ -180,21 +190,24 @@ class UserJobs:
     def retire(self, job: UserJob) -> None:
         """Have Kubernetes make no pods of a Job any more, without deleting it; raises ``EngineError``.
 
-        It is suspended, or, where the server does not know that, its parallelism becomes 0. A gang has none: its pods
-        wait, as nobody places them.
+        It is suspended, or, where the server does not know that, or Kueue would resume it, its parallelism becomes 0. A
+        gang has none: its pods wait, as nobody places them.
         """
-        if not (job.over or job.suspended or job.pods == 0) and not self._suspend(job) and not job.gang:
+        done = job.over or job.pods == 0 or (job.suspended and not job.queue)
+        if not done and not self._suspend(job) and not job.gang:
             with suppress(_GoneError):
                 self._patch(job, {"spec": {"parallelism": 0}})
 
     def hold(self, job: UserJob) -> bool:
-        """Suspend a Job that is not to have pods yet; returns whether the server keeps it so.
+        """Suspend a Job that is not to have pods yet; returns whether the server keeps it so. Kueue's is left as it is.
 
         A server that does not know the field drops it in silence: the answer says whether it was kept.
         """
         return self._suspend(job)
 
     def _suspend(self, job: UserJob) -> bool:
+        if job.queue:  # Kueue resumes what it has admitted
+            return False
         if self._suspends.get(job.kind) is False and not job.gang:  # a definition may be replaced at any time
             return False
         with suppress(_GoneError):
@@ -239,6 +252,11 @@ def _is_pinned(spec: Mapping[str, Any], host: str) -> bool:
     terms = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
     rule = {"key": "metadata.name", "operator": "In", "values": [host]}
     return bool(terms) and all(rule in (term.get("matchFields") or ()) for term in terms)
+
+
+def _left_to_kueue(kind: JobKind, item: Mapping[str, Any]) -> UserJob:
+    job = kind.read(item)
+    return replace(job, left_to=job.left_to or by_kueue(job.queue))
 
 
 def _waits(pod: Pod) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from commonwatt.engines.kubernetes.objects import Pod
-from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, disrupted
+from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, disrupted, taken_away
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
-from commonwatt.engines.kubernetes.user_job import UserJob
-from commonwatt.engines.local.folder import End
+from commonwatt.engines.kubernetes.user_job import UserJob, by_kueue
+from commonwatt.engines.local.folder import EVICTED, End
 from commonwatt.engines.state_folder import read_json, write_record
 from commonwatt.model.errors import EngineDownError
 
@@ -127,6 +127,10 @@ class UserJobRun(KubernetesRun):
         since_s = self.missing_s.setdefault(rank, time.monotonic())
         if job is not None and time.monotonic() < since_s + patience_s:
             return None  # it may be about to fail
+        if job is not None and job.queue and taken_away(seen):  # it may have resumed it since
+            who = by_kueue(job.queue)
+            cause = f"{who} suspended its Job" if job.suspended else f"its pod was deleted, as {who} does to suspend it"
+            return End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s, reason=EVICTED)
         if not cause:
             what = "it used more memory than it may" if container and container.reason == "OOMKilled" else "it failed"
             cause = f"{what} (exit code {code}); its Job tries again"

@@ -37,16 +37,19 @@ from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import read_json, write_record, write_text
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["USERS", "End", "Processes", "RunFolder"]
+__all__ = ["EVICTED", "USERS", "End", "Processes", "RunFolder"]
 
 USERS = "users"
 """Folder, in the state folder, of the runs of other users."""
+
+EVICTED = "evicted"
+"""Reason of an end that is not the job's fault: the system that had admitted it wants it to wait again."""
 
 log = logging.getLogger("commonwatt.engine")
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,9}")
 _REASONS = frozenset({
-    "command-not-found", "image-not-pulled", "no-folder", "not-executable", "out-of-memory", "pod-refused",
+    EVICTED, "command-not-found", "image-not-pulled", "no-folder", "not-executable", "out-of-memory", "pod-refused",
     "time-limit",
 })  # fmt: skip
 _OBSTACLES = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EPERM})
