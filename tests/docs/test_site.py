@@ -16,7 +16,9 @@ import pytest
 from commonwatt.model.schemas import SCHEMAS
 from tests.docs.pages import ROOT
 
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("docs/[!d]*/**/*.md"), *ROOT.glob("docs/*.md")]
+)
 FOLDERS = ("src", "benchmarks", "tests", "examples", "docs")
 # What a built page loads by itself, as against links a reader follows.
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "link": "href"}

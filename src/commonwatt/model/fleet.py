@@ -75,7 +75,7 @@ class ServiceProfile(FileModel):
             raise FieldError("either request_s or networks", field="request_s", value=given)
         if self.mig_speed is not None and not self.mig_speed.get("7g", 0.0) > 0:
             raise FieldError(
-                "a speed above 0, that of the whole GPU", field="mig_speed.7g", value=self.mig_speed.get("7g")
+                "a speed above 0, that of the whole GPU", field="mig_speed.7g", value=str(self.mig_speed.get("7g"))
             )
         for key, speed in (self.mig_speed or {}).items():
             if not speed >= 0:

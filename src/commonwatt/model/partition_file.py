@@ -285,7 +285,7 @@ class MigTenant(FileModel):
     def _check_speed(self) -> MigTenant:
         if (self.parallel_fraction is None) == (self.speed is None):
             given = "neither" if self.speed is None else "both"
-            raise FieldError("either parallel_fraction or speed", value=f"'{given}'")
+            raise FieldError("either parallel_fraction or speed", value=given)
         for key, value in (self.speed or {}).items():
             if not value >= 0:
                 raise FieldError("a number, 0 or more", field=f"speed.{key}", value=value)

@@ -396,12 +396,14 @@ class TimesliceConfig(FileModel):
             if self.device.kind == "simulated" and model.profile is None:
                 raise FieldError("a profile, which a simulated device needs", field=f"{field}.profile", value="none")
             if self.device.kind != "simulated" and (model.path is None or not re.search(r"\.(onnx|pt2)$", model.path)):
-                raise FieldError("a file name that ends in .onnx or .pt2", field=f"{field}.path", value=model.path)
+                raise FieldError("a file name that ends in .onnx or .pt2", field=f"{field}.path", value=str(model.path))
 
     def _check_language(self, field: str, model: ServedModel) -> None:
         if self.device.kind == "simulated":
             raise FieldError("none on a simulated device", field=f"{field}.language", value="a language model")
         if model.path is None or re.search(r"\.(onnx|pt2)$", model.path):
-            raise FieldError("a decoder (.npz) or a folder of transformers", field=f"{field}.path", value=model.path)
+            raise FieldError(
+                "a decoder (.npz) or a folder of transformers", field=f"{field}.path", value=str(model.path)
+            )
         for name in sorted({"version", "profile", "max_batch_size", "dynamic_batching"} & model.model_fields_set):
             raise FieldError("none for a language model", field=f"{field}.{name}", value="a value")

@@ -292,7 +292,7 @@ class DominantShare(Peer):
         for job in waiting[ranked(problem.submit_s[waiting])]:
             queues.setdefault(int(problem.tenant[job]), []).append(int(job))
         while queues:
-            shares = {tenant: (used[tenant] / whole).max() / problem.tenant_weight[tenant] for tenant in queues}
+            shares = {t: (used[t] / np.maximum(whole, 1.0)).max() / problem.tenant_weight[t] for t in queues}
             tenant = min(queues, key=lambda t: (shares[t], problem.submit_s[queues[t][0]], t))
             job = queues[tenant].pop(0)
             if not queues[tenant]:
