@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.control.engine import JobInterrupted, Stop
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.user_jobs import UserJobIntake
 from commonwatt.engines.kubernetes.user_job import job_file, user_job_of
@@ -20,6 +21,7 @@ from commonwatt.store.records import JobStatus, RequestKind
 from tests.engines.kubernetes.test_external_jobs import CLUSTER, NODES
 from tests.engines.kubernetes.test_user_job import QUEUED, item
 
+from .bench import Bench, node
 from .chaos import store_of
 
 NOW_S = 1_795_600_800.0
@@ -204,9 +206,11 @@ def test_one_that_kueue_holds_again_awaits_it_and_may_come_back_with_other_gpus(
     assert not desk.look()
     assert list(desk.intake.awaiting) == [1]
     assert "Kueue (queue q) has yet to admit it again" in desk.intake.awaiting[1]
-    desk.kube.running = set()
     desk.kube.set(queued(rules=pods("V100"), **was))
     desk.look()
+    assert "its last run has yet to end" in desk.intake.awaiting[1]
+    desk.kube.running = set()
+    assert not desk.look()
     assert (desk.intake.awaiting, desk.intake.renewed) == ({}, False)
     desk.kube.set(queued(rules=pods("H100"), **was))
     desk.look()
@@ -221,3 +225,36 @@ def test_one_that_kueue_holds_again_awaits_it_and_may_come_back_with_other_gpus(
     assert not desk.intake.renewed
     assert desk.asked(RequestKind.CANCEL) == []
     assert len(desk.asked(RequestKind.SUBMIT)) == 1
+
+
+def test_a_job_that_awaits_admission_is_not_started_says_why_and_starts_when_it_is_there(tmp_path, opened):
+    b = opened(Bench(tmp_path, nodes=[node("n-1")]))
+    looks = []
+    intake = SimpleNamespace(
+        look=looks.append, awaiting={1: "Kueue (queue q) has yet to admit it again"}, renewed=False
+    )
+    b.reconciler._intake = intake
+    job = b.submit(1000.0)
+    b.settle()
+    assert (job, b.status(job)) == (1, JobStatus.WAITING)
+    assert "waits: Kueue (queue q) has yet to admit it again" in b.row(job).sentence
+    assert b.kinds(job).count("waits") == 1
+    intake.awaiting = {}
+    b.settle()
+    assert b.status(job) is JobStatus.RUNNING
+    intake.awaiting = {1: "Kueue (queue q) has yet to admit it again"}  # its run ends soon: nothing stops it here
+    b.settle()
+    assert b.status(job) is JobStatus.RUNNING
+    b.engine.apply([Stop(job)])
+    b.engine._changes.append(JobInterrupted(job, b.clock(), 0.0, "killed"))
+    b.settle()
+    assert "waits: Kueue (queue q) has yet to admit it again" in b.row(job).sentence
+    assert b.kinds(job)[-2:] == ["interrupted", "waits"]
+    intake.awaiting, intake.renewed = {}, True  # only a new one knows its other GPU types
+    b.look()
+    assert b.reconciler.outgrown()
+    assert b.status(job) is JobStatus.WAITING
+    b.begin()
+    b.settle()
+    assert b.status(job) is JobStatus.RUNNING
+    assert looks

@@ -149,9 +149,8 @@ class Reconciler:
         if self._intake is None or self.mode != "live":
             return False
         asked = self._intake.look(self._now_s())
-        awaiting = {self.engine.handle_of(number): why for number, why in self._intake.awaiting.items()}
-        known = {handle: why for handle, why in awaiting.items() if handle is not None}
-        self._again = self._starts.await_admission(known) or self._again
+        moved = self._starts.await_admission(self._intake.awaiting, self.engine.handle_of)
+        self._again = moved or self._again
         return asked
 
     def step(self, requests: Sequence[RequestRow], *, decide: bool) -> Tick:

@@ -9,7 +9,7 @@ starts before one whose turn came earlier.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -50,7 +50,8 @@ class StartConditions:
     _after: dict[int, Mapping[int, Dependency]] = field(default_factory=dict)  # by handle: kinds by job
     # by handle: when the jobs it waits for are expected to have ended, and their GPUs, which it takes over
     _ends: dict[int, tuple[float, int]] = field(default_factory=dict)
-    _awaiting: Mapping[int, str] = field(default_factory=dict)  # by handle: why the engine may not start it
+    _unadmitted: tuple[Mapping[int, str], Callable[[int], int | None]] = field(default=({}, lambda _: None))
+    _awaiting: Mapping[int, str] = field(default_factory=dict)  # by handle: why it may not be started yet
     _said: dict[int, str] = field(default_factory=dict)  # by handle: what the log says
     _seen: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())  # jobs active, and running, at the last
 
@@ -97,16 +98,23 @@ class StartConditions:
         before, self._seen = self._seen, (frozenset(registry.active), frozenset(registry.nodes))
         return before != self._seen
 
-    def await_admission(self, awaiting: Mapping[int, str]) -> bool:
-        """Hold exactly these jobs, by handle, for others have yet to admit them; returns whether that is a change."""
-        before, self._awaiting = self._awaiting, awaiting
-        for handle in before.keys() - awaiting.keys():
+    def await_admission(self, awaiting: Mapping[int, str], handle_of: Callable[[int], int | None]) -> bool:
+        """Hold exactly these jobs, by id, as others have yet to admit them; returns whether that is a change."""
+        self._unadmitted = awaiting, handle_of
+        return self._hold_unadmitted()
+
+    def _hold_unadmitted(self) -> bool:
+        unadmitted, handle_of = self._unadmitted
+        found = {handle_of(job): why for job, why in unadmitted.items()}
+        before, self._awaiting = self._awaiting, {h: why for h, why in found.items() if h is not None}
+        for handle in before.keys() - self._awaiting.keys():
             self._reconsider(handle)
         self._mark()
-        return before != awaiting
+        return before != self._awaiting
 
     def look(self, now_s: float) -> None:
         """Let go of the jobs that may start now; the log says why the others wait, once."""
+        self._hold_unadmitted()  # some may have been registered since
         active = self.controller.registry.active
         for handle in [h for h, begin_s in self._begin_s.items() if begin_s <= now_s or h not in active]:
             self._release(self._begin_s, handle)

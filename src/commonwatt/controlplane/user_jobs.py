@@ -121,8 +121,10 @@ class UserJobIntake:
         if job.suspended:
             self._rules.pop(job.uid, None)
             return f"{by_kueue(job.queue)} has yet to admit it again"
-        if self.engine.runs(job) or self._rules.get(job.uid) == job.rules:
+        if self._rules.get(job.uid) == job.rules:
             return ""
+        if self.engine.runs(job):  # were its GPU types others now, it would start on the old ones as soon as it ends
+            return f"{by_kueue(job.queue)} may have admitted it anew, and its last run has yet to end"
         try:
             figures = self._check(job, self.engine.file_of(job))
         except (ValueError, QuotaError) as error:

@@ -133,6 +133,7 @@ def test_a_pod_that_kueue_may_have_taken_is_nobodys_fault_and_another_one_is(tmp
         while (end := ended(run, *there, gone=gone)) is None:
             assert time.monotonic() < deadline_s
         assert (end.exit_code, end.stopped, end.cause, end.reason) == (None, False, cause, "evicted")
+        assert run.folder.end().reason == "evicted"  # as the next controller reads it
         change = JobInterrupted(1, NOW_S, 0.0, end.cause)
         assert not change_of(run, change, end, requeue=False).blamed
         plain = KubernetesRun(run.folder, replace(run.spec, workload=()))  # what it writes down is its user's
