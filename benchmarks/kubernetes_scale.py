@@ -126,7 +126,7 @@ def main() -> None:
         assert usable == expected, f"{usable} GPUs are usable, not {expected}"
 
         def look_anew() -> None:
-            engine._sight = None  # noqa: SLF001
+            engine._snapshot = None  # noqa: SLF001
             engine.nodes()
 
         found |= {
