@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -51,6 +52,16 @@ def test_gpu_types_are_those_on_whose_nodes_its_pods_may_be():
     assert file(resource="nvidia.com/mig-1g.5gb").gpu_types == ("A100-1g.5gb",)
     assert file(notes={f"{NOTE}gpu-types": "v100, H100"}).gpu_types == ("V100",)
     assert file(pod={"nodeSelector": {"product": "NVIDIA-A100"}}).gpu_types == ("A100",)
+
+
+def test_a_node_that_is_cordoned_or_not_ready_takes_no_type_away_and_one_for_others_does():
+    def types(key):
+        taint = (key, "", "NoSchedule")
+        nodes = [replace(node, taints=(taint,)) if node.name == "v" else node for node in NODES.values()]
+        return job_file(user_job_of(item()), CLUSTER, nodes, {}).gpu_types
+
+    assert types("node.kubernetes.io/unschedulable") == types("node.kubernetes.io/not-ready") == ("A100", "V100")
+    assert types("example.com/reserved") == ("A100",)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ _DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND = (
 _ASKED = frozenset({_DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND})
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _FEWER = "kueue.x-k8s.io/job-min-parallelism"
+_PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Taints that Kubernetes gives to a node that is cordoned, not ready or short of something: they come and go."""
 _OWN_CONTROLLER = "kubernetes.io/job-controller"
 _GANGS = frozenset({"JobSet", "PyTorchJob"})
 _CLOCK = re.compile(r"(?:(?:(\d{1,5})-)?(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
@@ -286,7 +288,8 @@ def _spec_of(job: UserJob) -> str:
 
 
 def _admits(node: Node, rules: Mapping[str, Any]) -> bool:
-    return matches(rules, node.labels, node.name) and tolerated(node.taints, rules.get("tolerations") or ())
+    taints = [taint for taint in node.taints if not taint[0].startswith(_PASSING)]
+    return matches(rules, node.labels, node.name) and tolerated(taints, rules.get("tolerations") or ())
 
 
 def _wished(wished: Sequence[str], types: Collection[str]) -> list[str]:
