@@ -46,17 +46,18 @@ def made(seed: int, gpus: int, tenants: int, *, mixed: bool, limited: bool = Fal
 
 def timed(
     solve: Callable[[MigProblem, str, Callable[[], float]], MigDecision], kind: str, problems: list[MigProblem]
-) -> Found:
-    took, gaps = [], []
+) -> tuple[Found, list[MigDecision]]:
+    took, gaps, decisions = [], [], []
     for problem in problems:
         began = perf_counter()
         try:
             found = solve(problem, kind, lambda began=began: LIMIT_S - (perf_counter() - began))  # type: ignore[misc]
         except InputError:
-            return None
+            return None, []
         took.append(perf_counter() - began)
         gaps.append(0.0 if found.optimal else found.bound - found.value)
-    return {"s": median(took), "more": max(gaps) or None}
+        decisions.append(found)
+    return {"s": median(took), "more": max(gaps) or None}, decisions
 
 
 def cell(found: Found) -> str:
@@ -69,12 +70,12 @@ def row(gpus: int, tenants: int, seeds: int, *, mixed: bool) -> dict[str, Any]:
     plain = [made(seed, gpus, tenants, mixed=mixed) for seed in range(seeds)]
     tight = [made(seed, gpus, tenants, mixed=mixed, limited=True) for seed in range(seeds)]
     found: dict[str, Any] = {"gpus": gpus, "tenants": tenants, "mixed": mixed}
-    found |= {"market": timed(solve_market, "nash", plain), "with limits": timed(solve_market, "nash", tight)}
-    found |= {kind: timed(solve_market, kind, plain) for kind in ("utilitarian", "egalitarian")}
-    found["whole instances"] = timed(solve_integer, "nash", plain)
-    gains = []
-    if found["whole instances"] is not None:
-        gains = [float(np.expm1(solve_market(p).value - solve_integer(p).value)) for p in plain]
+    found["market"], shares = timed(solve_market, "nash", plain)
+    found["with limits"], _ = timed(solve_market, "nash", tight)
+    for kind in ("utilitarian", "egalitarian"):
+        found[kind], _ = timed(solve_market, kind, plain)
+    found["whole instances"], whole = timed(solve_integer, "nash", plain)
+    gains = [float(np.expm1(a.value - b.value)) for a, b in zip(shares, whole, strict=False)]
     return found | {"least_advantage": min(gains, default=None), "most_advantage": max(gains, default=None)}
 
 

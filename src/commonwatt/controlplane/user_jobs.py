@@ -254,5 +254,5 @@ class UserJobIntake:
         self._tell(job, "NotTakenOver", why, now_s)
 
     def _tell(self, job: UserJob, reason: str, said: str, now_s: float) -> None:
-        with suppress(EngineError):  # it is told again by the next controller
+        with suppress(EngineError):  # the next controller tries again
             self.engine.user_jobs.tell(job, reason, said, now_s)

@@ -291,8 +291,9 @@ class DominantShare(Peer):
         waiting = np.flatnonzero(menu.home < 0)
         for job in waiting[ranked(problem.submit_s[waiting])]:
             queues.setdefault(int(problem.tenant[job]), []).append(int(job))
+        scale = np.where(whole > 0, whole, 1.0)  # no node may be on
         while queues:
-            shares = {t: (used[t] / np.maximum(whole, 1.0)).max() / problem.tenant_weight[t] for t in queues}
+            shares = {t: (used[t] / scale).max() / problem.tenant_weight[t] for t in queues}
             tenant = min(queues, key=lambda t: (shares[t], problem.submit_s[queues[t][0]], t))
             job = queues[tenant].pop(0)
             if not queues[tenant]:

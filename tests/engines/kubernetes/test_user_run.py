@@ -121,7 +121,7 @@ def test_a_pod_that_is_gone_is_an_interruption(tmp_path, job, cause):
 )
 def test_a_pod_that_kueue_may_have_taken_is_nobodys_fault_and_another_one_is(tmp_path, suspended, cause):
     deleted = "2026-11-25T09:59:00Z"
-    kills = {"code": 143, "deletionTimestamp": deleted}  # it ends with an error when it is told to stop
+    kills = {"code": 143, "deletionTimestamp": deleted}  # it exits with an error on SIGTERM
     for name, there, gone in (
         ("gone", (), (pod(phase="Running", deletionTimestamp=deleted),)),
         ("ending", (pod(**kills),), ()),

@@ -14,10 +14,10 @@ from commonwatt.optimize import Program, Solution
 from commonwatt.partitioning._market import together
 from commonwatt.partitioning.mig._layouts import PLAIN, Layout, Profile, count_vectors, gpu_type, parse_layout
 
+__all__ = ["GpuGroup", "LayoutChoice", "LayoutProgram", "MigDecision", "MigProblem"]
+
 LEAST = 1e-6
 """Of a GPU, or an instance, that counts where GPUs are cut in parts."""
-
-__all__ = ["GpuGroup", "LayoutChoice", "LayoutProgram", "MigDecision", "MigProblem"]
 
 
 @dataclass(frozen=True)
