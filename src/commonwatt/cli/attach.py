@@ -125,19 +125,17 @@ def kubernetes(
       commonwatt attach kubernetes --out attached --kubeconfig observer.kubeconfig
     """
     from commonwatt import __version__
-    from commonwatt.engines.kubernetes.connect import api_of, listed
+    from commonwatt.engines.kubernetes.connect import api_once, listed
     from commonwatt.engines.kubernetes.external_jobs import external_jobs
     from commonwatt.engines.kubernetes.objects import node_of, pod_of
     from commonwatt.model.admin_results import AttachResult
     from commonwatt.model.errors import InputError
-    from commonwatt.model.live import KubernetesSpec
     from commonwatt.model.nodes import Cluster
 
     if out.exists() and not overwrite:
         raise InputError("a new folder, or --overwrite", field="--out", value=out)
     where = {"kubeconfig": None if kubeconfig is None else str(kubeconfig.absolute()), "context": context}
-    spec = KubernetesSpec(read_only=True, **where)
-    with closing(api_of(spec, Path())) as api:
+    with closing(api_once(kubeconfig, context)) as api:
         items = list(listed(api, "nodes"))
         pods = [pod_of(item) for item in listed(api, "pods")]
     text = json.dumps({"kind": "NodeList", "items": items})
@@ -145,7 +143,7 @@ def kubernetes(
     settings = {"state": "state", "read_only": True} | {key: value for key, value in where.items() if value is not None}
     config = _write_config(out, nodes, (price, pue, currency), ("kubernetes", settings))
     found = {node.name: node for node in map(node_of, items)}
-    now = external_jobs(pods, found, Cluster.of(config.nodes), spec.resources)
+    now = external_jobs(pods, found, Cluster.of(config.nodes), {})
     notes.append(
         "no study: Kubernetes keeps no accounts of jobs that are over; `savings` counts from when it is served"
     )

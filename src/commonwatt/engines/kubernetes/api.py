@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KubernetesApi", "RefusedByServerError", "path_of"]
 
-_RBAC_S = 30.0
-"""How long a server that has just come up may deny what it will allow, as its roles are not loaded."""
+_ROLES_S = 30.0
 _DENIED = re.compile(r"cannot (?P<verb>\S+) resource \"(?P<resource>[^\"]+)\"")
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _AGAIN = frozenset({429, 503})  # the server did not execute it
@@ -51,6 +50,8 @@ class KubernetesApi:
         Its address and credentials.
     timeout_s
         Longest time without an answer.
+    roles_s
+        How long a server that has just come up may deny what it will allow, as its roles are not loaded.
     guard
         Called before each request that changes something; raises where this process may not act.
     transport
@@ -58,15 +59,15 @@ class KubernetesApi:
     """
 
     def __init__(
-        self, access: Access, *, timeout_s: float = 10.0, guard: Callable[[], None] = lambda: None,
-        transport: httpx.MockTransport | None = None,
+        self, access: Access, *, timeout_s: float = 10.0, roles_s: float = _ROLES_S,
+        guard: Callable[[], None] = lambda: None, transport: httpx.MockTransport | None = None,
     ) -> None:  # fmt: skip
         try:
             import httpx
         except ImportError as error:
             raise MissingExtraError("httpx", "live") from error
         self.access, self.timeout_s, self._guard, self._transport = access, timeout_s, guard, transport
-        self._httpx = httpx
+        self._httpx, self._roles_s = httpx, roles_s
         self._client = httpx.Client(**self.options())
         self._came_up_s: float | None = None  # when it answered for the first time after it had not
         self._lock = threading.Lock()
@@ -194,7 +195,7 @@ class KubernetesApi:
             raise EngineDownError(msg)
         denied = _DENIED.search(message) if code == 403 else None
         up_s = self._came_up_s
-        if denied is not None and (up_s is None or time.monotonic() < up_s + _RBAC_S):
+        if denied is not None and (up_s is None or time.monotonic() < up_s + self._roles_s):
             msg = f"not allowed (yet) to {denied['verb']} {denied['resource']}: {message}"
             raise EngineDownError(msg)
         if denied is not None:

@@ -17,7 +17,7 @@ from commonwatt.engines.kubernetes.settings import KubernetesSettings, pod_manif
 from commonwatt.engines.kubernetes.user_gang import KINDS
 from commonwatt.engines.meters import Since
 from commonwatt.engines.run_spec import JobWork, RunSpec
-from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.errors import ArgumentError, EngineError, InputError
 from commonwatt.model.live import KubernetesSpec
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
@@ -31,6 +31,7 @@ __all__ = [
     "USER_RIGHTS",
     "Right",
     "api_of",
+    "api_once",
     "denied_rights",
     "dry_run",
     "listed",
@@ -54,6 +55,19 @@ def api_of(spec: KubernetesSpec, folder: Path, guard: Callable[[], None] = lambd
         if error.field in ("kubeconfig", "context"):
             raise InputError(error.expected, file=error.file, field=f"live.kubernetes.{error.field}",
                              value=error.value) from None  # fmt: skip
+        raise
+
+
+def api_once(kubeconfig: Path | None, context: str | None) -> KubernetesApi:
+    """Return an API server for a command that asks it once: what it denies counts as denied at once.
+
+    Without *kubeconfig* as ``access_of`` does. Raises ``ArgumentError`` for one that cannot be used.
+    """
+    try:
+        return KubernetesApi(access_of(kubeconfig, context), roles_s=0.0)
+    except InputError as error:
+        if error.file is None and error.field in ("kubeconfig", "context"):
+            raise ArgumentError(error.expected, field=error.field, value=error.value) from None
         raise
 
 
