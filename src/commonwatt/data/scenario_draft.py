@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -29,6 +30,10 @@ PLACEHOLDER_W = 300.0
 """Stands for the power limit of a GPU nobody knows."""
 JOBS_PER_GPU = 2.5
 """Generated submissions a day for each GPU: a cluster that is busy, not full."""
+
+
+_PLAIN = re.compile(r"(?=.*\d)[A-Za-z][A-Za-z0-9.-]*")
+"""Names that YAML reads as text without quotes, most names of nodes among them."""
 
 
 def draft_scenario(
@@ -186,16 +191,34 @@ def _entry(own: Sequence[InitNode]) -> str:
         idle_w = _round(sum(part.idle_w for part in own))
         there = {"partitions": list(node.partitions)} if node.partitions else {}
         return _flow({"name": node.host, "gpus": gpus, "idle_w": idle_w, "gpu_w": gpu_w, **there})
-    fields = {"name": node.name, "count": node.count, "gpu_type": node.gpu_type, "gpus": node.gpus}
-    if node.count == 1:
-        del fields["count"]
-    if node.partitions:
-        fields["partitions"] = list(node.partitions)
-    return _flow({**fields, "idle_w": _round(node.idle_w), "gpu_w": _round(node.gpu_w)})
+    rest = _size(
+        None if node.count == 1 else node.count, node.gpu_type, node.gpus, node.partitions, node.idle_w, node.gpu_w
+    )
+    name = node.name if _PLAIN.fullmatch(node.name) else _flow([node.name])[1:-1]
+    return f"{{name: {name}, {rest[1:]}"
+
+
+@cache
+def _size(count: int | None, gpu_type: str, gpus: int, partitions: tuple[str, ...], idle_w: float, gpu_w: float) -> str:
+    """Return what an entry says after the name: a cluster has many nodes and few sizes."""
+    fields = {
+        "count": count, "gpu_type": gpu_type, "gpus": gpus, "partitions": list(partitions) or None,
+        "idle_w": _round(idle_w), "gpu_w": _round(gpu_w),
+    }  # fmt: skip
+    return _flow({key: value for key, value in fields.items() if value is not None})
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what our files read as a number, and PyYAML does not: a node called 1e3, or 08."""
+
+
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?$"), list("-+.0123456789")
+)
 
 
 def _flow(value: object) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
+    text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
     return text.removesuffix("...\n").strip()
 
 

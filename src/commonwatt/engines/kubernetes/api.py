@@ -8,16 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from commonwatt.engines.kubernetes.access import Access
-from commonwatt.model.errors import EngineDownError, EngineError, MissingExtraError
+from commonwatt.engines.kubernetes.access import Access, access_of
+from commonwatt.model.errors import ArgumentError, EngineDownError, EngineError, InputError, MissingExtraError
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["KubernetesApi", "RefusedByServerError", "path_of"]
+__all__ = ["KubernetesApi", "RefusedByServerError", "api_once", "listed", "path_of"]
 
 _ROLES_S = 30.0
 _DENIED = re.compile(r"cannot (?P<verb>\S+) resource \"(?P<resource>[^\"]+)\"")
@@ -201,6 +202,31 @@ class KubernetesApi:
         if denied is not None:
             message = f"not allowed to {denied['verb']} {denied['resource']}; a Role has to grant it: {message}"
         raise RefusedByServerError(code, reason, message)
+
+
+def api_once(kubeconfig: Path | None, context: str | None) -> KubernetesApi:
+    """Return an API server for a command that asks it once: what it denies counts as denied at once.
+
+    Without *kubeconfig* as ``access_of`` does. Raises ``ArgumentError`` for one that cannot be used.
+    """
+    try:
+        return KubernetesApi(access_of(kubeconfig, context), roles_s=0.0)
+    except InputError as error:
+        if error.file is None and error.field in ("kubeconfig", "context"):
+            raise ArgumentError(error.expected, field=error.field, value=error.value) from None
+        raise
+
+
+def listed(api: KubernetesApi, resource: str) -> Iterator[Mapping[str, Any]]:
+    """Yield all objects of a *resource*; raises ``EngineError`` if the server does not answer, or refuses that."""
+    params: dict[str, str] = {"limit": "500"}
+    while True:
+        page: Mapping[str, Any] = api.get(path_of(resource), **params)
+        yield from page.get("items") or ()
+        more = page["metadata"].get("continue")
+        if not more:
+            return
+        params["continue"] = more
 
 
 def _status(content: bytes) -> tuple[str, str]:
