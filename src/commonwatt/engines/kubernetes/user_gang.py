@@ -108,7 +108,8 @@ def _group(field: str, pods: int, template: Mapping[str, Any] | None) -> tuple[P
     gpus = tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0))
     scheduler = SCHEDULER if is_gated(pod) else pod.get("schedulerName") or ""
     if gpus and pods:
-        return PodGroup(field, pods, gpus, scheduler, rules_of(pod)), None
+        name = str(pod.get("priorityClassName") or "")
+        return PodGroup(field, pods, gpus, scheduler, rules_of(pod), name), None
     if pods and scheduler == SCHEDULER:
         return None, (f"{field}.schedulerName", scheduler, "none: Kubernetes places pods without GPUs")
     return None, None
@@ -138,6 +139,7 @@ def _gang(
         completions=None, gpus=first.gpus, scheduler=next(strangers, first.scheduler), limit_s=limit_s,
         left_to=by_kueue(own["queue"]) or managed_by, end=_ENDS.get(str(ended.get("type")), ""),
         why=" ".join(why.split())[:300], end_s=moment_s(ended.get("lastTransitionTime")), groups=groups, unfit=unfit,
+        priority_class=first.priority_class,
     )  # fmt: skip
 
 

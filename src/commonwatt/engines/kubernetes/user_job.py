@@ -24,14 +24,14 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, WorkloadSpec
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["TENANT", "PodGroup", "UserJob", "asked", "by_kueue", "job_file", "left_to", "user_job_of"]
+__all__ = ["DUE", "TENANT", "WEIGHT", "PodGroup", "UserJob", "asked", "by_kueue", "job_file", "left_to", "user_job_of"]
 
 TENANT = "commonwatt.io/tenant"
 """Label of the Jobs to be taken over: whose they are."""
-_DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND = (
+DUE, _RUN_TIME, WEIGHT, _TYPES, _KIND = (
     f"commonwatt.io/{word}" for word in ("due", "run-time", "tardiness-weight", "gpu-types", "kind")
 )
-_ASKED = frozenset({_DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND})
+_ASKED = frozenset({DUE, _RUN_TIME, WEIGHT, _TYPES, _KIND})
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _FEWER = "kueue.x-k8s.io/job-min-parallelism"
 _PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -56,7 +56,7 @@ class PodGroup:
         Where the spec of its pods is, for those who have to put it right.
     gpus
         What each of its *pods* requests, by resource.
-    scheduler, rules
+    scheduler, rules, priority_class
         As of ``UserJob``.
     """
 
@@ -65,6 +65,7 @@ class PodGroup:
     gpus: tuple[tuple[str, float], ...]
     scheduler: str
     rules: str = ""
+    priority_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ class UserJob:
         Annotations that say what it asks for.
     rules
         JSON of the node selector, affinity and tolerations of its pods.
+    priority_class
+        PriorityClass of its pods; "": none. Of a gang, that of the first pods with GPUs.
     kind
         ``Job``, or that of a gang.
     groups
@@ -124,6 +127,7 @@ class UserJob:
     notes: tuple[tuple[str, str], ...] = ()
     kind: str = "Job"
     groups: tuple[PodGroup, ...] = ()
+    priority_class: str = ""
     unfit: tuple[str, str, str] | None = None
 
     @property
@@ -164,7 +168,8 @@ def user_job_of(item: Mapping[str, Any]) -> UserJob:
         gpus=tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0)),
         scheduler=SCHEDULER if is_gated(pod) else pod.get("schedulerName") or "",
         limit_s=None if limit is None else float(limit),
-        rules=rules_of(pod), left_to=left_to(meta, spec.get("managedBy"), _OWN_CONTROLLER),
+        rules=rules_of(pod), priority_class=str(pod.get("priorityClassName") or ""),
+        left_to=left_to(meta, spec.get("managedBy"), _OWN_CONTROLLER),
         end=str(ended.get("type") or ""), why=" ".join(why.split())[:300],
         end_s=moment_s(ended.get("lastTransitionTime")), was_suspended=any(c.get("type") == "Suspended" for c in said),
         unfit=None if fewer is None else (f"metadata.annotations.{_FEWER}", str(fewer), "none: all its pods start"),
@@ -233,7 +238,7 @@ def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: M
     return JobFile(
         name=_UNNAMED.sub("-", job.name)[:100].strip("-_."),
         command=(_COMMANDS[job.kind], f"{job.namespace}/{job.name}"),
-        gpus=gpus, nodes=job.pods // together, gpu_types=tuple(types), due=notes.get(_DUE), time_limit_s=job.limit_s,
+        gpus=gpus, nodes=job.pods // together, gpu_types=tuple(types), due=notes.get(DUE), time_limit_s=job.limit_s,
         tardiness_weight=_weight(notes), kind=notes.get(_KIND, "")[:100],
         times_s=None if run_s is None else {name: {gpus: run_s} for name in types},
         workload=WorkloadSpec(
@@ -302,11 +307,11 @@ def _wished(wished: Sequence[str], types: Collection[str]) -> list[str]:
 
 def _weight(notes: Mapping[str, str]) -> float:
     try:
-        weight = float(notes.get(_WEIGHT, "0"))
+        weight = float(notes.get(WEIGHT, "0"))
     except ValueError:
         weight = -1.0
     if not 0 <= weight <= 1e9:
-        raise InputError("a number from 0 to 1e9", field=f"metadata.annotations.{_WEIGHT}", value=notes[_WEIGHT])
+        raise InputError("a number from 0 to 1e9", field=f"metadata.annotations.{WEIGHT}", value=notes[WEIGHT])
     return weight
 
 
