@@ -10,8 +10,11 @@ import yaml
 
 pytest.importorskip("httpx")
 
+from commonwatt.data.files import load_yaml
 from commonwatt.engines.kubernetes import access
 from commonwatt.engines.kubernetes.api import path_of
+from commonwatt.model.nodes import Cluster
+from commonwatt.model.scenario import Scenario
 from tests.cli.console import run
 from tests.engines.kubernetes.site import NAMESPACE
 
@@ -112,6 +115,45 @@ def test_without_a_kubeconfig_it_says_which_it_looked_for(tmp_path, monkeypatch,
     expected = "field '--kubeconfig': got '/nonexistent/.kube/config', expected a kubeconfig that can be read"
     assert expected in done.err
     assert not (tmp_path / "out").exists()
+
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+@pytest.fixture
+def zones(kube):
+    for n in range(2):
+        kube.admin.merge(path_of("nodes", name=f"gpu-{n}"), {"metadata": {"labels": {ZONE: f"0{n + 1}"}}})
+    yield
+    for n in range(2):
+        kube.admin.merge(path_of("nodes", name=f"gpu-{n}"), {"metadata": {"labels": {ZONE: None}}})
+
+
+def test_a_label_of_nodes_keeps_gangs_within_one_of_its_values(kube, zones, tmp_path):
+    where = ("--kubeconfig", kube.kubeconfig("commonwatt"), "--topology", ZONE)
+    done = run("init", "--from", "kubernetes", *where)
+    assert [(node["name"], node["partitions"]) for node in nodes(done)] == [("gpu-0", ["01"]), ("gpu-1", ["02"])]
+    (tmp_path / "nodes.json").write_text(json.dumps(kube.admin.get(path_of("nodes"))))
+    assert nodes(run("init", "--from", tmp_path / "nodes.json", "--topology", ZONE)) == nodes(done)
+    attached = run("attach", "kubernetes", "--out", tmp_path / "out", *where)
+    assert attached.code == 0, attached.err
+    cluster = Cluster.of(load_yaml(tmp_path / "out" / "live.yaml", Scenario).nodes)
+    assert cluster.shapes("V100", 2, width=1)
+    assert cluster.shapes("V100", 4) == cluster.shapes("V100", 2, width=2) == []
+
+
+def test_a_label_that_some_nodes_lack_is_noted_and_one_that_all_lack_refused(kube, tmp_path):
+    listed = kube.admin.get(path_of("nodes"))
+    listed["items"][0]["metadata"]["labels"]["rack"] = "a"
+    (tmp_path / "nodes.json").write_text(json.dumps(listed))
+    found = run("init", "--from", tmp_path / "nodes.json", "--topology", "rack", "--json").document
+    assert [node["partitions"] for node in found["nodes"]] == [["a"], []]
+    assert "no label rack on 1 node: a job of several nodes may have any of these together" in found["notes"]
+    refused = run("init", "--from", tmp_path / "nodes.json", "--topology", "racks")
+    expected = "field '--topology': got 'racks', expected a label that nodes with GPUs have"
+    assert (refused.code, expected in refused.err) == (2, True)
+    (tmp_path / "nodes.txt").write_text("n1|gpu:t4:2\n")
+    assert "expected nodes of Kubernetes" in run("init", "--from", tmp_path / "nodes.txt", "--topology", "rack").err
 
 
 def test_a_kubeconfig_is_for_kubernetes_only(tmp_path):

@@ -106,12 +106,17 @@ def slurm(
     "--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Instead of KUBECONFIG and ~/.kube/config."
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig, instead of its current one.")
+@click.option(
+    "--topology",
+    metavar="LABEL",
+    help="Label of Kubernetes' nodes (rack, zone): no job has nodes of two values.",
+)
 @click.option("--overwrite", is_flag=True, help="Write to DIR even if it exists; keep its store.")
 @seed_option
 @json_option
 def kubernetes(
     *, out: Path, price: float, pue: float, currency: str, kubeconfig: Path | None, context: str | None,
-    overwrite: bool, seed: int, as_json: bool,
+    topology: str | None, overwrite: bool, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Count the GPUs and the pods that use or await them, and prepare a read-only control plane.
 
@@ -139,7 +144,7 @@ def kubernetes(
         items = list(listed(api, "nodes"))
         pods = [pod_of(item) for item in listed(api, "pods")]
     text = json.dumps({"kind": "NodeList", "items": items})
-    nodes, notes = _nodes(text, "the nodes of Kubernetes", out)
+    nodes, notes = _nodes(text, "the nodes of Kubernetes", out, topology)
     settings = {"state": "state", "read_only": True} | {key: value for key, value in where.items() if value is not None}
     _write_config(out, nodes, (price, pue, currency), ("kubernetes", settings))
     found = {node.name: node for node in map(node_of, items)}
@@ -159,12 +164,16 @@ def kubernetes(
         _show(result, None)
 
 
-def _nodes(text: str, source: str, out: Path) -> tuple[tuple[InitNode, ...], list[str]]:
+def _nodes(
+    text: str, source: str, out: Path, topology: str | None = None
+) -> tuple[tuple[InitNode, ...], list[str]]:  # fmt: skip
     from commonwatt.data.inventory import read_inventory
-    from commonwatt.data.scenario_draft import drafted_nodes
+    from commonwatt.data.scenario_draft import drafted_nodes, in_domains
     from commonwatt.engines.slurm.parsing import host_names
 
     inventory = read_inventory(text, host_names, file=source)
+    if topology is not None:
+        inventory = in_domains(inventory, text, topology)
     out.mkdir(parents=True, exist_ok=True)
     (out / _NODES).write_text(text, encoding="utf-8")
     nodes = drafted_nodes(inventory.nodes)

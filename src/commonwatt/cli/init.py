@@ -35,14 +35,19 @@ _KUBERNETES = "kubernetes"
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig, instead of its current one.")
 @click.option(
+    "--topology",
+    metavar="LABEL",
+    help="Label of Kubernetes' nodes (rack, zone): no job has nodes of two values.",
+)
+@click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the scenario to FILE, not to the terminal."
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, source: str | None, *, kubeconfig: Path | None, context: str | None, out: Path | None,
-    overwrite: bool, as_json: bool,
+    ctx: click.Context, source: str | None, *, kubeconfig: Path | None, context: str | None, topology: str | None,
+    out: Path | None, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write a scenario for this cluster: nodes, power by GPU type, a price, policies.
 
@@ -72,7 +77,9 @@ def command(
         text, origin = _asked_kubernetes(kubeconfig, context)
     else:
         text, origin = _given(source) if source is not None else _asked()
-    scenario, result = draft_scenario(text, host_names, file=origin, host=platform.node() or "node", out=out)
+    scenario, result = draft_scenario(
+        text, host_names, file=origin, host=platform.node() or "node", out=out, topology=topology
+    )
     if out is not None:
         write_atomic(out, scenario)
     for note in result.notes:
