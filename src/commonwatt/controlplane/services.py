@@ -155,10 +155,7 @@ class CountedLoad:
 
     def count(self, now_s: float, requests: int) -> None:
         """Take note of all requests until now."""
-        if self.since is None:
-            self.since = (now_s, requests)
-            return
-        from_s, before = self.since
+        from_s, before = self.since = self.since or (now_s, requests)
         if now_s >= self.next_s(from_s):
             self.rps = max(0, requests - before) / (now_s - from_s)
             self.since = (now_s, requests)
