@@ -248,7 +248,7 @@ def test_the_template_works_when_it_is_installed(tmp_path):
     if not find_spec("setuptools") or not find_spec("pip"):
         pytest.skip("setuptools or pip is not installed")
     source, target = tmp_path / "plugin", tmp_path / "site"
-    above = "[tool.pytest.ini_options]\naddopts = '--strict-config'\nno-such-option = 1\n"  # as of a checkout it is copied into
+    above = "[tool.pytest.ini_options]\naddopts = '--strict-config'\nno-such-option = 1\n"  # as in a checkout
     (tmp_path / "pyproject.toml").write_text(above)
     shutil.copytree(EXAMPLES / "plugin", source, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
