@@ -188,6 +188,9 @@ class Users:
     def all(self):
         return self._jobs
 
+    def find(self, uid):
+        return self._jobs.get(uid)
+
 
 def needs(settings, *, users=None, **work):
     own = JobWork(("x",), **work)

@@ -65,7 +65,7 @@ class PodNeeds:
         self, settings: KubernetesSettings, gpus: Collection[str], work_of: Callable[[str], JobWork], users: UserJobs
     ) -> None:
         self._settings, self._gpus, self._work_of, self._users = settings, frozenset(gpus), work_of, users
-        self._works: dict[int, JobWork] = {}
+        self._asked: dict[int, tuple[str, float | None, float | None]] = {}  # uid, CPUs and GiB for each GPU
         self._more: dict[int, dict[str, float]] = {}  # on a node, that the server has added to pods, by handle
         self._opened: tuple[object, list[list[Any]]] = None, []
 
@@ -78,19 +78,21 @@ class PodNeeds:
 
     def known(self, handle: int, gpus: int) -> dict[str, float]:
         """Return the same of a job that was asked for before; nothing of another."""
-        return self.of(handle, "", gpus) if handle in self._works else {}
+        return self.of(handle, "", gpus) if handle in self._asked else {}
 
     def _planned(self, handle: int, name: str, gpus: int) -> dict[str, float]:
-        work = self._works.setdefault(handle, self._works.get(handle) or self._work_of(name))
+        if handle not in self._asked:
+            work = self._work_of(name)
+            uid = work.workload[2] if work.workload else ""
+            self._asked[handle] = uid, work.cpus_per_gpu, work.memory_gib_per_gpu
+        uid, *each = self._asked[handle]
         pods, pod = 1, self._settings.pod
-        if work.workload:
-            job = self._users.all().get(work.workload[2])
+        if uid:
+            job = self._users.find(uid)
             own = {} if job is None else dict(job.requests)
             pods = max(1, gpus // max(1, whole(sum(n for k, n in own.items() if k in self._gpus))))
         else:
-            cpus, memory_gib = (
-                None if of is None else of * gpus for of in (work.cpus_per_gpu, work.memory_gib_per_gpu)
-            )
+            cpus, memory_gib = (None if amount is None else amount * gpus for amount in each)
             own_requests = container_requests(self._settings, gpus, cpus, memory_gib)
             beside = {key: pod[key] for key in ("initContainers", "overhead") if pod.get(key)}
             own = requests_of({**beside, "containers": [{"resources": {"requests": own_requests}}]})
@@ -114,10 +116,10 @@ class PodNeeds:
 
     def tolerations(self, handle: int) -> Sequence[Any]:
         """Return the tolerations of a job's pods, as far as it is known: those of a user's Job are its own alone."""
-        work = self._works.get(handle)
-        if work is None or not work.workload:
+        uid = self._asked[handle][0] if handle in self._asked else ""
+        if not uid:
             return self._settings.pod.get("tolerations") or ()
-        job = self._users.all().get(work.workload[2])
+        job = self._users.find(uid)
         return () if job is None else _tolerations(job.rules)
 
     def open(self, taints: Collection[tuple[str, str, str]]) -> bool:

@@ -90,6 +90,12 @@ class UserJobs:
             found |= self.informer.look(each)
         return found
 
+    def find(self, uid: str) -> UserJob | None:
+        """Return a Job, ``None`` if it is gone; raises ``EngineError`` as ``all`` does."""
+        assert self.informer is not None
+        found = (self.informer.find(each, uid) for _, each in self._jobs)
+        return next((job for job in found if job is not None), None)
+
     def of(self, run: UserJobRun) -> UserJob | None:
         """Return the Job of a run, ``None`` if it is gone; raises ``EngineError`` as ``all`` does."""
         assert self.informer is not None
