@@ -10,7 +10,7 @@ SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Compiled modules are kept even where that is switched off: it halves the time to collect the tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-week fast test test-all stranger soak lint types docs wheel-test bench bench-check claims clean venv
+.PHONY: demo demo-week fast test test-all stranger soak lint types docs wheel-test peers-test bench bench-check claims clean venv
 
 # A day of jobs, in under a minute; then a week, in some minutes.
 demo: $(VENV)/.core
@@ -84,6 +84,21 @@ wheel-test: $(VENV)/.dev
 	$(call install,build/wheel-venv/bin/python) "$$(ls build/wheel/*.whl)[test]"
 	cd build && PYTHONPATH= wheel-venv/bin/python -m pytest -q -n $(WORKERS) \
 		-m "not (slow or long or browser)" --rootdir .. -c ../pyproject.toml $(addprefix ../tests/,$(WHEEL_TESTS))
+
+# Peers that the tests' environment cannot have: neuralforecast brings Ray, which fails beside `amdsmi` of the extra `gpu`.
+PEERS := peers,ray chronos
+peers-test: $(VENV)/.dev
+	rm -rf build/peers-venv
+	for extras in $(PEERS); do \
+		$(PYTHON) -m venv build/peers-venv/$$extras && \
+		$(call install,build/peers-venv/$$extras/bin/python) \
+			-e ".[$$extras]" hypothesis pytest pytest-timeout || exit 1; \
+	done
+	build/peers-venv/peers,ray/bin/python -m pytest -q -p no:cacheprovider tests/bench/test_peers.py
+	for extras in $(PEERS); do \
+		build/peers-venv/$$extras/bin/python -m pytest -q -p no:cacheprovider tests/test_optional.py \
+			-k "$$(echo $$extras | sed 's/,/ or /')" || exit 1; \
+	done
 
 # Scores of `commonwatt bench` beside the recorded ones: ratios, no times. Fails with a table of what got worse.
 bench-check: $(VENV)/.dev

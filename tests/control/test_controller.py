@@ -1,5 +1,7 @@
 """The tick, on tiny scenarios with exact traces."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from commonwatt.control.usage import DecayedUsage
 from commonwatt.engines.simulated.engine import Outage, World
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.jobs import Job, JobArrays
+from commonwatt.model.nodes import Cluster, NodeSpec
 from tests.control.worlds import cluster_of, job, random_jobs, simulate, trace
 
 
@@ -202,6 +205,17 @@ def test_a_tenant_that_came_after_the_decision_has_no_share_yet():
     usage.gpu_s, usage.entitled = np.array([30.0]), np.array([1.0, 2.0])
     shares = usage.shares(["a", "b", "c"], {"b": 2.0}, np.array([1.0, 0.0, 4.0]), 1.0)
     assert [(s.name, s.used_gpu_s, s.debt_gpu_s) for s in shares] == [("a", 30.0, -20.0), ("b", 0.0, 20.0)]
+
+
+def test_usage_counts_gpus_by_the_weight_of_their_type():
+    nodes = [
+        NodeSpec(name=kind, gpu_type=kind, gpus=1, idle_w=1.0, gpu_w=1.0, share_weight=weight)
+        for kind, weight in (("A100", 2.5), ("T4", 0.5), ("V100", 1.0))
+    ]
+    each = (("x", "A100"), ("y", "T4"), ("z", "V100"))
+    table = JobArrays.of([replace(job(name, 0, 100, tenant=name), times_s={kind: {1: 100.0}}) for name, kind in each])
+    done = simulate(Cluster.of(nodes), table, "fair-share", rules=Rules(half_life_s=1e15))
+    assert done.usage()[1] == pytest.approx({"x": 250.0, "y": 50.0, "z": 100.0})
 
 
 def test_usage_for_fair_share_halves_with_its_half_life():

@@ -359,6 +359,32 @@ def test_counts_and_shared_gpus_go_on_in_the_next_controller(services, tmp_path,
     assert [s.replicas for s in services.snapshot()] == [0, 0]
 
 
+def test_requests_that_came_while_no_controller_ran_are_spread_over_that_time(services):
+    load = services._fleet.services[0].load
+    step_s = load.step_s
+    for step in range(1, 4):  # 2 requests a second
+        services.look(step * step_s, seen(1.0, vision=counts(int(2 * step * step_s))))
+    assert load.seen(0.0) == pytest.approx(2.0)
+    state = json.loads(json.dumps(services.state()))
+
+    load.rps, load.since = 0.0, None  # another controller, nine steps later: no front has answered it at first
+    services.resume(state, {})
+    services.look(12 * step_s, seen(math.nan))
+    services.look(12 * step_s + 0.1, seen(1.0, vision=counts(int(2 * 12 * step_s))))
+    assert load.seen(0.0) == pytest.approx(2.0, rel=0.02)
+    services.look(13 * step_s + 0.1, seen(1.0, vision=counts(int(2 * 13 * step_s))))
+    assert load.seen(0.0) == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_service_keeps_its_rate_while_no_front_answers(services):
+    load = services._fleet.services[0].load
+    for step in (1, 2):
+        services.look(step * load.step_s, seen(1.0, vision=counts(int(3 * step * load.step_s))))
+    for step in (3, 4, 5):
+        services.look(step * load.step_s, seen(math.nan))
+    assert load.seen(0.0) == pytest.approx(3.0)
+
+
 # -- slices
 
 

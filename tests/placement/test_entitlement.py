@@ -86,6 +86,39 @@ class TestEntitlements:
         etf = Etf(phi).slices(QuantumProblem.make(50, [1, 1], [50, 200]))
         assert np.abs(entitlements(p, TenantFairness(phi, HOUR_S)) - etf).max() <= 1
 
+    def test_gpus_count_by_the_weight_of_their_type(self):
+        # 4 GPUs that count as 3 each and 6 that count as 1: 18, of which 9 are due to each tenant
+        jobs = [*(job(f"a{i}", "a", times_s={"A": {1: 1000.0}}) for i in range(9)),
+                *(job(f"b{i}", "b", times_s={"B": {1: 1000.0}}) for i in range(9))]  # fmt: skip
+        nodes = [{"name": n, "gpu_type": n, "gpus": gpus, "idle_w": 100, "gpu_w": 100, "share_weight": weight}
+                 for n, gpus, weight in (("A", 4, 3.0), ("B", 6, 1.0))]  # fmt: skip
+        p = PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
+        fairness = TenantFairness(1.0, HOUR_S)
+        assert entitlements(p, fairness).tolist() == pytest.approx([9, 9])
+        assert protected(p, entitlements(p, fairness)).tolist() == [True] * 3 + [False] * 6 + [True] * 9
+        few = PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs[:11]}))
+        assert entitlements(few, fairness).tolist() == pytest.approx([16, 2])  # b asks for no more
+
+    def test_a_job_that_could_have_several_types_asks_for_the_lightest(self):
+        both = {"A": {2: 500.0}, "B": {2: 1000.0}}
+        nodes = [{"name": n, "gpu_type": n, "gpus": 2, "idle_w": 100, "gpu_w": 100, "share_weight": weight}
+                 for n, weight in (("A", 3.0), ("B", 0.5))]  # fmt: skip
+        jobs = [job("a", "a", 2, times_s=both), job("b", "b", 2, times_s={"A": {2: 500.0}})]
+        p = PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
+        assert entitlements(p, TenantFairness(1.0, HOUR_S)).tolist() == pytest.approx([1, 6])
+
+    @given(st.floats(0.1, 10), st.integers(0, 9), st.integers(1, 9), st.floats(0, 4), st.sampled_from([0.0, 0.4, 1.0]))
+    def test_one_weight_for_all_is_another_unit(self, weight, a, b, used, phi):
+        def with_weight(weight):
+            nodes = [{"name": "n", "gpu_type": "A", "gpus": 6, "idle_w": 100, "gpu_w": 100, "share_weight": weight}]
+            usage = [{"name": "a", "usage_gpu_s": used * HOUR_S * weight}, {"name": "b"}]
+            file = PlaceFile.model_validate({"nodes": nodes, "jobs": two(a, b), "tenants": usage})
+            return PlacementProblem.of(file)
+
+        fairness = TenantFairness(phi, HOUR_S)
+        found = entitlements(with_weight(weight), fairness)
+        assert found.tolist() == pytest.approx((weight * entitlements(with_weight(1.0), fairness)).tolist(), abs=1e-6)
+
     @given(
         st.integers(1, 40),
         st.lists(st.tuples(st.floats(0.1, 9), st.integers(0, 30), st.floats(0, 20)), min_size=1, max_size=6),
@@ -229,6 +262,28 @@ def test_what_was_received_is_set_against_what_was_due():
     assert first.worst_share == pytest.approx(1 / 3)
     assert fair.worst_share == pytest.approx(1.0)
     assert "fairness" not in result.policies[0].model_copy(update={"fairness": None}).model_dump()
+
+
+@pytest.mark.parametrize(("weight", "due_s", "kept"), [(1.0, 1200, 600 / 1200), (3.0, 3000, 1800 / 3000)])
+def test_what_was_received_counts_by_the_weight_of_the_type(weight, due_s, kept):
+    """Two jobs want the one A100, for 600 s each; the T4 is idle. The second is due half of all, then what it wants."""
+    jobs = [{"name": name, "tenant": name, "submit_s": 0, "times_s": {"A100": [600]}} for name in ("a", "b")]
+    nodes = [
+        {"name": kind, "gpu_type": kind, "gpus": 1, "idle_w": 100, "gpu_w": 250, "share_weight": each}
+        for kind, each in (("A100", weight), ("T4", 1.0))
+    ]
+    document = {
+        "workload": {"source": "jobs", "jobs": jobs}, "nodes": nodes,
+        "policies": [{"solver": "fifo"}, {"name": "fair", "solver": "fifo", "fairness": {}}],
+    }  # fmt: skip
+    (result,), _ = run_seeds([prepare(validate(document, Scenario), Path(), 0)])
+    fairness = result.policies[0].fairness
+    assert fairness is not None
+    a, b = sorted(fairness.tenants, key=lambda tenant: tenant.tenant)
+    assert (a.received_gpu_hours, b.received_gpu_hours) == pytest.approx((weight / 6, weight / 6))
+    assert b.entitled_gpu_hours == pytest.approx(due_s / 3600)
+    assert b.kept_share == pytest.approx(kept)
+    assert a.kept_share == pytest.approx(1.0)
 
 
 class TestWords:

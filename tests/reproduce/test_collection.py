@@ -9,15 +9,37 @@ import sys
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from commonwatt.model.errors import MissingExtraError
 from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.report.claims_page import draw_printed, render_claims
 from commonwatt.reproduce import collection as module
 from commonwatt.reproduce import registry
-from commonwatt.reproduce.collection import Reproduction
+from commonwatt.reproduce.collection import Reproduction, chosen, options
 from commonwatt.reproduce.topic import Topic, TopicAnswer
 from commonwatt.reproduce.verdicts import RULES, Rule, judged
+
+NAMES = [topic.name for topic in registry.of_papers()]
+
+
+@given(st.sets(st.sampled_from(NAMES), min_size=1))
+def test_the_recorded_command_runs_the_same_figures(names):
+    words = options(names).split()
+    only, skip = (
+        [name for option, name in zip(words[::2], words[1::2], strict=True) if option == f"--{key}"]
+        for key in ("only", "skip")
+    )
+    assert [topic.name for topic in chosen(only, skip)] == [name for name in NAMES if name in names]
+
+
+def test_a_paper_stands_for_its_figures_and_tables():
+    assert {topic.name for topic in chosen(["etf", "cuff"], ["etf-figure-2"])} == {
+        "cuff", *(name for name in NAMES if name.startswith("etf-") and name != "etf-figure-2")
+    }  # fmt: skip
+    assert options(name for name in NAMES if name.startswith("gsharp-")) == " --only gsharp"
+    assert options(NAMES) == ""
 
 
 def row(paper, ours, unit="-", *, comparable=True, note="", held_pct=None):

@@ -231,6 +231,17 @@ class TestUsageOfTenants:
         assert usage == pytest.approx({"shop": 3600 * web.gpu_hours, "lab": 1000, "default": 1200})  # whole GPUs each
         assert usage["shop"] == pytest.approx(1800)
 
+    def test_gpus_that_are_shared_count_by_the_weight_of_their_type(self):
+        def used(weight):
+            document = scenario(
+                services=[service()], fractional={"source": "jobs", "jobs": [fraction("f", 0, 1000, 500)]},
+                sharing=plain(headroom=1.0), policies=[{"solver": "fair-share", **FOREVER}],
+                nodes=[{"name": "n", "count": 2, **NODE, "share_weight": weight}],
+            )  # fmt: skip
+            return run(document)[0].controller.usage()[1]
+
+        assert used(2.5) == pytest.approx({tenant: 2.5 * gpu_s for tenant, gpu_s in used(1.0).items()})
+
     def test_use_of_services_halves_with_the_half_life(self):
         document = scenario(
             services=[service()], sharing=plain(modes=[]), policies=[{"solver": "fair-share", "half_life_s": 600}]

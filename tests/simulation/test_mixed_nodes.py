@@ -71,6 +71,13 @@ def test_a_capacity_plan_leaves_parts_on():
     assert found.energy_kwh * 3.6e6 > 1000 * 120 + 1000 * 2 * 250
 
 
+def test_each_type_has_its_weight_in_shares():
+    both = scenario([MIXED | {"share_weight": {"V100": 2.0, "T4": 0.5}}]), scenario([MIXED | {"share_weight": 3}])
+    assert [{n.gpu_type: n.share_weight for n in one.nodes} for one in both] == [
+        {"V100": 2.0, "T4": 0.5}, {"V100": 3.0, "T4": 3.0}
+    ]  # fmt: skip
+
+
 def test_an_outage_of_the_machine_is_one_of_its_parts():
     def ran(*names):
         down = [{"node": name, "from_s": 600.5, "to_s": 1000.5} for name in names]
@@ -86,6 +93,11 @@ def test_an_outage_of_the_machine_is_one_of_its_parts():
     [
         (MIXED | {"gpus": {"V100": 0}}, "field 'nodes.m.gpus.V100': got '0', expected a number, 1 or more"),
         (MIXED | {"gpu_w": {"V100": 1}}, "field 'nodes.m.gpu_w': got 'V100', expected one for each of V100, T4"),
+        (
+            MIXED | {"share_weight": {"T4": 1}},
+            "field 'nodes.m.share_weight': got 'T4', expected one for each of V100, T4",
+        ),
+        (MIXED | {"share_weight": {"T4": 1, "V100": 0}}, "field 'nodes.m.share_weight.V100': got '0', expected"),
         (MIXED | {"gpu_type": "V100"}, "field 'nodes.m.gpu_type': expected one of the fields"),
         (
             {"name": "a", "host": "m", "gpu_type": "T4", "gpus": 1, "idle_w": 1, "gpu_w": 1, "count": 2},

@@ -34,7 +34,13 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 @click.option("--full", is_flag=True, help="Run every case of the paper: hours.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Run N seeds, from --seed on.  [default: by extent]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Parallel processes.  [default: one per CPU]")
-@click.option("--skip", multiple=True, metavar="NAME", help="With all: leave this figure or table out; repeatable.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="With all: run this figure or table, or those of this paper (andreas, etf, gsharp); repeatable.",
+)
+@click.option("--skip", multiple=True, metavar="NAME", help="With all: leave this one or this paper out; repeatable.")
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR",
     help="With all: folder of the report and of what ends; a later call goes on from there.  [default: out/reproduce]",
@@ -43,8 +49,8 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 @seed_option
 @json_option
 def command(
-    name: str | None, *, quick: bool, full: bool, seeds: int | None, jobs: int | None, skip: tuple[str, ...],
-    out: Path | None, plot: Path | None, seed: int, as_json: bool,
+    name: str | None, *, quick: bool, full: bool, seeds: int | None, jobs: int | None, only: tuple[str, ...],
+    skip: tuple[str, ...], out: Path | None, plot: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Reproduce the figure or table NAME of a paper beside the paper's values. Without NAME, list them.
 
@@ -54,6 +60,7 @@ def command(
     Examples:
       commonwatt reproduce
       commonwatt reproduce all --quick --out out/reproduce
+      commonwatt reproduce all --only gsharp --skip gsharp-learners
       commonwatt reproduce andreas-scenario-1 --quick --plot scenario-1.png
       commonwatt reproduce andreas-table-3 --json
     """
@@ -70,10 +77,12 @@ def command(
     if name == "all":
         if plot is not None:
             raise InputError("no file, as report.html has all figures", field="--plot", value=str(plot))
-        _all(out or Path("out/reproduce"), extent, seed, seeds, jobs or os.cpu_count() or 1, skip, as_json=as_json)
+        _all(
+            out or Path("out/reproduce"), extent, seed, seeds, jobs or os.cpu_count() or 1, only, skip, as_json=as_json
+        )
         return
-    if out is not None or skip:
-        raise InputError("all, which alone takes --out and --skip", field="NAME", value=name)
+    if out is not None or only or skip:
+        raise InputError("all, which alone takes --out, --only and --skip", field="NAME", value=name)
     topic = find(name)
     if plot is not None and not topic.draws:
         raise InputError("a topic that has a picture", field="--plot", value=name)
@@ -91,25 +100,17 @@ def command(
 
 
 def _all(
-    out: Path, extent: Extent, seed: int, seeds: int | None, jobs: int, skip: tuple[str, ...], *,
-    as_json: bool,
+    out: Path, extent: Extent, seed: int, seeds: int | None, jobs: int, only: tuple[str, ...],
+    skip: tuple[str, ...], *, as_json: bool,
 ) -> None:  # fmt: skip
     from commonwatt.data.files import write_atomic
     from commonwatt.model.errors import InputError
-    from commonwatt.model.names import one_of
     from commonwatt.model.units import plural
-    from commonwatt.reproduce.collection import Reproduction
-    from commonwatt.reproduce.registry import of_papers
+    from commonwatt.reproduce.collection import Reproduction, chosen
 
     if out.exists() and not out.is_dir():
         raise InputError("a folder", field="--out", value=str(out))
-    known = {topic.name: topic for topic in of_papers()}
-    for name in skip:
-        if name not in known:
-            raise InputError(one_of(known, name), field="--skip", value=name)
-    topics = tuple(topic for topic in known.values() if topic.name not in skip)
-    if not topics:
-        raise InputError("fewer names: none is left to run", field="--skip", value=", ".join(skip))
+    topics = chosen(only, skip)
     collection = Reproduction(out, extent, seed, seeds, topics, jobs)
     try:
         for folder in (out / "runs", out / "figures"):

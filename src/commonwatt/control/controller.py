@@ -94,7 +94,7 @@ class Controller:
         self.preemptions = self.migrations = 0
         self.dry = False
         self._dry_run = DryRun(cluster.klass, self.log)
-        self._gpus, self.quotas = AllocatedGpus(), QuotaTracker(self.registry)  # GPUs of running jobs
+        self._gpus, self.quotas = AllocatedGpus(cluster.share_weights), QuotaTracker(self.registry)  # of running jobs
         self.limits = None if policy.limits is None else LimitTracker(policy.limits, self.registry)
         kept, price = (self.registry, self.scheduling, self.log, self.rules), policy.wait_for_price
         self._prices = None if price is None else PriceDeferral(price, policy.limits, seen_tariff, *kept)
@@ -597,4 +597,4 @@ class Controller:
         self._dry_run.explained.discard(handle)
 
     def _give(self, handle: int, gpus: int) -> None:
-        self._gpus.give(handle, gpus, int(self.registry.job("tenant")[handle]))
+        self._gpus.give(handle, gpus, int(self.registry.job("tenant")[handle]), self.registry.class_of(handle))

@@ -217,6 +217,11 @@ class JobRegistry:
             self.tenants.append(name)
         return self._tenant_at[name]
 
+    def class_of(self, handle: int) -> int:
+        """Return the class of the nodes that a job has; -1: it has none."""
+        row = int(self.job("row")[handle])
+        return int(self.row("klass")[row]) if row >= 0 else -1
+
     def place(self, handle: int, row: int, nodes: Sequence[int], now_s: float) -> None:
         """The job runs in configuration *row* on *nodes*."""
         self._leave(handle)
@@ -373,6 +378,7 @@ class JobRegistry:
             node_wait_s=nodes.wait_s,
             class_gpus=np.array([kind.gpus for kind in self.cluster.classes], dtype=np.int64),
             class_types=[kind.gpu_type for kind in self.cluster.classes],
+            class_share_weight=self.cluster.share_weights,
             class_idle_cost_s=tariff.cost([kind.idle_w for kind in self.cluster.classes], now_s, now_s + 1.0),
             currency=tariff.currency,
             job_names=_Names(self.names, handles),

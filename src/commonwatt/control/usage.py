@@ -19,11 +19,12 @@ __all__ = ["AllocatedGpus", "DecayedUsage", "OnGpus", "ServiceTimes", "TenantSha
 class AllocatedGpus(Mapping[int, int]):
     """GPUs of jobs by handle, with their sums: what a tick asks for does not take time in proportion to the jobs."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Floats | None = None) -> None:
         self.total = 0
         self._gpus: dict[int, int] = {}
-        self._tenant: dict[int, int] = {}
+        self._counted: dict[int, tuple[int, float]] = {}  # tenant, and what they count as
         self._of_tenant: Floats = np.zeros(1)
+        self._weights = weights  # of each class of nodes
 
     def __getitem__(self, handle: int) -> int:
         return self._gpus[handle]
@@ -35,22 +36,24 @@ class AllocatedGpus(Mapping[int, int]):
         return len(self._gpus)
 
     def of_tenants(self, tenants: int) -> Floats:
-        """Return the GPUs of each of the first *tenants* tenants."""
+        """Return the GPUs of each of the first *tenants* tenants, by the weights of their types."""
         if len(self._of_tenant) < tenants:
             self._of_tenant = np.append(self._of_tenant, np.zeros(tenants - len(self._of_tenant)))
         return self._of_tenant[:tenants]
 
-    def give(self, handle: int, gpus: int, tenant: int) -> None:
-        """Let a job of *tenant* have so many GPUs, instead of those it may have."""
+    def give(self, handle: int, gpus: int, tenant: int, klass: int = -1) -> None:
+        """Let a job of *tenant* have so many GPUs of a class of nodes (-1: unknown), instead of those it may have."""
         self.take(handle)
-        self._gpus[handle], self._tenant[handle] = gpus, tenant
-        self.of_tenants(tenant + 1)[tenant] += gpus
+        counted = gpus * (1.0 if self._weights is None or klass < 0 else float(self._weights[klass]))
+        self._gpus[handle], self._counted[handle] = gpus, (tenant, counted)
+        self.of_tenants(tenant + 1)[tenant] += counted
         self.total += gpus
 
     def take(self, handle: int) -> int:
         """Take all GPUs from a job; returns how many it had."""
         gpus = self._gpus.pop(handle, 0)
-        self._of_tenant[self._tenant.pop(handle, 0)] -= gpus
+        tenant, counted = self._counted.pop(handle, (0, 0.0))
+        self._of_tenant[tenant] -= counted
         self.total -= gpus
         return gpus
 
@@ -75,7 +78,7 @@ class TenantShare:
     Attributes
     ----------
     held_gpus
-        GPUs of its running jobs now.
+        GPUs of its running jobs now. These and all below count by the weights of their types (``share_weight``).
     entitled_gpus
         GPUs it was entitled to at the last decision about all jobs; need not be whole.
     used_gpu_s

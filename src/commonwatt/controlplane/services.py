@@ -134,7 +134,7 @@ class CountedLoad:
 
     step_s: float
     rps: float = 0.0  # in the last step
-    _since: tuple[float, int] | None = None  # when the present step began, and the requests until then
+    since: tuple[float, int] | None = None  # when the present step began, and the requests until then
 
     @property
     def end_s(self) -> float:
@@ -155,13 +155,13 @@ class CountedLoad:
 
     def count(self, now_s: float, requests: int) -> None:
         """Take note of all requests until now."""
-        if self._since is None:
-            self._since = (now_s, requests)
+        if self.since is None:
+            self.since = (now_s, requests)
             return
-        from_s, before = self._since
+        from_s, before = self.since
         if now_s >= self.next_s(from_s):
             self.rps = max(0, requests - before) / (now_s - from_s)
-            self._since = (now_s, requests)
+            self.since = (now_s, requests)
 
 
 @dataclass
@@ -270,8 +270,8 @@ class LiveServices:
             if told is not None and not math.isnan(seen.began_s):
                 total.add(told, self._told.get(service.name, {}))
                 self._told[service.name] = told
-            if isinstance(service.load, CountedLoad):
-                service.load.count(now_s, total.counts["requests"])
+                if isinstance(service.load, CountedLoad):
+                    service.load.count(now_s, total.counts["requests"])
 
     def set_phi(self, phi: float) -> dict[str, float]:
         """Guarantee *phi* of the time-fair share from now on; returns what to write down."""
@@ -292,7 +292,7 @@ class LiveServices:
         counts = {
             service.name: {
                 "counts": total.counts, "buckets": total.buckets, "latency_s": total.latency_s, "rps": load.rps,
-                "told": self._told.get(service.name, {}),
+                "since": load.since, "told": self._told.get(service.name, {}),
             }
             for service in self._fleet.services
             if isinstance(load := service.load, CountedLoad)
@@ -313,6 +313,8 @@ class LiveServices:
             self._totals[service.name], self._told[service.name] = total, row["told"]
             if isinstance(service.load, CountedLoad):
                 service.load.rps = float(row["rps"])
+                if row.get("since") is not None:  # what came while no controller ran is spread over that time
+                    service.load.since = (float(row["since"][0]), int(row["since"][1]))
 
     def snapshot(self) -> tuple[SnapshotService, ...]:
         """Return all services as of the last look."""

@@ -81,8 +81,8 @@ class PlacementExplanation:
     currency
         Of the costs; empty: unknown.
     tenant, received_gpus, entitled_gpus
-        Its tenant, the GPUs that has with this decision, and those it is entitled to; ``None``: that is not why it
-        waits.
+        Its tenant, the GPUs that has with this decision, and those it is entitled to, by the weights of their types;
+        ``None``: that is not why it waits.
     used_share, half_life_s
         The tenant's part of all past use over its part of all weights, and the half-life with which that counts.
     lacks, needs, left
@@ -115,7 +115,7 @@ class PlacementExplanation:
     saved_part: float | None = None
     currency: str = ""
     tenant: str = ""
-    received_gpus: int | None = None
+    received_gpus: float | None = None
     entitled_gpus: float | None = None
     used_share: float | None = None
     half_life_s: float | None = None
@@ -323,8 +323,8 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
 
 
-def _gpus(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"
+def _gpus(count: float) -> str:
+    return "1 GPU" if count == 1 else f"{count:.6g} GPUs"
 
 
 def _span(seconds: float) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from commonwatt.model.arrays import Ints
+from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import FieldError, InputError
 from commonwatt.model.fields import FileModel, quantity
 
@@ -107,6 +107,10 @@ class PowerState(FileModel):
 
 OFF = PowerState(name="off")
 PARTITIONS = "partitions it is in, as Slurm has them; none: it runs jobs of every partition"
+SHARE_WEIGHT = (
+    "how many GPUs each of its GPUs counts as in the use and the shares of tenants (`fair-share`, `fairness`), such as "
+    "its price or its speed over that of another type (Slurm's TRESBillingWeights)"
+)
 
 
 class NodeSpec(FileModel):
@@ -138,6 +142,7 @@ class NodeSpec(FileModel):
         "networks of a service are",
         "-", None,
     )  # fmt: skip
+    share_weight: float = quantity(SHARE_WEIGHT, "GPUs", 1.0, gt=0, lt=math.inf)
 
     @model_validator(mode="before")
     @classmethod
@@ -156,6 +161,9 @@ class NodeSpec(FileModel):
         return self
 
 
+_Weight = Annotated[float, Field(gt=0, lt=math.inf)]
+
+
 class MixedNodeSpec(FileModel):
     """A node with GPUs of several types, or `count` equal ones."""
 
@@ -171,13 +179,17 @@ class MixedNodeSpec(FileModel):
         "power added by each busy GPU: one number, or one for each type", "W"
     )
     partitions: tuple[str, ...] = quantity(PARTITIONS, "-", ())
+    share_weight: _Weight | dict[str, _Weight] = quantity(
+        f"{SHARE_WEIGHT}: one number, or one for each type", "GPUs", 1.0
+    )
 
     @model_validator(mode="after")
     def _check(self) -> MixedNodeSpec:
-        if isinstance(self.gpu_w, dict) and self.gpu_w.keys() != self.gpus.keys():
-            raise FieldError(
-                f"one for each of {', '.join(self.gpus)}", field="gpu_w", value=", ".join(self.gpu_w) or "none"
-            )
+        for field, given in (("gpu_w", self.gpu_w), ("share_weight", self.share_weight)):
+            if isinstance(given, dict) and given.keys() != self.gpus.keys():
+                raise FieldError(
+                    f"one for each of {', '.join(self.gpus)}", field=field, value=", ".join(given) or "none"
+                )
         return self
 
     def parts(self) -> list[NodeSpec]:
@@ -187,6 +199,7 @@ class MixedNodeSpec(FileModel):
             NodeSpec(
                 name=f"{host}:{gpu_type}", host=host, gpu_type=gpu_type, gpus=gpus, idle_w=self.idle_w * gpus / total,
                 gpu_w=self.gpu_w[gpu_type] if isinstance(self.gpu_w, dict) else self.gpu_w, partitions=self.partitions,
+                share_weight=self.share_weight[gpu_type] if isinstance(self.share_weight, dict) else self.share_weight,
             )
             for host in numbered(self.name, self.count)
             for gpu_type, gpus in self.gpus.items()
@@ -238,6 +251,7 @@ class NodeClass:
     platform: str | None = None
     cpus: int | None = None
     memory_gib: float | None = None
+    share_weight: float = 1.0
 
     def admits(self, partition: str) -> bool:
         """Whether jobs of *partition*, or of one of several with commas between them, run on these nodes."""
@@ -305,6 +319,7 @@ class Cluster:
             kind = NodeClass(
                 spec.gpu_type, spec.gpus, spec.idle_w, spec.gpu_w, spec.states, tuple(sorted(set(spec.partitions))),
                 tuple(sorted(set(spec.share))), spec.platform, spec.cpus, spec.memory_gib,
+                spec.share_weight,
             )  # fmt: skip
             index = classes.setdefault(kind, len(classes))
             names += numbered(spec.name, spec.count)
@@ -330,6 +345,12 @@ class Cluster:
     def total_gpus(self) -> int:
         """GPUs of the whole cluster."""
         return int(self.gpus.sum())
+
+    @property
+    def share_weights(self) -> Floats | None:
+        """GPUs that a GPU of each class counts as in shares of tenants, [K]; ``None``: all count alike, as one."""
+        weights = [kind.share_weight for kind in self.classes]
+        return None if all(weight == 1 for weight in weights) else np.array(weights)
 
     @property
     def gpu_types(self) -> tuple[str, ...]:

@@ -274,7 +274,7 @@ class FairnessSpec(FileModel):
 
 
 class TenantShareResult(ResultModel):
-    """What one tenant received of what it was entitled to."""
+    """What one tenant received of what it was entitled to. GPUs count by the `share_weight` of their nodes."""
 
     tenant: str = quantity("name of the tenant")
     weight: float = quantity("its weight")

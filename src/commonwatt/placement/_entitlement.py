@@ -2,7 +2,7 @@
 
 Symbols: ``G`` usable GPUs; per tenant ``w`` its weight, ``D`` the GPUs its jobs ask for, ``u`` its past use in GPUs
 (the decayed GPU-seconds over the time they stand for, times ``memory``), ``P`` the power of a GPU that works for it,
-``x`` what it is entitled to.
+``x`` what it is entitled to. Where GPU types have a ``share_weight``, a GPU counts as so many in all of these.
 
 - Fair share of time: ``x = clip(L w - u, 0, D)`` with one level ``L`` for all and ``sum x = min(G, sum D)``: weighted
   max-min of past and present use together, work-conserving.
@@ -70,10 +70,11 @@ def water_fill(total: float, rates: Floats, limits: Floats, before: Floats) -> F
 
 
 def entitlements(problem: PlacementProblem, fairness: TenantFairness) -> Floats:
-    """Return the GPUs each tenant is entitled to now. Shape [T]."""
+    """Return the GPUs each tenant is entitled to now, by the weights of their types. Shape [T]."""
     tenants = len(problem.tenant_names)
     demand = np.bincount(problem.tenant, weights=_asked(problem), minlength=tenants).astype(float)
-    total, weights = float(problem.node_gpus.sum()), np.asarray(problem.tenant_weight, dtype=float)[:tenants]
+    total = float(problem.counted(problem.node_class, problem.node_gpus).sum())
+    weights = np.asarray(problem.tenant_weight, dtype=float)[:tenants]
     used = np.zeros(tenants)
     known = min(tenants, len(problem.tenant_usage_gpu_s))
     used[:known] = problem.tenant_usage_gpu_s[:known] * (math.log(2) / fairness.half_life_s) * fairness.memory
@@ -97,9 +98,12 @@ def shares_of(problem: PlacementProblem, fairness: TenantFairness) -> TenantShar
     return TenantShares(entitled, used, protected(problem, entitled), fairness.half_life_s)
 
 
-def _asked(problem: PlacementProblem) -> Ints:
-    """GPUs each job asks for: those it has, else what its owner asked for, else the fewest it can run on. [J]."""
-    gpus = problem.width * problem.per_node
+def _asked(problem: PlacementProblem) -> Ints | Floats:
+    """GPUs each job asks for: those it has, else what its owner asked for, else the fewest it can run on. [J].
+
+    By the weights of their types, those of least weight if it could run on several.
+    """
+    gpus = problem.counted(problem.klass, problem.width * problem.per_node)
     largest = np.iinfo(np.int64).max
     fewest = np.minimum.reduceat(gpus, problem.start[:-1]) if len(problem) else np.zeros(0, dtype=np.int64)
     wished = np.where(problem.asked, gpus, largest)
@@ -112,7 +116,7 @@ def _asked(problem: PlacementProblem) -> Ints:
 
 def _power(problem: PlacementProblem, tenants: int) -> Floats:
     """Return the relative power of a GPU that works for each tenant: mean busy cost of its jobs a GPU-second. [T]."""
-    gpus = problem.width * problem.per_node
+    gpus = problem.counted(problem.klass, problem.width * problem.per_node)
     each = np.maximum(problem.busy_cost, 0.0) / np.maximum(problem.time_s * gpus, 1e-12)
     total = np.bincount(problem.tenant[problem.row_job], weights=each, minlength=tenants)
     count = np.bincount(problem.tenant[problem.row_job], minlength=tenants)

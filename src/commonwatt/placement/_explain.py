@@ -227,8 +227,9 @@ class Explainer:
             return {}
         own = int(p.tenant[job])
         given = self.schedule.choice[(p.tenant == own) & (self.schedule.choice != POSTPONED)]
+        received = p.counted(p.klass[given], self._row_gpus[given]).sum().item()
         return {
-            "tenant": p.tenant_names[own], "received_gpus": int(self._row_gpus[given].sum()),
+            "tenant": p.tenant_names[own], "received_gpus": received,
             "entitled_gpus": float(shares.entitled[own]), "used_share": float(shares.used[own]),
             "half_life_s": shares.half_life_s,
         }  # fmt: skip

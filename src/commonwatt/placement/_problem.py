@@ -117,9 +117,14 @@ class PlacementProblem:
     cpus_memory: Floats | None = None  # [C, R] that each configuration needs on each of its nodes
     resources: tuple[str, ...] = ("cpu", "memory")  # [R] what they are
     currency: str = ""  # of all costs, for sentences; unknown: none
+    class_share_weight: Floats | None = None  # [K] GPUs that one counts as in shares of tenants; None: all count as one
 
     def __len__(self) -> int:
         return len(self.due_s)
+
+    def counted(self, klass: Ints, gpus: Ints) -> Ints | Floats:
+        """Return *gpus* of these classes as they count in shares of tenants."""
+        return gpus if self.class_share_weight is None else np.asarray(gpus * self.class_share_weight[klass])
 
     @cached_property
     def row_job(self) -> Ints:
@@ -442,6 +447,7 @@ class _Compiler:
             node_wait_s=np.zeros(len(cluster)),
             class_gpus=np.array([kind.gpus for kind in cluster.classes], dtype=np.int64),
             class_types=[kind.gpu_type for kind in cluster.classes],
+            class_share_weight=cluster.share_weights,
             class_idle_cost_s=self.tariff.cost([kind.idle_w for kind in cluster.classes], file.now_s, file.now_s + 1.0),
             job_names=names,
             submit_s=np.array([job.submit_s for job in file.jobs], dtype=float),

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +22,15 @@ from typing import Any, Literal
 from commonwatt import __version__
 from commonwatt.data import locate
 from commonwatt.data.files import write_atomic
-from commonwatt.model.errors import InputError, MissingExtraError
+from commonwatt.model.errors import ArgumentError, InputError, MissingExtraError
+from commonwatt.model.names import one_of
 from commonwatt.model.results import ReproducePoint, ReproduceResult
 from commonwatt.model.suite_results import ReproduceAllResult, ReproduceClaim, ReproduceTopicResult
 from commonwatt.reproduce import registry
 from commonwatt.reproduce.topic import Extent, Topic, TopicRequest
 from commonwatt.reproduce.verdicts import judged
 
-__all__ = ["SEEDS", "Reproduction", "TopicRun", "code_digest", "data_digest"]
+__all__ = ["SEEDS", "Reproduction", "TopicRun", "chosen", "code_digest", "data_digest", "options"]
 
 SEEDS: dict[Extent, tuple[int, int]] = {"quick": (2, 2), "default": (3, 3), "full": (3, 1)}
 """Seeds of each extent: of a topic, and of one that takes long."""
@@ -158,11 +159,10 @@ class Reproduction:
         verdicts = [claim.verdict for topic in topics for claim in topic.claims]
         extent = "" if self.extent == "default" else f" --{self.extent}"
         counted = "" if self.seeds is None else f" --seeds {self.seeds}"
-        names = {topic.name for topic in self.topics}
-        skipped = "".join(f" --skip {topic.name}" for topic in registry.of_papers() if topic.name not in names)
+        selected = options(topic.name for topic in self.topics)
         return ReproduceAllResult(
             version=__version__,
-            command=f"commonwatt reproduce all{extent}{counted} --seed {self.seed}{skipped}",
+            command=f"commonwatt reproduce all{extent}{counted} --seed {self.seed}{selected}",
             extent=self.extent,
             seed=self.seed,
             seeds=tuple(range(self.seed, max(self.seeds_of(topic).stop for topic in self.topics))),
@@ -172,6 +172,55 @@ class Reproduction:
             },
             topics=topics,
         )
+
+
+def _families() -> dict[str, tuple[str, ...]]:
+    """Names that ``--only`` and ``--skip`` take, and the figures and tables that each stands for."""
+    names = [topic.name for topic in registry.of_papers()]
+    found: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
+    for paper in ("andreas", "etf", "gsharp"):
+        found[paper] = tuple(name for name in names if name.startswith(f"{paper}-"))
+    return found
+
+
+def chosen(only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Topic, ...]:
+    """Return the figures and tables of the papers named by *only* (default: all), without those of *skip*.
+
+    A name is a figure or table, or a paper (andreas, etf, gsharp) for all of its own. Raises ``ArgumentError``
+    where a name is unknown, or none is left.
+    """
+    families = _families()
+    named: dict[str, set[str]] = {}
+    for field, given in (("only", tuple(only)), ("skip", tuple(skip))):
+        for name in given:
+            if name not in families:
+                raise ArgumentError(one_of(families, name), field=field, value=name)
+        named[field] = {each for name in given for each in families[name]}
+    wanted = named["only"] or {topic.name for topic in registry.of_papers()}
+    left = tuple(topic for topic in registry.of_papers() if topic.name in wanted - named["skip"])
+    if not left:
+        raise ArgumentError("fewer names: none is left to run", field="skip", value=", ".join(skip))
+    return left
+
+
+def options(names: Iterable[str]) -> str:
+    """Return the fewest ``--only`` or ``--skip`` by which *names* alone of all figures and tables of the papers run."""
+    kept = set(names)
+    rest = {topic.name for topic in registry.of_papers()} - kept
+    if not rest:
+        return ""
+    only, skip = ([f" --{way} {name}" for name in _shortest(names)] for way, names in (("only", kept), ("skip", rest)))
+    return "".join(only if len(only) <= len(skip) else skip)
+
+
+def _shortest(names: set[str]) -> list[str]:
+    """Name whole papers where all their figures and tables are among *names*."""
+    found: list[str] = []
+    for name, members in sorted(_families().items(), key=lambda family: -len(family[1])):
+        if members and names.issuperset(members):
+            found.append(name)
+            names = names.difference(members)
+    return sorted(found)
 
 
 def _finished(runs: list[TopicRun], jobs: int, of: Reproduction) -> Iterator[tuple[TopicRun, dict[str, Any]]]:

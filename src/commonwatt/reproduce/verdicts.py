@@ -18,8 +18,8 @@ from commonwatt.model.suite_results import ReproduceClaim, Verdict
 
 __all__ = ["RULES", "Rule", "judged", "rule_of"]
 
-MOSTLY_PCT, HARDLY_PCT = 90.0, 10.0
-"""A claim that is yes for every seed holds from the first part of draws on; another does not hold below the second."""
+MOSTLY_PCT, HALF_PCT = 90.0, 50.0
+"""A claim that is yes for every seed holds from the first part of draws on; one below the second does not hold."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Rule:
     ----------
     kind
         ``close``: by their difference, relative to the paper's value (absolute where that is 0). ``most``: ours may be
-        less, and exceed the paper's by so much. ``ratio``: by the larger over the smaller; with changes if both are on
-        the same side of 1. ``yes``: by the part of seeds or draws. ``none``: they cannot be compared.
+        less, and exceed the paper's by so much. ``ratio``: by the larger over the smaller, if both are on the same
+        side of 1. ``yes``: by the part of seeds or draws. ``none``: they cannot be compared.
     holds, changes
         Largest distance to hold, and to hold with changes.
     change
@@ -52,11 +52,14 @@ class Rule:
             case "most":
                 said = f"holds up to {self.holds:.0%} above the paper's value, with changes up to {self.changes:.0%}"
             case "ratio":
-                said = f"holds within a factor of {self.holds:g}, with changes on the same side of 1"
+                said = (
+                    f"holds within a factor of {self.holds:g} on the same side of 1, with changes within one of "
+                    f"{self.changes:g}"
+                )
             case "yes":
                 said = (
-                    f"holds if yes for every seed and {MOSTLY_PCT:.0f}% or more of the draws, with changes if for every"
-                    f" seed or {HARDLY_PCT:.0f}% or more of the seeds or draws"
+                    f"holds if yes for every seed and {MOSTLY_PCT:.0f}% or more of the draws, with changes if for "
+                    f"{HALF_PCT:.0f}% or more of the seeds or draws"
                 )
             case "none":
                 return "not compared"
@@ -65,11 +68,16 @@ class Rule:
     def of_number(self, paper: float, ours: float) -> Verdict:
         """Return the verdict on two numbers."""
         if self.kind == "ratio":
-            if paper <= 0 or ours <= 0:
+            if paper <= 0 or ours <= 0 or (ours > 1) != (paper > 1):
                 return "does not hold"
-            if max(ours / paper, paper / ours) <= self.holds:
-                return self._met()
-            return "holds with changes" if (ours > 1) == (paper > 1) else "does not hold"
+            apart = max(ours / paper, paper / ours)
+            return (
+                self._met()
+                if apart <= self.holds
+                else "holds with changes"
+                if apart <= self.changes
+                else "does not hold"
+            )
         off = ours - paper if self.kind == "most" else abs(ours - paper)
         scale = abs(paper) or 1.0
         if off <= self.holds * scale * (1 + 1e-12):
@@ -80,7 +88,7 @@ class Rule:
         """Return the verdict on a claim that is yes for *held_pct* of seeds or draws, and for the inputs *stated*."""
         if stated and held_pct >= MOSTLY_PCT:
             return self._met()
-        return "holds with changes" if stated or held_pct >= HARDLY_PCT else "does not hold"
+        return "holds with changes" if held_pct >= HALF_PCT else "does not hold"
 
     def _met(self) -> Verdict:
         return "holds with changes" if self.change else "holds"
@@ -88,6 +96,8 @@ class Rule:
 
 _STATED_POWER = "a tenant of stated power stands in for MobileNet-V2"
 _FAIR = Rule(change=_STATED_POWER)
+_T5 = "T5 stands in for TransformerXL, whose own layers take six times as long"
+_RANDOM = Rule("ratio", 1.25, 2.0)
 
 RULES: tuple[tuple[str, str, Rule], ...] = (
     ("etf-figure-2", "*", _FAIR),
@@ -97,9 +107,14 @@ RULES: tuple[tuple[str, str, Rule], ...] = (
     ("etf-figure-11", "*", _FAIR),
     ("gsharp-figure-6", "*all layers of our tables*", Rule("none")),
     ("gsharp-figure-6", "*the batches*", Rule("none")),
-    ("gsharp-figure-7", "*other methods over*", Rule("ratio", 1.5)),
-    ("gsharp-figure-10", "*other methods over*", Rule("ratio", 1.5)),
-    ("gsharp-table-6", "*: Raw over*", Rule("ratio", 1.5)),
+    ("gsharp-figure-6", "*t5:*", Rule(change=_T5)),
+    ("gsharp-figure-6", "*language, average*", Rule(change=_T5)),
+    ("gsharp-figure-7", "*other methods over*", _RANDOM),
+    ("gsharp-figure-10", "*other methods over*", _RANDOM),
+    ("gsharp-searches", "*mean makespan*", Rule("none")),
+    ("gsharp-learners", "*mean makespan*", Rule("none")),
+    ("gsharp-table-6", "*the nearest job, ours: Raw over*", Rule("none")),
+    ("gsharp-table-6", "*: Raw over*", _RANDOM),
     ("gsharp-table-6", "*the nearest job, ours*", Rule("most", change="jobs are paired by need, not rank")),
     ("gsharp-table-6", "*over the full search*", Rule("most")),
     ("gsharp-table-7", "*mean makespan*", Rule("none")),
@@ -112,7 +127,10 @@ RULES: tuple[tuple[str, str, Rule], ...] = (
 
 _WHY_NONE = {
     "gsharp-figure-6": "the paper averages three networks of each class, this row all layers that we have",
-    "gsharp-table-7": "the paper does not print the bandwidths",
+    "gsharp-table-6": "random mappings, the same as by rank",
+    **dict.fromkeys(
+        ("gsharp-table-7", "gsharp-searches", "gsharp-learners"), "the paper does not print the bandwidths"
+    ),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.nodes import Cluster
 from commonwatt.model.policies import FairnessResult, TenantShareResult
 from commonwatt.model.units import HOUR_S
 from commonwatt.placement import water_fill
@@ -15,13 +16,14 @@ __all__ = ["shares_of"]
 
 
 def shares_of(
-    jobs: JobColumns, segments: Segments, asked_gpus: Ints, weights: dict[str, float], gpus: int
+    jobs: JobColumns, segments: Segments, asked_gpus: Ints, weights: dict[str, float], cluster: Cluster
 ) -> FairnessResult:
     """Return received against entitled GPU time.
 
     At each moment a tenant's demand is what its jobs that were submitted and have not ended ask for, and its
-    entitlement the weighted max-min share of *gpus* under these demands, without memory. What it received beyond that
-    does not make up for what it missed at other times.
+    entitlement the weighted max-min share of all GPUs under these demands, without memory. What it received beyond
+    that does not make up for what it missed at other times. A GPU counts by its ``share_weight``; a job asks for GPUs
+    of the type that it had last, or of the least weight if it had none.
 
     Parameters
     ----------
@@ -35,12 +37,15 @@ def shares_of(
     tenant = np.array([at[name] for name in jobs.tenant], dtype=np.int64)
     weight = np.array([weights.get(name, 1.0) for name in names])
     edges = np.unique(np.concatenate((jobs.submit_s, jobs.ended_s, segments.from_s, segments.to_s)))
-    demand = _over_time(edges, jobs.submit_s, jobs.ended_s, tenant, asked_gpus.astype(float), len(names))
+    each = np.ones(len(cluster)) if cluster.share_weights is None else cluster.share_weights[cluster.klass]
+    of_job = np.full(len(tenant), each.min())
+    of_job[segments.job] = each[segments.node]
+    demand = _over_time(edges, jobs.submit_s, jobs.ended_s, tenant, asked_gpus * of_job, len(names))
     held = _over_time(
-        edges, segments.from_s, segments.to_s, tenant[segments.job], segments.gpus.astype(float), len(names)
+        edges, segments.from_s, segments.to_s, tenant[segments.job], segments.gpus * each[segments.node], len(names)
     )  # fmt: skip
-    nothing = np.zeros(len(names))
-    entitled = np.array([water_fill(float(gpus), weight, row, nothing) for row in demand]).reshape(-1, len(names))
+    nothing, gpus = np.zeros(len(names)), float((cluster.gpus * each).sum())
+    entitled = np.array([water_fill(gpus, weight, row, nothing) for row in demand]).reshape(-1, len(names))
     width_s = np.diff(edges)[:, None]
     total = (entitled * width_s).sum(axis=0)
     kept = (np.minimum(held, entitled) * width_s).sum(axis=0)

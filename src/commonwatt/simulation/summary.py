@@ -273,7 +273,7 @@ def _fairness(run: PolicyRun, jobs: JobColumns, segments: Segments) -> FairnessR
     if run.weights is None:
         return None
     asked = np.asarray(run.controller.registry.job("asked_gpus"), dtype=np.int64)
-    return shares_of(jobs, segments, asked, run.weights, run.controller.cluster.total_gpus)
+    return shares_of(jobs, segments, asked, run.weights, run.controller.cluster)
 
 
 def _capacity(run: PolicyRun, samples: SampleColumns) -> CapacityResult | None:

@@ -111,11 +111,12 @@ class FleetManager:
         return found
 
     def reserved_gpus(self) -> dict[str, float]:
-        """Return the GPUs that services and fractional jobs have reserved, parts included, by tenant."""
-        found: dict[str, int] = {}
+        """Return the GPUs that services and fractional jobs have reserved, as they count in shares, by tenant."""
+        found: dict[str, float] = {}
         for one in self.gpus.residents.values():
             owner = self.fleet.services[one.service] if one.service >= 0 else self.fleet.jobs[one.job]
-            found[owner.tenant] = found.get(owner.tenant, 0) + one.milli
+            kind = self.cluster.classes[self.cluster.klass[self.gpus.gpus[one.gpu].node]]
+            found[owner.tenant] = found.get(owner.tenant, 0) + one.milli * kind.share_weight
         return {tenant: milli / WHOLE_MILLI for tenant, milli in found.items()}
 
     def wanted_gpus(self) -> int:
