@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.control.controller import Controller
-from commonwatt.control.engine import JobProgress, NodeView, Room
+from commonwatt.control.engine import JobProgress, NodeRoom, NodeView
 from commonwatt.control.events import EventKind
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.model.electricity import Electricity, ElectricityPoint
@@ -260,7 +260,7 @@ def test_what_an_engine_says_of_its_nodes_counts_beside_what_runs():
     def room(handles, per_node):
         asked.append((handles.tolist(), per_node.tolist()))
         needs = np.array([[4.0, 1.0]] * len(handles))
-        return Room(("cpu", "taint x:NoSchedule"), np.array([[7.0, 0.0], [1.0, np.inf]]), needs, 1)
+        return NodeRoom(("cpu", "taint x:NoSchedule"), np.array([[7.0, 0.0], [1.0, np.inf]]), needs, 1)
 
     registry.room = room
     for handle, node in ((a, 0), (b, 1)):

@@ -29,11 +29,11 @@ __all__ = [
     "JobSource",
     "LiveEngine",
     "MeterMark",
+    "NodeRoom",
     "NodeView",
     "Outcome",
     "Reading",
     "RecordedRun",
-    "Room",
     "SetPower",
     "Start",
     "Stop",
@@ -212,7 +212,7 @@ class NodeView:
 
 
 @dataclass(frozen=True)
-class Room:
+class NodeRoom:
     """What nodes have beside GPUs, such as CPUs, and what configurations of jobs take of it.
 
     Attributes
@@ -384,7 +384,7 @@ class LiveEngine(Engine, Protocol):
         """Whether so many GPUs of each of *nodes* are free at this moment, and what else *job* takes there."""
         return True
 
-    def room(self, jobs: Sequence[tuple[int, str, int]]) -> Room | None:  # noqa: ARG002
+    def room(self, jobs: Sequence[tuple[int, str, int]]) -> NodeRoom | None:  # noqa: ARG002
         """Return what nodes have beside GPUs, and what *jobs* take: handle, name, and GPUs on each node.
 
         ``None``: the engine does not know, and GPUs alone count, with what is declared. Raises ``EngineError``.

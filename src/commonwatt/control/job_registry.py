@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonwatt.control.beliefs import Remaining
-from commonwatt.control.engine import JobProgress, NodeView, Room
+from commonwatt.control.engine import JobProgress, NodeRoom, NodeView
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import JobNeverFitsError
@@ -128,7 +128,7 @@ class JobRegistry:
         self._class_cpus_memory: Floats = np.array(sizes, dtype=np.float64)  # [K, 2]
         self._left_cpus_memory: Floats = self._class_cpus_memory[self.cluster.klass]  # by running jobs, [N, 2]
         self._any_asks = False  # for CPUs or memory, where some node has a limit
-        self.room: Callable[[Ints, Ints], Room | None] = lambda *_: None
+        self.room: Callable[[Ints, Ints], NodeRoom | None] = lambda *_: None
         """Says what nodes have beside GPUs, and what jobs, by handle, take with so many GPUs on each of their nodes."""
         self._shapes: dict[tuple[str, int, str, int], list[tuple[int, int, int]]] = {}
 

@@ -24,10 +24,10 @@ from commonwatt.control.engine import (
     JobLeft,
     JobProgress,
     LiveEngine,
+    NodeRoom,
     NodeView,
     Outcome,
     Reading,
-    Room,
     SetPower,
     Start,
     Stop,
@@ -139,7 +139,7 @@ class WriteAheadEngine:
             self._ids = np.array([job.id for job in self.jobs], dtype=np.int64)
         return self.inner.progress(self._ids[handles])
 
-    def room(self, handles: Ints, gpus_per_node: Ints) -> Room | None:
+    def room(self, handles: Ints, gpus_per_node: Ints) -> NodeRoom | None:
         """What nodes have beside GPUs, and what jobs take of it with so many GPUs on each of their nodes."""
         named = (
             (self.jobs[handle], gpus) for handle, gpus in zip(handles.tolist(), gpus_per_node.tolist(), strict=True)

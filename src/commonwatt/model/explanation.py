@@ -8,7 +8,9 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["CONDITION", "PlacementExplanation", "Reason", "amount_of"]
+from commonwatt.model.units import amount_of
+
+__all__ = ["CONDITION", "PlacementExplanation", "Reason"]
 
 _DUE_BEFORE = "it was submitted at its due date or later"
 
@@ -305,13 +307,6 @@ _WAITS = (
 
 CONDITION = "taint "
 """Beginning of the names of resources that are conditions of a node."""
-_MEASURED = {"cpu": "CPUs", "memory": "GiB of memory", "ephemeral-storage": "GiB of ephemeral storage", "pods": "pods"}
-
-
-def amount_of(resource: str, amount: float) -> str:
-    """Return so much of a resource, as Kubernetes calls it, in words; memory and storage are in GiB."""
-    name = _MEASURED.get(resource, f"GiB of {resource}" if resource.startswith("hugepages-") else f"of {resource}")
-    return f"{max(0.0, amount):.6g} {name}"
 
 
 def _listed(names: Sequence[str], others: int) -> str:

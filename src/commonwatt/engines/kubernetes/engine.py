@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from commonwatt.control.engine import Capabilities, Change, NodeView, Room, SetPower, Start
+from commonwatt.control.engine import Capabilities, Change, NodeRoom, NodeView, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.external_jobs import external_jobs
@@ -177,7 +177,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         """Whether so many GPUs of each of *nodes* are free, and what else *job* takes there."""
         return self._allocations.has_room(nodes, gpus_per_node, job, self._look())
 
-    def room(self, jobs: Sequence[tuple[int, str, int]]) -> Room | None:
+    def room(self, jobs: Sequence[tuple[int, str, int]]) -> NodeRoom | None:
         """Return what nodes have beside GPUs, and what *jobs* take."""
         return self._allocations.room(jobs, self._look())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from commonwatt.control.engine import NodeView, Room, Start
+from commonwatt.control.engine import NodeRoom, NodeView, Start
 from commonwatt.engines.kubernetes.informer import KubernetesSnapshot
 from commonwatt.engines.kubernetes.objects import PODS, Node, Pod, matches, requests_of, tolerated, whole
 from commonwatt.engines.kubernetes.power import HostPower
@@ -196,7 +196,7 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
 
     # -- what there is beside GPUs
 
-    def room(self, jobs: Sequence[tuple[int, str, int]], snapshot: KubernetesSnapshot) -> Room:
+    def room(self, jobs: Sequence[tuple[int, str, int]], snapshot: KubernetesSnapshot) -> NodeRoom:
         """Return what the nodes have for our runs, and what *jobs* take; raises ``EngineError``."""
         assert self._needs is not None
         needs = {each: self._needs.of(*each) for each in dict.fromkeys(jobs)}
@@ -219,7 +219,9 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
             rows[each] += [0.0 if tolerated((taint,), known) else 1.0 for taint in taints]
         conditions = tuple(f"{CONDITION}{key}{value and f'={value}'}:{effect}" for key, value, effect in taints)
         shape = (len(jobs), len(names) + len(taints))
-        return Room((*names, *conditions), left, np.array([rows[each] for each in jobs]).reshape(shape), len(taints))
+        return NodeRoom(
+            (*names, *conditions), left, np.array([rows[each] for each in jobs]).reshape(shape), len(taints)
+        )
 
     def _free_of(
         self, node: Node, names: Iterable[str], snapshot: KubernetesSnapshot, runs: Iterable[KubernetesRun]

@@ -16,7 +16,7 @@ from commonwatt.engines.local import runner
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import make_identity, write_text
 from commonwatt.model.errors import EngineError, InputError
-from commonwatt.model.explanation import amount_of
+from commonwatt.model.units import amount_of
 
 __all__ = [
     "GPU", "PASSING", "SCHEDULER", "KubernetesSettings", "cluster_label", "container_requests", "folder_of",
