@@ -248,6 +248,8 @@ def test_the_template_works_when_it_is_installed(tmp_path):
     if not find_spec("setuptools") or not find_spec("pip"):
         pytest.skip("setuptools or pip is not installed")
     source, target = tmp_path / "plugin", tmp_path / "site"
+    above = "[tool.pytest.ini_options]\naddopts = '--strict-config'\nno-such-option = 1\n"  # as in a checkout
+    (tmp_path / "pyproject.toml").write_text(above)
     shutil.copytree(EXAMPLES / "plugin", source, ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
     environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -268,5 +270,7 @@ def test_the_template_works_when_it_is_installed(tmp_path):
     assert '"solver": "shortest-first"' in ran(
         command, "place", EXAMPLES / "place.yaml", "--solver", "shortest-first", "--json"
     )
-    assert "shortest-first" in ran(command, "bench", "--quick", "--suite", "placement", "--solver", "shortest-first")
+    page = source / "leaderboard.md"
+    assert "shortest-first" in ran(command, "bench", "--quick", "--suite", "placement", "--page", page)
+    assert "| `shortest-first` | plugin, commonwatt-shortest-first 0.1.0 |" in page.read_text()
     assert "3 passed" in ran(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", source / "tests")

@@ -63,7 +63,9 @@ def row(paper, ours, unit="-", *, comparable=True, note="", held_pct=None):
         (Rule("most", 0.0, 0.0), 15.0, 16.0, "does not hold"),
         (Rule("ratio", 1.5), 2.0, 3.0, "holds"),
         (Rule("ratio", 1.5), 3.0, 2.0, "holds"),
-        (Rule("ratio", 1.5), 3.0, 1.1, "holds with changes"),
+        (Rule("ratio", 1.5, 2.0), 3.0, 5.9, "holds with changes"),
+        (Rule("ratio", 1.5, 2.0), 3.0, 1.4, "does not hold"),
+        (Rule("ratio", 1.5, 4.0), 1.1, 0.9, "does not hold"),
         (Rule("ratio", 1.5), 3.0, 0.9, "does not hold"),
         (Rule("ratio", 1.5), 3.0, -0.9, "does not hold"),
         (Rule(change="x"), 100.0, 100.0, "holds with changes"),
@@ -78,8 +80,8 @@ def test_rules_of_numbers(rule, paper, ours, verdict):
     ("held_pct", "stated", "verdict"),
     [
         (100.0, True, "holds"), (90.0, True, "holds"), (89.0, True, "holds with changes"),
-        (5.0, True, "holds with changes"), (95.0, False, "holds with changes"), (10.0, False, "holds with changes"),
-        (9.0, False, "does not hold"),
+        (50.0, True, "holds with changes"), (95.0, False, "holds with changes"), (50.0, False, "holds with changes"),
+        (49.0, False, "does not hold"), (49.0, True, "does not hold"),
     ],
 )  # fmt: skip
 def test_rules_of_yes(held_pct, stated, verdict):
@@ -97,7 +99,7 @@ def test_yes_over_seeds_and_draws():
     half = judged("t", [row(paper=True, ours=True), row(paper=True, ours=False)])
     assert (half.ours, half.held_pct, half.verdict) == (False, 50.0, "holds with changes")
     drawn = judged("t", [row(paper=True, ours=True, held_pct=35.0)])
-    assert (drawn.ours, drawn.held_pct, drawn.verdict) == (True, 35.0, "holds with changes")
+    assert (drawn.ours, drawn.held_pct, drawn.verdict) == (True, 35.0, "does not hold")
     assert judged("t", [row(paper=True, ours=False)] * 2).verdict == "does not hold"
 
 

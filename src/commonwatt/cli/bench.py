@@ -45,12 +45,13 @@ def _suites(ctx: click.Context) -> list[str]:  # noqa: ARG001
     help="With --check: part by which a score may be above the recorded one.",
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the result (JSON) to FILE.")
+@click.option("--page", type=click.Path(path_type=Path), metavar="FILE", help="Write a leaderboard (Markdown) to FILE.")
 @plot_option("the scores")
 @seed_option
 @json_option
 def command(
     suites: tuple[str, ...], solvers: tuple[str, ...], *, quick: bool, only_list: bool, check: Path | None,
-    tolerance: float, out: Path | None, plot: Path | None, seed: int, as_json: bool,
+    tolerance: float, out: Path | None, page: Path | None, plot: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Score solvers on fixed problems: ours, baselines, peers that are installed, and plugins.
 
@@ -61,6 +62,7 @@ def command(
     Examples:
       commonwatt bench --quick
       commonwatt bench --suite placement --solver random-greedy --json
+      commonwatt bench --suite placement --page leaderboard.md
     """
     from commonwatt.bench.decisions import SUITES
     from commonwatt.bench.suite import Bench, check_comparable
@@ -73,7 +75,8 @@ def command(
     if only_list:
         _list(picked, as_json=as_json)
         return
-    _writable(out)
+    _writable(out, "--out")
+    _writable(page, "--page")
     recorded = None if check is None else load_yaml(check, BenchResult)
     if recorded is not None:
         if solvers:
@@ -88,6 +91,8 @@ def command(
 
         write_atomic(out, result.model_dump_json(indent=1) + "\n")
         say(f"written: {out}")
+    if page is not None:
+        _write_page(result, page)
     if plot is not None:
         from commonwatt.bench.suite import save_bench
 
@@ -101,11 +106,20 @@ def command(
         _compare(recorded, result, tolerance)
 
 
-def _writable(out: Path | None) -> None:
+def _writable(out: Path | None, option: str) -> None:
     from commonwatt.model.errors import InputError
 
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
-        raise InputError("a file in an existing folder", field="--out", value=str(out))
+        raise InputError("a file in an existing folder", field=option, value=str(out))
+
+
+def _write_page(result: BenchResult, page: Path) -> None:
+    from commonwatt.data.files import write_atomic
+    from commonwatt.report.claims_page import leaderboard
+
+    head = f"# Leaderboard\n\nMade by `{result.command}`, commonwatt {result.version}. Less is better."
+    write_atomic(page, f"{head}\n\n{leaderboard(result)}\n")
+    say(f"written: {page}")
 
 
 def _compare(recorded: BenchResult, result: BenchResult, tolerance: float) -> None:

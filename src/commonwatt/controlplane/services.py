@@ -155,9 +155,7 @@ class CountedLoad:
 
     def count(self, now_s: float, requests: int) -> None:
         """Take note of all requests until now."""
-        if self.since is None:
-            self.since = (now_s, requests)
-            return
+        self.since = self.since or (now_s, requests)
         from_s, before = self.since
         if now_s >= self.next_s(from_s):
             self.rps = max(0, requests - before) / (now_s - from_s)
@@ -312,9 +310,9 @@ class LiveServices:
             total = _Total(dict(row["counts"]), list(row["buckets"]), float(row["latency_s"]))
             self._totals[service.name], self._told[service.name] = total, row["told"]
             if isinstance(service.load, CountedLoad):
-                service.load.rps = float(row["rps"])
-                if row.get("since") is not None:  # what came while no controller ran is spread over that time
-                    service.load.since = (float(row["since"][0]), int(row["since"][1]))
+                service.load.rps, since = float(row["rps"]), row.get("since")
+                # what came while no controller ran is spread over that time
+                service.load.since = None if since is None else (float(since[0]), int(since[1]))
 
     def snapshot(self) -> tuple[SnapshotService, ...]:
         """Return all services as of the last look."""

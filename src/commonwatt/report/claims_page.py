@@ -1,4 +1,4 @@
-"""The HTML report of ``commonwatt reproduce all``: one self-contained file without scripts."""
+"""The HTML report of ``reproduce all``, one self-contained file without scripts; the leaderboard of ``bench``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
-from commonwatt.model.suite_results import ReproduceAllResult, ReproduceClaim, ReproduceTopicResult, Verdict
+from commonwatt.model.suite_results import (
+    BenchResult,
+    BenchSuite,
+    ReproduceAllResult,
+    ReproduceClaim,
+    ReproduceTopicResult,
+    Verdict,
+)
 from commonwatt.report.saving import saved
 
-__all__ = ["claim_value", "draw_printed", "has_printed", "render_claims", "spread_of"]
+__all__ = ["claim_value", "draw_printed", "has_printed", "leaderboard", "render_claims", "spread_of"]
 
 _COLOURS: dict[Verdict, str] = {
     "holds": "#1a7f4b", "holds with changes": "#8a6d00", "does not hold": "#b3261e", "not comparable": "#5b6770",
@@ -182,3 +189,30 @@ def _row(claim: ReproduceClaim) -> str:
         f'<td class="v" style="color:{_COLOURS[claim.verdict]}">{claim.verdict}</td>'
         f'<td class="note">{escape(why)}</td></tr>'
     )
+
+
+# -- the leaderboard
+
+
+def leaderboard(result: BenchResult) -> str:
+    """Return the scores of all suites in Markdown: a heading, what the numbers are, and a table for each."""
+    return "\n\n".join(part for suite in result.suites for part in _scores(suite))
+
+
+def _scores(suite: BenchSuite) -> list[str]:
+    rows = ["| solver | | score | worst | evaluations | time |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    missing = []
+    for solver in suite.solvers:
+        if solver.score is None or solver.worst is None:
+            missing.append(f"- `{solver.name}` ({solver.kind}): {solver.state}: {solver.reason}.")
+            continue
+        kind = solver.kind if solver.origin is None else f"{solver.kind}, {solver.origin}"
+        evaluations = "" if solver.evaluations is None else f"{solver.evaluations:,}"
+        ratio = solver.time_ratio
+        time = "unknown" if ratio is None else f"{ratio:.3g}" if ratio < 1000 else f"{ratio:,.0f}"
+        rows.append(f"| `{solver.name}` | {kind} | {solver.score:.4f} | {solver.worst:.4f} | {evaluations} | {time} |")
+    about = (
+        f"{suite.title}; {len(suite.problems)} problems, version {suite.version}. Metric: {suite.metric}. A score of "
+        f"1: {suite.against}. Time: over that of `{suite.reference_solver}`."
+    )
+    return [f"## {suite.name}", about, "\n".join(rows), *(["\n".join(missing)] if missing else [])]
