@@ -10,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.control.controller import Controller
+from commonwatt.control.engine import JobProgress, NodeRoom, NodeView
 from commonwatt.control.events import EventKind
-from commonwatt.control.job_registry import Rules
+from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.model.electricity import Electricity, ElectricityPoint
-from commonwatt.model.explanation import Reason
+from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.model.jobs import JobArrays
+from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.scenario import Scenario
+from commonwatt.placement import POSTPONED, Explainer, PlacementProblem, Schedule
+from commonwatt.placement.guarantees import within_cpus_memory
 from commonwatt.simulation.runner import run_seeds
 from commonwatt.simulation.workload import prepare
 from tests.control.worlds import cluster_of, job, simulate, trace
@@ -210,3 +214,64 @@ def test_who_waits_for_cpus_under_a_power_cap_is_told_so():
     (waits,) = [event for event in done.log.since(0) if event.kind is EventKind.WAITS]
     assert waits.reason is Reason.CPUS_OR_MEMORY
     assert starts(done)["b"][0] == 100
+
+
+@pytest.mark.parametrize(("cpus", "gives_way"), [(2.0, True), (20.0, False)])
+def test_who_waits_for_cpus_keeps_nobody_from_taking_the_place_of_a_running_job(cpus, gives_way):
+    """While `c` lacks CPUs on the first node, `urgent` takes the place of `b` on the second one, if it fits there."""
+
+    def asks(name, gpus, **more):
+        return {"name": name, "tardiness_weight": 1.0, "times_s": {"V100": {gpus: 100.0}}, **more}
+
+    def on(node, gpus):
+        return {"nodes": [node], "gpus": gpus, "remaining_s": 500.0}
+
+    jobs = [
+        asks("a", 1, current=on("n-1", 1)), asks("b", 2, current=on("n-2", 2)), asks("c", 1),
+        asks("urgent", 2, due_s=1.0),
+    ]  # fmt: skip
+    node = {"name": "n", "count": 2, "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 100}
+    problem = PlacementProblem.of(PlaceFile.model_validate({"nodes": [node], "jobs": jobs}))
+    needs = np.array([6.0, 2.0, 6.0, cpus])[problem.row_job]
+    problem = replace(
+        problem, node_cpus_memory=np.full((2, 2), [8.0, 64.0]), cpus_memory=np.column_stack((needs, 0 * needs))
+    )
+    wanted = Schedule.unchanged(problem)
+    wanted.choice[1], wanted.nodes[problem.slot_start[1]] = POSTPONED, -1
+    for j, place in ((2, 0), (3, 1)):
+        wanted.choice[j], wanted.nodes[problem.slot_start[j]] = problem.start[j], place
+    found = within_cpus_memory(problem, wanted)
+    running = {problem.job_names[j]: found.nodes_of(problem, j).tolist() for j in np.flatnonzero(found.choice != -1)}
+    assert running == ({"a": [0], "urgent": [1]} if gives_way else {"a": [0], "b": [1]})
+    assert found.short is not None
+    assert found.short.tolist() == [False, False, True, not gives_way]
+    why = Explainer(problem, found).explain(2)
+    assert (why.lacks, why.needs, why.left, why.nodes) == (("cpu",), (6.0,), (2.0,), ("n-1",))
+    assert PlacementExplanation.of(why.facts()) == why
+    assert "n-1 has 2 CPUs left, and it needs 6 CPUs there" in why.sentence
+
+
+def test_what_an_engine_says_of_its_nodes_counts_beside_what_runs():
+    """What runs fits where it is, and conditions of a node keep only what is to start off it."""
+    registry = JobRegistry(cluster_of(nodes=2, gpus=4))
+    a, b, c = registry.add(JobArrays.of([job(name, 0, 100) for name in "abc"]), np.arange(3))
+    asked = []
+
+    def room(handles, per_node):
+        asked.append((handles.tolist(), per_node.tolist()))
+        needs = np.array([[4.0, 1.0]] * len(handles))
+        return NodeRoom(("cpu", "taint x:NoSchedule"), np.array([[7.0, 0.0], [1.0, np.inf]]), needs, 1)
+
+    registry.room = room
+    for handle, node in ((a, 0), (b, 1)):
+        registry.place(handle, int(registry.job("first")[handle]), (node,), 0.0)
+    nodes = NodeView(np.array([4, 4]), np.zeros(2), np.full(2, -1))
+    tariff = Electricity().tariff()
+    progress = JobProgress(np.zeros(2), np.zeros(2), np.zeros(2))
+    problem, _ = registry.problem(
+        np.array([a, c]), 0.0, Rules(preempt=False), tariff, progress, nodes, np.ones(1), np.zeros(1)
+    )
+    assert asked == [([a, c, b], [1, 1, 1])]
+    assert problem.resources == ("cpu", "taint x:NoSchedule")
+    assert problem.node_cpus_memory.tolist() == [[7.0, 0.0], [0.0, np.inf]]  # b, which is not decided about, is beside
+    assert problem.cpus_memory.tolist() == [[4.0, 0.0], [4.0, 1.0]]

@@ -49,7 +49,7 @@ class Slow(VirtualWork):
         self.told = [*getattr(self, "told", []), *there]
         return there
 
-    def has_room(self, nodes, gpus_per_node):
+    def has_room(self, nodes, gpus_per_node, job=None):
         used = np.zeros(len(self._cluster), dtype=int)
         for run in self._running.values():
             used[list(run.nodes)] += run.gpus_per_node

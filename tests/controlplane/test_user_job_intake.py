@@ -13,7 +13,8 @@ pytest.importorskip("sqlalchemy")
 from commonwatt.control.engine import JobInterrupted, Stop
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.user_jobs import UserJobIntake
-from commonwatt.engines.kubernetes.user_job import job_file, user_job_of
+from commonwatt.engines.kubernetes.user_gang import user_job_of
+from commonwatt.engines.kubernetes.user_job import job_file
 from commonwatt.model.errors import EngineError
 from commonwatt.model.live import PriorityClassSpec, TenantLimits
 from commonwatt.store.controller_store import ControllerStore, Tick

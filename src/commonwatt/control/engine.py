@@ -29,6 +29,7 @@ __all__ = [
     "JobSource",
     "LiveEngine",
     "MeterMark",
+    "NodeRoom",
     "NodeView",
     "Outcome",
     "Reading",
@@ -210,6 +211,28 @@ class NodeView:
     up: Bools | None = None
 
 
+@dataclass(frozen=True)
+class NodeRoom:
+    """What nodes have beside GPUs, such as CPUs, and what configurations of jobs take of it.
+
+    Attributes
+    ----------
+    resources
+        Names, [R]: as Kubernetes calls them. The last *conditions* of them are conditions of a node: a job that it
+        does not admit needs 1, of which the node has none.
+    left
+        What our jobs may have of each node, what they have included; infinity: not limited. Memory and storage in GiB.
+        Shape [N, R].
+    needs
+        What each of the configurations takes of each of its nodes, that were asked for. Shape [C, R].
+    """
+
+    resources: tuple[str, ...]
+    left: Floats
+    needs: Floats
+    conditions: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """A job on a metered node: its GPUs there, their power, and when it began (or will begin) to work."""
@@ -357,9 +380,16 @@ class LiveEngine(Engine, Protocol):
         """
         return ()
 
-    def has_room(self, nodes: Collection[int], gpus_per_node: int) -> bool:  # noqa: ARG002
-        """Whether so many GPUs of each of *nodes* are free at this moment."""
+    def has_room(self, nodes: Collection[int], gpus_per_node: int, job: int | None = None) -> bool:  # noqa: ARG002
+        """Whether so many GPUs of each of *nodes* are free at this moment, and what else *job* takes there."""
         return True
+
+    def room(self, jobs: Sequence[tuple[int, str, int]]) -> NodeRoom | None:  # noqa: ARG002
+        """Return what nodes have beside GPUs, and what *jobs* take: handle, name, and GPUs on each node.
+
+        ``None``: the engine does not know, and GPUs alone count, with what is declared. Raises ``EngineError``.
+        """
+        return None
 
     def evict_unplaced(self, *, dry: bool) -> Collection[int]:  # noqa: ARG002
         """Stop runs of an earlier engine in places the configuration does not have (any more); returns their jobs.

@@ -6,7 +6,7 @@ from active jobs only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commonwatt.control.beliefs import Remaining
-from commonwatt.control.engine import JobProgress, NodeView
+from commonwatt.control.engine import JobProgress, NodeRoom, NodeView
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import JobNeverFitsError
@@ -128,6 +128,8 @@ class JobRegistry:
         self._class_cpus_memory: Floats = np.array(sizes, dtype=np.float64)  # [K, 2]
         self._left_cpus_memory: Floats = self._class_cpus_memory[self.cluster.klass]  # by running jobs, [N, 2]
         self._any_asks = False  # for CPUs or memory, where some node has a limit
+        self.room: Callable[[Ints, Ints], NodeRoom | None] = lambda *_: None
+        """Says what nodes have beside GPUs, and what jobs, by handle, take with so many GPUs on each of their nodes."""
         self._shapes: dict[tuple[str, int, str, int], list[tuple[int, int, int]]] = {}
 
     def __len__(self) -> int:
@@ -252,13 +254,36 @@ class JobRegistry:
 
     def _free_cpus_memory(
         self, handles: Ints, rows: Ints, stays: Bools, stay_nodes: Ints
-    ) -> tuple[Floats, Floats] | tuple[None, None]:
-        """Return what the nodes have for *handles*, [N, 2], and what their *rows* need; ``None``: no job asks."""
-        if not self._any_asks:
-            return None, None
-        need, left = self._cpus_memory(handles, rows), self._left_cpus_memory.copy()
-        np.add.at(left, stay_nodes, np.repeat(need[stays], self.row("width")[rows[stays]], axis=0))
-        return left, need
+    ) -> tuple[tuple[str, ...], Floats | None, Floats | None]:
+        """Return resources, what nodes have for *handles*, [N, R], and what *rows* need, [C, R]; ``None``: no limit."""
+        found = [] if (real := self._real_room(handles, rows, stays, stay_nodes)) is None else [real]
+        if self._any_asks:
+            need, left = self._cpus_memory(handles, rows), self._left_cpus_memory.copy()
+            np.add.at(left, stay_nodes, np.repeat(need[stays], self.row("width")[rows[stays]], axis=0))
+            found.insert(0, (("cpu", "memory"), left, need))
+        if not found:
+            return (), None, None
+        named, lefts, needs = zip(*found, strict=True)
+        return tuple(name for names in named for name in names), np.hstack(lefts), np.hstack(needs)
+
+    def _real_room(
+        self, handles: Ints, rows: Ints, stays: Bools, stay_nodes: Ints
+    ) -> tuple[tuple[str, ...], Floats, Floats] | None:
+        """Return what the engine says of it; ``None``: nothing. What runs fits where it is, whatever others take."""
+        outside = np.array(sorted(self.nodes.keys() - set(handles.tolist())), dtype=np.int64)
+        rows_outside = self.job("row")[outside]
+        room = self.room(np.concatenate((handles, outside)), self.row("per_node")[np.concatenate((rows, rows_outside))])
+        if room is None or not room.resources:
+            return None
+        left, needs = room.left.copy(), room.needs[: len(rows)].copy()
+        there = [n for handle in outside.tolist() for n in self.nodes[handle]]
+        beside = np.repeat(room.needs[len(rows) :], self.row("width")[rows_outside], axis=0)
+        np.subtract.at(left, np.array(there, dtype=np.int64), beside)
+        if room.conditions:
+            needs[stays, -room.conditions :] = 0.0
+        held = np.zeros_like(left)
+        np.add.at(held, stay_nodes, np.repeat(needs[stays], self.row("width")[rows[stays]], axis=0))
+        return room.resources, np.maximum(left, held), needs
 
     def row_of(self, handle: int, nodes: Sequence[int], gpus_per_node: int) -> int | None:
         """Return the configuration of a job with *gpus_per_node* GPUs on each of *nodes*; ``None`` if it has none."""
@@ -342,7 +367,7 @@ class JobRegistry:
         stay[running] = np.flatnonzero(stays)
         there = [n for handle in handles[running] for n in self.nodes[int(handle)]]
         stay_nodes = np.array(there, dtype=np.int64)
-        limits, need = self._free_cpus_memory(handles[job], rows, stays, stay_nodes)
+        resources, limits, need = self._free_cpus_memory(handles[job], rows, stays, stay_nodes)
         return PlacementProblem(
             now_s=now_s,
             interval_s=rules.interval_s,
@@ -388,6 +413,7 @@ class JobRegistry:
             priority=self.job("priority")[handles],
             node_cpus_memory=limits,
             cpus_memory=need,
+            resources=resources,
         ), rows
 
 

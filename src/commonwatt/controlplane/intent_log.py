@@ -24,6 +24,7 @@ from commonwatt.control.engine import (
     JobLeft,
     JobProgress,
     LiveEngine,
+    NodeRoom,
     NodeView,
     Outcome,
     Reading,
@@ -137,6 +138,13 @@ class WriteAheadEngine:
         if len(self._ids) < len(self.jobs):
             self._ids = np.array([job.id for job in self.jobs], dtype=np.int64)
         return self.inner.progress(self._ids[handles])
+
+    def room(self, handles: Ints, gpus_per_node: Ints) -> NodeRoom | None:
+        """What nodes have beside GPUs, and what jobs take of it with so many GPUs on each of their nodes."""
+        named = (
+            (self.jobs[handle], gpus) for handle, gpus in zip(handles.tolist(), gpus_per_node.tolist(), strict=True)
+        )
+        return self.inner.room([(job.id, f"{job.id}-{job.name}", gpus) for job, gpus in named])
 
     def power_w(self) -> float | None:
         """Power of the whole cluster now."""

@@ -78,6 +78,8 @@ class GpuNeeds:
         A batch script asks for tasks on each node, with CPUs for each, and for memory of a node, a CPU or a GPU.
         """
         if (batch := file.batch) is None:
+            if file.workload is not None:  # whose pods have what they ask for, and no more
+                return GpuNeeds(file.cpus_per_gpu or 0.0, file.memory_gib_per_gpu or 0.0)
             own = {"cpus": file.cpus_per_gpu, "memory_gib": file.memory_gib_per_gpu}
             return replace(self, **{name: value for name, value in own.items() if value is not None})
         gpus_per_node = file.gpus / max(1, file.nodes)

@@ -161,7 +161,7 @@ class Terminating:
         job, command = start.command.handle, start.command
         if not self._deferred_stop or not (self._awaited() or job in self._stopping):
             return False
-        if job not in self._stopping and self._engine.has_room(command.nodes, command.gpus_per_node):
+        if job not in self._stopping and self._engine.has_room(command.nodes, command.gpus_per_node, job):
             return False
         self._deferred[job] = start
         return True
@@ -176,7 +176,7 @@ class Terminating:
             command = start.command
             if job in self._stopping:
                 continue
-            if not self._awaited() or self._engine.has_room(command.nodes, command.gpus_per_node):
+            if not self._awaited() or self._engine.has_room(command.nodes, command.gpus_per_node, job):
                 return self._deferred.pop(job)
         return None
 

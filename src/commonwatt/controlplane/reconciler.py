@@ -85,6 +85,7 @@ class Reconciler:
         self.engine = WriteAheadEngine(engine, store.intend, now_s, retries, guard=guard)
         self.controller = make(self.engine)
         self.engine.names = self.controller.cluster.names
+        self.controller.registry.room = self.engine.room
         self.recorder = Recorder(self.controller, self.engine)
         failed = store.settings().get(FAILED_PROBES)
         self._learned = LearnedRunTimes(store.ended_runs) if predicts else None

@@ -220,6 +220,8 @@ class UserJobIntake:
             return False
         self.refused.pop(job.uid, None)
         self._jobs[job.uid], self._rules[job.uid] = row.id, job.rules
+        if job.ignored:
+            self._tell(job, "Ignored", f"wishes of its pods that are not kept: {', '.join(job.ignored)}", now_s)
         log.info(
             "a %s was taken over", job.kind, extra={"job": row.id, "namespace": job.namespace, "name_there": job.name}
         )

@@ -8,7 +8,9 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["PlacementExplanation", "Reason"]
+from commonwatt.model.units import amount_of
+
+__all__ = ["CONDITION", "PlacementExplanation", "Reason"]
 
 _DUE_BEFORE = "it was submitted at its due date or later"
 
@@ -85,6 +87,9 @@ class PlacementExplanation:
         ``None``: that is not why it waits.
     used_share, half_life_s
         The tenant's part of all past use over its part of all weights, and the half-life with which that counts.
+    lacks, needs, left
+        Where it waits for CPUs, memory or another resource: which, how much it needs on each of its nodes, and how much
+        the node that is nearest to it (``nodes``) has left. Memory and storage in GiB; empty: not known.
     shared_w
         What services and fractional jobs draw under the power cap that it waits for; ``None``: nothing.
     """
@@ -117,6 +122,9 @@ class PlacementExplanation:
     used_share: float | None = None
     half_life_s: float | None = None
     shared_w: float | None = None
+    lacks: tuple[str, ...] = ()
+    needs: tuple[float, ...] = ()
+    left: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
@@ -241,7 +249,11 @@ class PlacementExplanation:
             why = f"the nodes would draw more than their power cap allows{self._beside()}"
             return f"waits: with {_gpus(self.gpus)} more, {why}{late}"
         if self.reason is Reason.CPUS_OR_MEMORY:
-            return f"waits: nodes with {_gpus(self.gpus)} free have too few CPUs or too little memory for it{late}"
+            if not set(self.lacks) <= {"cpu", "memory"}:
+                return f"waits: nodes with {_gpus(self.gpus)} free do not take it: {self._short()}{late}"
+            short = f": {self._short()}" if self.lacks else ""
+            few = f"nodes with {_gpus(self.gpus)} free have too few CPUs or too little memory for it"
+            return f"waits: {few}{short}{late}"
         if self.reason is Reason.HELD_BACK and self.for_oldest:
             oldest = "those are reserved for the oldest job that cannot start, and it would not end in time"
             return f"waits although {_gpus(self.gpus)} are free: {oldest}{late}"
@@ -256,6 +268,16 @@ class PlacementExplanation:
         kept = " or ".join(_UNSTOPPED[name] for name in self.unstopped)
         kept = kept and f"; there would be enough with those of jobs that are not stopped, as they {kept}"
         return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{kept}{late}"
+
+    def _short(self) -> str:
+        """What the nearest node lacks for it, and how much."""
+        found = []
+        for name, needed, left in zip(self.lacks, self.needs, self.left, strict=True):
+            if name.startswith(CONDITION):
+                found.append(f"has the {name}, which its pods do not tolerate")
+            else:
+                found.append(f"has {amount_of(name, left)} left, and it needs {amount_of(name, needed)} there")
+        return f"{_names(self.nodes)} {', and '.join(found)}"
 
     def _beyond(self, before: str) -> str:
         """How its tenant is served, where jobs within their tenant's share come before it."""
@@ -281,6 +303,10 @@ _WAITS = (
     Reason.LOWER_PRICE, Reason.LESS_CARBON, Reason.POWER_CAP, Reason.CPUS_OR_MEMORY, Reason.NOT_YET,
     Reason.OVER_SHARE,
 )  # fmt: skip
+
+
+CONDITION = "taint "
+"""Beginning of the names of resources that are conditions of a node."""
 
 
 def _listed(names: Sequence[str], others: int) -> str:

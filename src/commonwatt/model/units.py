@@ -10,6 +10,7 @@ __all__ = [
     "MICRO",
     "NANO",
     "WEEK_S",
+    "amount_of",
     "plural",
     "slurm_time_s",
     "welfare_name",
@@ -27,6 +28,15 @@ NANO = 1_000_000_000
 def plural(number: int, noun: str) -> str:
     """Return ``1 node``, ``2 nodes``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+_MEASURED = {"cpu": "CPUs", "memory": "GiB of memory", "ephemeral-storage": "GiB of ephemeral storage", "pods": "pods"}
+
+
+def amount_of(resource: str, amount: float) -> str:
+    """Return so much of a resource, as Kubernetes calls it, in words; memory and storage are in GiB."""
+    name = _MEASURED.get(resource, f"GiB of {resource}" if resource.startswith("hugepages-") else f"of {resource}")
+    return f"{max(0.0, amount):.6g} {name}"
 
 
 _SLURM_TIME = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){0,2})", re.ASCII)

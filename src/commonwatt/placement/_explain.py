@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.model.arrays import Bools, Index, Ints
+from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement.guarantees import held_back
 
 __all__ = ["Explainer"]
 
+
+_EXACT = 1e-6  # of a resource: what adding and subtracting may leave
 
 _Shape = tuple[int, int, int]
 """Class, nodes, and GPUs of each."""
@@ -149,10 +151,12 @@ class Explainer:
         takers: tuple[str, ...] = ()
         other_takers, restart_s, within_s, reserved, cost = 0, None, None, self.schedule.reservation, None
         gpus, for_oldest = int(self._row_gpus[rows].min()), False
+        lack: dict[str, Any] = {}
         if self.schedule.capped is not None and self.schedule.capped[job]:
             reason = Reason.POWER_CAP
         elif self.schedule.short is not None and self.schedule.short[job]:
             reason = Reason.CPUS_OR_MEMORY
+            nodes, lack = self._lack(rows)
         elif held:
             reason = Reason.DISPLACED
             takers, other_takers = self._takers(job)
@@ -178,11 +182,43 @@ class Explainer:
             takers=takers, other_takers=other_takers, restart_s=restart_s, starts_within_s=within_s,
             for_oldest=for_oldest, unstopped=self._unstopped(rows) if reason is Reason.NO_ROOM else (),
             **self._share(job, reason),
+            **lack,
             shared_w=self.schedule.shared_w or None if reason is Reason.POWER_CAP else None,
             due_at_submission=self._due_before(job),
             spare_s=_finite(p.due_s[job] - p.now_s - p.interval_s - p.fastest_s[job]),
             **self._uncertain(job, int(rows[np.argmin(p.time_s[rows])]), 0.0),
         )  # fmt: skip
+
+    @cached_property
+    def _left(self) -> Floats:
+        """CPUs, memory and more that the schedule leaves on each node, [N, R]."""
+        p = self.problem
+        assert p.node_cpus_memory is not None
+        assert p.cpus_memory is not None
+        left, (node, _) = p.node_cpus_memory.copy(), self.schedule.occupancy(p)
+        chosen = self.schedule.choice[self.schedule.choice != POSTPONED]
+        np.subtract.at(left, node, np.repeat(p.cpus_memory[chosen], p.width[chosen], axis=0))
+        return left
+
+    def _lack(self, rows: Ints) -> tuple[Ints, dict[str, Any]]:
+        """Return the node that is nearest to one of *rows*, of those with GPUs for it, and what that lacks."""
+        p, best = self.problem, None
+        if p.node_cpus_memory is None or p.cpus_memory is None:
+            return rows[:0], {}
+        for row in rows.tolist():
+            alike = np.flatnonzero((p.node_class == p.klass[row]) & (p.node_gpus >= p.per_node[row]))
+            now = alike[self.free[alike] >= p.per_node[row]]
+            for n in now if len(now) else alike:
+                short = np.flatnonzero(self._left[n] < p.cpus_memory[row] - _EXACT)
+                part = ((p.cpus_memory[row] - self._left[n])[short] / p.cpus_memory[row][short]).max(initial=0.0)
+                if len(short) and (best is None or (len(short), part) < best[0]):
+                    best = (len(short), float(part)), int(n), row, short
+        if best is None:
+            return rows[:0], {}
+        _, n, row, short = best
+        named = tuple(p.resources[k] for k in short)
+        needs, left = (tuple(amounts[short].tolist()) for amounts in (p.cpus_memory[row], self._left[n]))
+        return np.array([n]), {"lacks": named, "needs": needs, "left": left}
 
     def _share(self, job: int, reason: Reason) -> dict[str, Any]:
         """Return what the tenant of *job* has and is entitled to, where that is why the job does not run."""

@@ -112,9 +112,10 @@ class PlacementProblem:
     starts: Ints | None = None  # [J] how often a job was started or moved; None: unknown
     iterations: Floats | None = None  # [J] training iterations of the whole job, NaN: unknown; None: of all jobs
     priority: Floats | None = None  # [J] factor of the job's quality of service, 0 to 1; None: 0
-    # CPUs and memory (GiB), which solvers do not know of: see ``_cpus_memory``
-    node_cpus_memory: Floats | None = None  # [N, 2] beside those of the background; None: not limited
-    cpus_memory: Floats | None = None  # [C, 2] that each configuration needs on each of its nodes
+    # CPUs, memory (GiB) and more, which solvers do not know of: see ``_cpus_memory``
+    node_cpus_memory: Floats | None = None  # [N, R] beside those of the background; None: not limited
+    cpus_memory: Floats | None = None  # [C, R] that each configuration needs on each of its nodes
+    resources: tuple[str, ...] = ("cpu", "memory")  # [R] what they are
     currency: str = ""  # of all costs, for sentences; unknown: none
     class_share_weight: Floats | None = None  # [K] GPUs that one counts as in shares of tenants; None: all count as one
 

@@ -12,8 +12,7 @@ import pytest
 from commonwatt.engines.kubernetes.access import Access
 from commonwatt.engines.kubernetes.api import KubernetesApi
 from commonwatt.engines.kubernetes.objects import matches, pod_of
-from commonwatt.engines.kubernetes.user_gang import jobset_of
-from commonwatt.engines.kubernetes.user_job import user_job_of
+from commonwatt.engines.kubernetes.user_gang import jobset_of, user_job_of
 from commonwatt.engines.kubernetes.user_jobs import UserJobs, _is_pinned, _pinned
 from commonwatt.model.errors import EngineError
 

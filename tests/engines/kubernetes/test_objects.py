@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.engines.kubernetes.node_control import KubernetesSnapshot, PodAllocations
+from commonwatt.control.engine import Start
+from commonwatt.engines.kubernetes.informer import KubernetesSnapshot
+from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
 from commonwatt.engines.kubernetes.objects import CLUSTER, Node, matches, node_of, pod_of, quantity_of, tolerated, whole
 from commonwatt.engines.kubernetes.power import HostPower
+from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
+from commonwatt.engines.kubernetes.user_job import UserJob
+from commonwatt.engines.local.folder import RunFolder
+from commonwatt.engines.run_spec import JobWork, RunSpec
+from commonwatt.model.errors import EngineError
 from commonwatt.model.nodes import Cluster, NodeSpec
 
 GPU = "nvidia.com/gpu"
@@ -61,9 +69,11 @@ def test_init_containers_count_where_they_take_more_and_sidecars_beside_all():
     assert dict(pod(spec).requests) == {"cpu": 4.25, GPU: 4}  # 3 + 1 while it is initialized; 2 + 1 afterwards
 
 
-def test_requests_outweigh_limits_and_storage_does_not_count():
+def test_requests_outweigh_limits_and_all_that_nodes_run_out_of_counts():
     spec = {"containers": [container({"cpu": "1", "ephemeral-storage": "1Gi"}, {"cpu": "4", "memory": "1Gi"})]}
-    assert dict(pod(spec).requests) == {"cpu": 1, "memory": 2**30}
+    assert dict(pod(spec).requests) == {"cpu": 1, "memory": 2**30, "ephemeral-storage": 2**30}
+    spec = {"containers": [container(limits={"hugepages-2Mi": "1Gi", "rdma/hca": "1", "odd": "7"})]}
+    assert dict(pod(spec).requests) == {"hugepages-2Mi": 2**30, "rdma/hca": 1}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +104,7 @@ def test_a_node_is_read():
         },
     })  # fmt: skip
     assert (node.ready, node.cordoned, node.taints) == ("True", True, (("k", "", "NoSchedule"),))
-    assert node.allocatable == {GPU: 8, "cpu": 31.5}
+    assert node.allocatable == {GPU: 8, "cpu": 31.5, "pods": 110}
     assert node_of({"metadata": {"name": "new"}}).ready == "Unknown"
 
 
@@ -154,9 +164,10 @@ def ready(name, **more):
     return Node(name, **{**fields, **more})
 
 
-def allocations(*specs, **settings):
+def allocations(*specs, needs=None, **settings):
     cluster = Cluster.of(specs)
-    return PodAllocations(cluster, KubernetesSettings(**settings), HostPower(None, cluster, "us", (), 1.0, Path()))
+    power = HostPower(None, cluster, "us", (), 1.0, Path())
+    return PodAllocations(cluster, KubernetesSettings(**settings), power, needs)
 
 
 def snapshot(*nodes, **others):
@@ -166,12 +177,100 @@ def snapshot(*nodes, **others):
 TWO = [NodeSpec(name=name, gpu_type="V100", gpus=4, idle_w=1, gpu_w=1) for name in ("a", "b")]
 
 
-def test_what_others_take_is_not_usable_and_cpus_can_be_what_is_scarce():
+class Users:
+    """Jobs of users, by uid."""
+
+    version = (1,)
+
+    def __init__(self, **jobs):
+        self._jobs = jobs
+
+    def all(self):
+        return self._jobs
+
+    def find(self, uid):
+        return self._jobs.get(uid)
+
+
+def needs(settings, *, users=None, **work):
+    own = JobWork(("x",), **work)
+    return PodNeeds(KubernetesSettings(**settings), {GPU}, lambda _: own, users or Users())
+
+
+def left_of(room, n):
+    return dict(zip(room.resources, room.left[n].tolist(), strict=True))
+
+
+def needed(room, c=0):
+    return dict(zip(room.resources, room.needs[c].tolist(), strict=True))
+
+
+def test_what_others_take_is_not_usable():
     nodes = allocations(*TWO)
     view = nodes.view(snapshot(ready("a"), ready("b"), a={GPU: 3.0}, b={"cpu": 30.5}))
-    assert view.usable_gpus.tolist() == [1, 1]
+    assert view.usable_gpus.tolist() == [1, 4]  # CPUs count for each job by itself
     assert view.in_use.tolist() == [True, False]
-    assert allocations(*TWO, cpus_per_gpu=0.0).usable(1, snapshot(ready("a"), ready("b"), b={"cpu": 30.5})) == 4
+
+
+def test_the_room_beside_gpus_is_what_others_leave_and_what_our_pods_would_take():
+    site = {"cpus_per_gpu": 2.0, "memory_gb_per_gpu": 2.0}
+    there = {GPU: 4.0, "cpu": 32.0, "memory": 64 * 2.0**30, "pods": 10.0}
+    seen = snapshot(ready("a", allocatable=there), ready("b", allocatable=there), b={"cpu": 30.5, "pods": 3.0})
+    room = allocations(*TWO, needs=needs(site), **site).room([(1, "1-j", 2), (1, "1-j", 1)], seen)
+    assert left_of(room, 0) == {"cpu": 32.0, "memory": 64.0, "pods": 10.0}
+    assert left_of(room, 1) == {"cpu": 1.5, "memory": 64.0, "pods": 7.0}
+    assert needed(room) == {"cpu": 4.0, "memory": pytest.approx(4e9 / 2**30), "pods": 1.0}
+    assert needed(room, 1)["cpu"] == 2.0
+    init = {"initContainers": [container({"cpu": "8"})], "overhead": {"cpu": "500m", "memory": "1Gi"}}
+    more = allocations(*TWO, needs=needs({**site, "pod": init})).room([(1, "1-j", 1)], seen)
+    assert needed(more) == {"cpu": 8.5, "memory": pytest.approx(2e9 / 2**30 + 1), "pods": 1.0}
+    asked = allocations(*TWO, needs=needs(site, cpus_per_gpu=5.0, memory_gib_per_gpu=0.5)).room([(1, "1-j", 2)], seen)
+    assert needed(asked) == {"cpu": 10.0, "memory": 1.0, "pods": 1.0}
+
+
+def user_job(**more):
+    fields = {
+        "namespace": "n", "name": "j", "uid": "u1", "tenant": "a", "deleting": False, "suspended": False, "pods": 2,
+        "completions": 2, "gpus": ((GPU, 2.0),), "scheduler": "commonwatt",
+    }  # fmt: skip
+    return UserJob(**{**fields, **more})
+
+
+def test_a_users_job_takes_what_its_pods_request_and_no_more():
+    own = user_job(requests=(("cpu", 6.0), ("hugepages-2Mi", 2.0**30), (GPU, 2.0), ("rdma/hca", 1.0)))
+    known = needs({}, users=Users(u1=own), workload=("n", "j", "u1", "2"))
+    seen = snapshot(ready("a"), ready("b", allocatable={GPU: 4.0, "cpu": 32.0, "rdma/hca": 3.0}))
+    room = allocations(*TWO, needs=known).room([(1, "1-j", 4)], seen)  # two pods on each node
+    assert needed(room) == {"cpu": 12.0, "hugepages-2Mi": 2.0, "pods": 2.0, "rdma/hca": 2.0}
+    assert left_of(room, 0)["rdma/hca"] == 0
+    assert left_of(room, 1) == {"cpu": 32.0, "hugepages-2Mi": 0.0, "pods": float("inf"), "rdma/hca": 3.0}
+
+
+def test_what_a_server_adds_to_pods_is_known_the_next_time():
+    known = needs({"cpus_per_gpu": 1.0})
+    known.learn(1, "1-j", 2, {"cpu": 2.5, "memory": 2.0**30, "pods": 1.0})
+    assert known.of(1, "1-j", 2) == {"cpu": 2.5, "memory": 2.0**30, "pods": 1.0}
+    assert known.of(1, "1-j", 4) == {"cpu": 4.5, "memory": 2.0**30, "pods": 1.0}
+    assert known.of(2, "2-j", 2) == {"cpu": 2.0, "pods": 1.0}
+
+
+def test_a_taint_opens_a_node_to_the_jobs_that_tolerate_it_alone():
+    tolerations = json.dumps({"tolerations": [{"key": "k", "operator": "Exists"}]})
+    jobs = {"u1": user_job(rules=tolerations), "u2": user_job(uid="u2")}
+    works = {"1-x": JobWork(("x",), workload=("n", "x", "u1")), "2-y": JobWork(("x",), workload=("n", "y", "u2"))}
+    known = PodNeeds(KubernetesSettings(), {GPU}, lambda name: works.get(name, JobWork(("x",))), Users(**jobs))
+    nodes = allocations(*TWO, needs=known)
+    seen = snapshot(ready("a", taints=(TAINT,)), ready("b"))
+    assert nodes.view(seen).usable_gpus.tolist() == [4, 4]
+    room = nodes.room([(1, "1-x", 1), (2, "2-y", 1), (3, "3-ours", 1)], seen)
+    assert room.conditions == 1
+    assert room.resources[-1] == "taint k=v:NoSchedule"
+    assert room.left[:, -1].tolist() == [0, float("inf")]
+    assert room.needs[:, -1].tolist() == [0, 1, 1]
+    passing = (("node.kubernetes.io/not-ready", "", "NoExecute"), TAINT)
+    assert nodes.view(snapshot(ready("a", taints=passing), ready("b"))).usable_gpus.tolist() == [0, 4]
+    without = PodNeeds(KubernetesSettings(), {GPU}, works.get, Users(u2=jobs["u2"]))
+    assert allocations(*TWO, needs=without).view(seen).usable_gpus.tolist() == [0, 4]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +303,19 @@ def test_parts_of_a_node_have_resources_of_their_own_and_share_its_cpus():
     ]
     nodes = allocations(*parts)
     seen = snapshot(ready("a", allocatable=mig), a={GPU: 1.0, "nvidia.com/mig-1g.5gb": 2.0, "cpu": 4.0})
-    assert nodes.view(seen).usable_gpus.tolist() == [1, 4]
+    assert nodes.view(seen).usable_gpus.tolist() == [1, 5]
+    known = needs({"cpus_per_gpu": 1.0})
+    nodes = allocations(*parts, needs=known)
+    assert nodes.room([(1, "1-j", 1)], seen).left[:, 0].tolist() == [4, 4]
+    spec = RunSpec(1, 1, "1-j", (0,), 1, ((),), 0.0, 0.0, ("x",), "/", {}, 5.0)
+    nodes.enter(KubernetesRun(RunFolder(Path("/none")), spec))
+    room = nodes.room([(2, "2-j", 1)], seen)
+    assert room.left[:, 0].tolist() == [4, 3]  # the first part still counts its own
+    nodes.check(Start(2, "2-j", (1,), 3), seen)
+    with pytest.raises(EngineError, match="node a has 3 CPUs left, and its pods need 4 CPUs"):
+        nodes.check(Start(2, "2-j", (1,), 4), seen)
+    assert nodes.has_room((1,), 3, 2, seen)
+    assert not nodes.has_room((1,), 4, 2, seen)
 
 
 def test_a_pod_of_a_job_is_ours_by_the_annotations_of_its_binding_and_of_others_before():

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, jobset_of, pytorchjob_of, suspended_in
-from commonwatt.engines.kubernetes.user_job import job_file, user_job_of
+from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, jobset_of, pytorchjob_of, suspended_in, user_job_of
+from commonwatt.engines.kubernetes.user_job import job_file
 from commonwatt.model.errors import InputError
 
 from .gangs import jobset, pod_spec, pytorchjob

@@ -11,7 +11,9 @@ import pytest
 
 from commonwatt.engines.kubernetes.access import Access
 from commonwatt.engines.kubernetes.api import KubernetesApi
-from commonwatt.engines.kubernetes.user_job import job_file, user_job_of
+from commonwatt.engines.kubernetes.objects import REQUIRED
+from commonwatt.engines.kubernetes.user_gang import user_job_of
+from commonwatt.engines.kubernetes.user_job import job_file
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
 from commonwatt.model.errors import EngineError, InputError
 
@@ -74,6 +76,10 @@ def test_a_node_that_is_cordoned_or_not_ready_takes_no_type_away_and_one_for_oth
         ("spec.template.spec.containers.resources.limits", {"gpus": 0}),
         ("spec.template.spec.containers.resources.limits", {"resource": "amd.com/gpu"}),
         ("spec.template.spec", {"pod": {"nodeSelector": {"product": "H100"}}}),
+        (
+            "spec.template.spec.affinity.podAffinity." + REQUIRED,
+            {"pod": {"affinity": {"podAffinity": {REQUIRED: [{}]}}}},
+        ),
         ("kueue.x-k8s.io/job-min-parallelism", {"notes": {"kueue.x-k8s.io/job-min-parallelism": "1"}}),
         ("commonwatt.io/gpu-types", {"notes": {f"{NOTE}gpu-types": "H100"}}),
         ("commonwatt.io/run-time", {"notes": {f"{NOTE}run-time": "0"}}),

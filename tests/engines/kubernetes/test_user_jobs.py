@@ -13,7 +13,8 @@ from commonwatt.control.engine import JobEnded, JobInterrupted, JobLeft, Outcome
 from commonwatt.engines.kubernetes.access import access_of
 from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
-from commonwatt.engines.kubernetes.user_job import job_file, user_job_of
+from commonwatt.engines.kubernetes.user_gang import user_job_of
+from commonwatt.engines.kubernetes.user_job import job_file
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
 from commonwatt.engines.run_spec import JobWork
 from commonwatt.model.errors import EngineError

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from commonwatt.control.engine import JobInterrupted
-from commonwatt.engines.kubernetes.node_control import snapshot_of
+from commonwatt.engines.kubernetes.informer import snapshot_of
 from commonwatt.engines.kubernetes.objects import pod_of
 from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, change_of
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
-from commonwatt.engines.kubernetes.user_job import user_job_of
+from commonwatt.engines.kubernetes.user_gang import user_job_of
 from commonwatt.engines.kubernetes.user_run import UserJobRun
 from commonwatt.engines.local.folder import RunFolder
 from commonwatt.engines.run_spec import RunSpec
@@ -193,6 +193,6 @@ def test_annotations_that_somebody_else_wrote_change_nothing(tmp_path):
 
     assert seen(mine, forged, elsewhere).own == {(1, 1, 0): mine}
     assert seen(forged, elsewhere, runs=(plain,)).own == {}
-    assert seen(mine, forged).others == {"n1": {"nvidia.com/gpu": 1.0}}
+    assert seen(mine, forged).others == {"n1": {"nvidia.com/gpu": 1.0, "pods": 1.0}}
     assert seen(forged, elsewhere).stray == (forged,)  # in our users' namespaces, none keeps GPUs in our name
     assert seen(replace(forged, phase="Failed")).stray == ()

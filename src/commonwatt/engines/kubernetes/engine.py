@@ -11,19 +11,19 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from commonwatt.control.engine import Capabilities, Change, NodeView, SetPower, Start
+from commonwatt.control.engine import Capabilities, Change, NodeRoom, NodeView, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.external_jobs import external_jobs
-from commonwatt.engines.kubernetes.informer import Informer, Watched
-from commonwatt.engines.kubernetes.node_control import Cordons, KubernetesSnapshot, PodAllocations, snapshot_of
+from commonwatt.engines.kubernetes.informer import Informer, KubernetesSnapshot, Watched, snapshot_of
+from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
 from commonwatt.engines.kubernetes.objects import Node, Pod, node_of, pod_of
-from commonwatt.engines.kubernetes.power import HostPower
+from commonwatt.engines.kubernetes.power import Cordons, HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, StartOrder, change_of, lost, refused
 from commonwatt.engines.kubernetes.settings import (
     KubernetesSettings,
@@ -33,6 +33,7 @@ from commonwatt.engines.kubernetes.settings import (
     pod_name,
     prepare,
     rank_specs,
+    resource_of,
 )
 from commonwatt.engines.kubernetes.user_job import UserJob, job_file
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
@@ -42,7 +43,7 @@ from commonwatt.engines.meters import Since
 from commonwatt.engines.recorded_engine import SchedulerEngine
 from commonwatt.engines.run_history import RunPlanner
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
-from commonwatt.engines.state_folder import fence_in, write_record
+from commonwatt.engines.state_folder import fence_in
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.nodes import Cluster
@@ -120,7 +121,12 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._power = HostPower(
             api, cluster, self._label, self._settings.power_hook, self._settings.power_limit_s, self._state / "power"
         )  # fmt: skip
-        self._allocations = PodAllocations(cluster, self._settings, self._power)
+        self.user_jobs = UserJobs(
+            api, self._label, self._settings.user_namespaces, self._settings.user_kinds, kueue=self._settings.kueue
+        )  # fmt: skip
+        gpus = {resource_of(kind.gpu_type, self._settings.resources) for kind in cluster.classes}
+        needs = PodNeeds(self._settings, gpus, work_of, self.user_jobs)
+        self._allocations = PodAllocations(cluster, self._settings, self._power, needs)
         since = since or {}
         asleep = {n for n, last in since.items() if last.asleep}  # what was asleep at its last reading
         self._metered = [(False, n in asleep) for n in range(len(cluster))]  # waking, asleep
@@ -131,9 +137,6 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._by_uid: Mapping[str, Pod] = {}  # all pods, as of the last look
         self._over_s: dict[str, float] = {}  # since when strays are over
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
-        self.user_jobs = UserJobs(
-            api, self._label, self._settings.user_namespaces, self._settings.user_kinds, kueue=self._settings.kueue
-        )  # fmt: skip
         self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
         self._take_over(since, asleep)
         self.informer = Informer(api, self._pods, self._nodes, *self.user_jobs.watched)
@@ -170,10 +173,13 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 going.append(run.spec.handle)
         return going
 
-    def has_room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
-        """Whether so many GPUs of each of *nodes* are free."""
-        snapshot = self._look()
-        return all(self._allocations.free(n, snapshot) >= gpus_per_node for n in nodes)
+    def has_room(self, nodes: Collection[int], gpus_per_node: int, job: int | None = None) -> bool:
+        """Whether so many GPUs of each of *nodes* are free, and what else *job* takes there."""
+        return self._allocations.has_room(nodes, gpus_per_node, job, self._look())
+
+    def room(self, jobs: Sequence[tuple[int, str, int]]) -> NodeRoom | None:
+        """Return what nodes have beside GPUs, and what *jobs* take."""
+        return self._allocations.room(jobs, self._look())
 
     def close(self) -> None:
         """Stop watching and close connections; jobs keep running."""
@@ -259,6 +265,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             else:
                 orders |= {} if order is None else {k: order}
         self._request(orders, lambda order: [partial(self._create, order.run, *each) for each in order.pods()])
+        self._request(orders, lambda order: [partial(self._check_pods, order.run, snapshot)])
         self._request(orders, lambda order: [] if order.waits else self._bindings(order.run))
         for k, order in orders.items():
             if order.error is not None:
@@ -288,6 +295,10 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._enter(run)
         self._history.add(specs[0])
         return StartOrder(run, specs, bodies, waits)
+
+    def _check_pods(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> None:
+        pods = {rank: self.informer.find(self._pods, uid) for rank, uid in run.uids.items()}
+        self._allocations.check_pods(run, pods, snapshot)
 
     @staticmethod
     def _request(
@@ -371,7 +382,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         if not all(self._power.is_awake(node) for node in nodes):
             msg = "its nodes did not wake, or are not ready any more"
             raise EngineError(msg)
-        if self.user_jobs.place(run, job, self._by_uid.values(), hosts):
+        fits = partial(self._allocations.check_pods, run, snapshot=snapshot)
+        if self.user_jobs.place(run, job, self._by_uid.values(), hosts, fits):
             run.placed, run.waiting_s = True, time.monotonic()
 
     def _manifests(self, specs: Sequence[RunSpec]) -> list[dict[str, Any]]:
@@ -382,20 +394,10 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             for rank, (spec, resource) in enumerate(zip(specs, resources, strict=True))
         ]
 
-    @staticmethod
-    def _write_rank(run: KubernetesRun, rank: int, spec: RunSpec) -> None:
-        folder = run.rank_folder(rank).path
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            write_record(folder / "run.json", asdict(spec))
-        except OSError as error:
-            msg = f"its records cannot be written: {error}"
-            raise EngineDownError(msg) from error
-
     def _create(self, run: KubernetesRun, rank: int, spec: RunSpec, body: Mapping[str, Any]) -> None:
         """Write down and create a pod; one whose creation was not answered is there already."""
         if rank:
-            self._write_rank(run, rank, spec)
+            run.write_rank(rank, spec)
         namespace, name = self._settings.namespace, body["metadata"]["name"]
         made = self._api.create_once(path_of("pods", namespace), body)
         pod = pod_of(made or self._api.get(path_of("pods", namespace, name)))

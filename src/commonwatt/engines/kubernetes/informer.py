@@ -1,4 +1,4 @@
-"""Lists and watches objects of the API in one thread, so that nobody has to poll for them."""
+"""Lists and watches objects of the API in one thread, so that nobody has to poll for them; the cluster they show."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError
+from commonwatt.engines.kubernetes.objects import PODS, Node, Pod
+from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["Informer", "Watched"]
+__all__ = ["Informer", "KubernetesSnapshot", "Watched", "snapshot_of"]
 
 _T = TypeVar("_T")
 
@@ -244,3 +246,47 @@ class Informer:
         if self._waker >= 0:
             with suppress(OSError):
                 os.write(self._waker, b"!")
+
+
+@dataclass(frozen=True)
+class KubernetesSnapshot:
+    """The cluster at one moment: nodes by name, our pods by handle, attempt and rank, and what others take."""
+
+    nodes: Mapping[str, Node]
+    own: Mapping[tuple[int, int, int], Pod]
+    stray: tuple[Pod, ...]  # ours, and of no run that goes on
+    others: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by node and resource, strays included
+    steady_s: float = -1e18  # since when the server answers without interruption
+
+
+def snapshot_of(
+    pods: Iterable[Pod], nodes: Iterable[Node], runs: Iterable[KubernetesRun], label: str, namespace: str,
+    steady_s: float, users: Collection[str] = (),
+) -> KubernetesSnapshot:  # fmt: skip
+    """Return the cluster with these *pods* and *nodes*.
+
+    Ours are those with our *label* in our *namespace*, and, in those of *users*, those of their Jobs that we have
+    placed. Who writes our annotations on other pods changes nothing: the run has to be one of that Job, or to have
+    written down that it is this pod, as for gangs, whose pods may be made by Jobs of theirs.
+    """
+    marks = {run.key(rank): (run.mark, run.owner, run.pod_uid(rank)) for run in runs for rank in run.ranks}
+    own: dict[tuple[int, int, int], Pod] = {}
+    stray: list[Pod] = []
+    others: dict[str, dict[str, float]] = {}
+    for pod in pods:
+        if pod.cluster == label and (pod.node and pod.namespace in users if pod.owner else pod.namespace == namespace):
+            if pod.run is not None and _is_of(pod, marks.get(pod.run)):
+                own[pod.run] = pod
+                continue
+            if not (pod.owner and pod.over):  # which Kubernetes keeps with the Job
+                stray.append(pod)
+        if pod.node and not pod.over:
+            taken = others.setdefault(pod.node, {})
+            for name, amount in ((PODS, 1.0), *pod.requests):
+                taken[name] = taken.get(name, 0.0) + amount
+    return KubernetesSnapshot({node.name: node for node in nodes}, own, tuple(stray), others, steady_s)
+
+
+def _is_of(pod: Pod, run: tuple[str, str, str] | None) -> bool:
+    """Whether a pod is of the run with this mark, owner, and uid of the pod that it has chosen."""
+    return run is not None and pod.mark == run[0] and (pod.owner == run[1] or pod.uid == run[2])

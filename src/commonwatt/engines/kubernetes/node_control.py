@@ -1,71 +1,136 @@
-"""Nodes of Kubernetes: GPUs our runs may have there, and the cordons that are ours."""
+"""Nodes of Kubernetes: GPUs, CPUs and more that our runs may have there, and what pods of jobs take of it."""
 
 from __future__ import annotations
 
+import json
+import math
 import time
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from commonwatt.control.engine import NodeView
-from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
-from commonwatt.engines.kubernetes.objects import CORDON, CPU, MEMORY, Node, Pod, matches, tolerated, whole
+from commonwatt.control.engine import NodeRoom, NodeView, Start
+from commonwatt.engines.kubernetes.informer import KubernetesSnapshot
+from commonwatt.engines.kubernetes.objects import PODS, Node, Pod, matches, requests_of, tolerated, whole
 from commonwatt.engines.kubernetes.power import HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun
-from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
-from commonwatt.engines.recorded_engine import RunAllocations, command_each
+from commonwatt.engines.kubernetes.settings import (
+    PASSING,
+    KubernetesSettings,
+    container_requests,
+    resource_of,
+    shown,
+    unit_of,
+)
+from commonwatt.engines.recorded_engine import RunAllocations
+from commonwatt.engines.run_spec import JobWork
+from commonwatt.model.errors import EngineError
+from commonwatt.model.explanation import CONDITION
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["Cordons", "KubernetesSnapshot", "PodAllocations", "snapshot_of"]
+if TYPE_CHECKING:
+    from commonwatt.engines.kubernetes.user_jobs import UserJobs
 
+__all__ = ["PodAllocations", "PodNeeds"]
+
+_BLOCKING = frozenset({"NoSchedule", "NoExecute"})
+_EXACT = 1e-6  # of a resource: what adding and subtracting may leave
 
 _OF_SLEEP = frozenset(f"node.kubernetes.io/{word}" for word in ("unschedulable", "not-ready", "unreachable"))
 """Taints that Kubernetes gives to a node that is asleep."""
 
 
-@dataclass(frozen=True)
-class KubernetesSnapshot:
-    """The cluster at one moment: nodes by name, our pods by handle, attempt and rank, and what others take."""
-
-    nodes: Mapping[str, Node]
-    own: Mapping[tuple[int, int, int], Pod]
-    stray: tuple[Pod, ...]  # ours, and of no run that goes on
-    others: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by node and resource, strays included
-    steady_s: float = -1e18  # since when the server answers without interruption
+def _lasting(taints: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Return those of *taints* that keep pods off a node until somebody takes them away."""
+    return [taint for taint in taints if taint[2] in _BLOCKING and not taint[0].startswith(PASSING)]
 
 
-def snapshot_of(
-    pods: Iterable[Pod], nodes: Iterable[Node], runs: Iterable[KubernetesRun], label: str, namespace: str,
-    steady_s: float, users: Collection[str] = (),
-) -> KubernetesSnapshot:  # fmt: skip
-    """Return the cluster with these *pods* and *nodes*.
+class PodNeeds:
+    """What the pods of a job take of a node beside its GPUs, by resource, and the taints that they tolerate.
 
-    Ours are those with our *label* in our *namespace*, and, in those of *users*, those of their Jobs that we have
-    placed. Who writes our annotations on other pods changes nothing: the run has to be one of that Job, or to have
-    written down that it is this pod, as for gangs, whose pods may be made by Jobs of theirs.
+    Parameters
+    ----------
+    settings
+        Of the engine, for the pods that we make.
+    gpus
+        Resources that are GPUs.
+    work_of
+        Returns the work of the job of a given name.
+    users
+        Jobs of users.
     """
-    marks = {run.key(rank): (run.mark, run.owner, run.pod_uid(rank)) for run in runs for rank in run.ranks}
-    own: dict[tuple[int, int, int], Pod] = {}
-    stray: list[Pod] = []
-    others: dict[str, dict[str, float]] = {}
-    for pod in pods:
-        if pod.cluster == label and (pod.node and pod.namespace in users if pod.owner else pod.namespace == namespace):
-            if pod.run is not None and _is_of(pod, marks.get(pod.run)):
-                own[pod.run] = pod
-                continue
-            if not (pod.owner and pod.over):  # which Kubernetes keeps with the Job
-                stray.append(pod)
-        if pod.node and not pod.over:
-            taken = others.setdefault(pod.node, {})
-            for name, amount in pod.requests:
-                taken[name] = taken.get(name, 0.0) + amount
-    return KubernetesSnapshot({node.name: node for node in nodes}, own, tuple(stray), others, steady_s)
+
+    def __init__(
+        self, settings: KubernetesSettings, gpus: Collection[str], work_of: Callable[[str], JobWork], users: UserJobs
+    ) -> None:
+        self._settings, self._gpus, self._work_of, self._users = settings, frozenset(gpus), work_of, users
+        self._asked: dict[int, tuple[str, float | None, float | None]] = {}  # uid, CPUs and GiB for each GPU
+        self._more: dict[int, dict[str, float]] = {}  # on a node, that the server has added to pods, by handle
+        self._opened: tuple[object, list[list[Any]]] = None, []
+
+    def of(self, handle: int, name: str, gpus: int) -> dict[str, float]:
+        """Return what a job takes of each of its nodes with so many GPUs there; raises ``EngineError``."""
+        found = self._planned(handle, name, gpus)
+        for resource, amount in self._more.get(handle, {}).items():
+            found[resource] = found.get(resource, 0.0) + amount
+        return found
+
+    def known(self, handle: int, gpus: int) -> dict[str, float]:
+        """Return the same of a job that was asked for before; nothing of another."""
+        return self.of(handle, "", gpus) if handle in self._asked else {}
+
+    def _planned(self, handle: int, name: str, gpus: int) -> dict[str, float]:
+        if handle not in self._asked:
+            work = self._work_of(name)
+            uid = work.workload[2] if work.workload else ""
+            self._asked[handle] = uid, work.cpus_per_gpu, work.memory_gib_per_gpu
+        uid, *each = self._asked[handle]
+        pods, pod = 1, self._settings.pod
+        if uid:
+            job = self._users.find(uid)
+            own = {} if job is None else dict(job.requests)
+            pods = max(1, gpus // max(1, whole(sum(n for k, n in own.items() if k in self._gpus))))
+        else:
+            cpus, memory_gib = (None if amount is None else amount * gpus for amount in each)
+            own_requests = container_requests(self._settings, gpus, cpus, memory_gib)
+            beside = {key: pod[key] for key in ("initContainers", "overhead") if pod.get(key)}
+            own = requests_of({**beside, "containers": [{"resources": {"requests": own_requests}}]})
+        return {PODS: float(pods), **{k: pods * n for k, n in own.items() if k not in self._gpus and n}}
+
+    def learn(self, handle: int, name: str, gpus: int, real: Mapping[str, float]) -> None:
+        """Take note of what the pods of a job really request of a node: a server adds defaults, or an overhead."""
+        planned = self._planned(handle, name, gpus)
+        more = {k: n - planned.get(k, 0.0) for k, n in real.items() if n > planned.get(k, 0.0) + _EXACT}
+        if more:
+            self._more[handle] = more
+
+    def taken_by(self, pods: Iterable[Pod]) -> dict[str, float]:
+        """Return what *pods* request beside GPUs."""
+        found = {PODS: 0.0}
+        for pod in pods:
+            if not pod.over:
+                for name, amount in ((PODS, 1.0), *pod.requests):
+                    found[name] = found.get(name, 0.0) + amount
+        return {name: amount for name, amount in found.items() if name not in self._gpus}
+
+    def tolerations(self, handle: int) -> Sequence[Any]:
+        """Return the tolerations of a job's pods, as far as it is known: those of a user's Job are its own alone."""
+        uid = self._asked[handle][0] if handle in self._asked else ""
+        if not uid:
+            return self._settings.pod.get("tolerations") or ()
+        job = self._users.find(uid)
+        return () if job is None else _tolerations(job.rules)
+
+    def open(self, taints: Collection[tuple[str, str, str]]) -> bool:
+        """Whether the pods of some user's Job tolerate *taints*."""
+        if self._opened[0] != (version := self._users.version):
+            self._opened = version, [t for job in self._users.all().values() if (t := _tolerations(job.rules))]
+        return any(tolerated(taints, tolerations) for tolerations in self._opened[1])
 
 
-def _is_of(pod: Pod, run: tuple[str, str, str] | None) -> bool:
-    """Whether a pod is of the run with this mark, owner, and uid of the pod that it has chosen."""
-    return run is not None and pod.mark == run[0] and (pod.owner == run[1] or pod.uid == run[2])
+def _tolerations(rules: str) -> list[Any]:
+    return list(json.loads(rules).get("tolerations") or ()) if rules else []
 
 
 class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
@@ -79,11 +144,15 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
         Of the engine.
     power
         Which nodes we have put to sleep.
+    needs
+        What jobs take beside GPUs; ``None``: nothing is known of it.
     """
 
-    def __init__(self, cluster: Cluster, settings: KubernetesSettings, power: HostPower) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: KubernetesSettings, power: HostPower, needs: PodNeeds | None = None
+    ) -> None:
         super().__init__(cluster)
-        self._settings, self._power = settings, power
+        self._settings, self._power, self._needs = settings, power, needs
         self.hosts = [name.partition(":")[0] for name in cluster.names]
         self.resources = [resource_of(cluster.classes[k].gpu_type, settings.resources) for k in cluster.klass]
         self._gpus = cluster.gpus.tolist()
@@ -110,20 +179,114 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
         others = snapshot.others.get(node.name, {})
         resource = self.resources[n]
         most = min(self._gpus[n], whole(node.allocatable.get(resource, 0.0) - others.get(resource, 0.0)))
-        there = sum(self.own(part) for part in self._parts[node.name])
-        each = {CPU: self._settings.cpus_per_gpu, MEMORY: 1e9 * self._settings.memory_gb_per_gpu}
-        for name, amount in each.items():
-            if amount:
-                left = node.allocatable.get(name, 0.0) - others.get(name, 0.0) - there * amount
-                most = min(most, own + whole(left / amount))
         return max(own, most)
 
     def admits(self, node: Node) -> bool:
-        """Whether our pods tolerate its taints, and select it."""
+        """Whether our pods, or those of some user's Job, tolerate its taints, and ours select it."""
         pod, taints = self._settings.pod, node.taints
         if self._power.mark(node) is not None or self._power.released(node):
             taints = tuple(taint for taint in taints if taint[0] not in _OF_SLEEP)
-        return tolerated(taints, pod.get("tolerations") or ()) and matches(pod, node.labels, node.name)
+        if not matches(pod, node.labels, node.name):
+            return False
+        if tolerated(taints, tolerations := pod.get("tolerations") or ()):
+            return True
+        lasting = _lasting(taints)
+        passing = tolerated(set(taints) - set(lasting), tolerations)
+        return passing and self._needs is not None and self._needs.open(lasting)
+
+    # -- what there is beside GPUs
+
+    def room(self, jobs: Sequence[tuple[int, str, int]], snapshot: KubernetesSnapshot) -> NodeRoom:
+        """Return what the nodes have for our runs, and what *jobs* take; raises ``EngineError``."""
+        assert self._needs is not None
+        needs = {each: self._needs.of(*each) for each in dict.fromkeys(jobs)}
+        names = sorted({name for own in needs.values() for name in own})
+        there = [snapshot.nodes.get(host) for host in self.hosts]
+        taints = sorted({taint for node in there if node is not None for taint in _lasting(node.taints)})
+        left = np.zeros((len(there), len(names) + len(taints)))
+        for n, node in enumerate(there):
+            if node is not None:
+                gone = [run for part in self._parts[node.name] for run in self._on[part] if part != n or run.detached]
+                free = self._free_of(node, names, snapshot, gone)
+                left[n] = [
+                    *(free[k] / unit_of(k) for k in names),
+                    *(0.0 if t in node.taints else np.inf for t in taints),
+                ]
+        rows: dict[tuple[int, str, int], list[float]] = {}
+        for each, own in needs.items():
+            known = self._needs.tolerations(each[0]) if taints else ()
+            rows[each] = [own.get(name, 0.0) / unit_of(name) for name in names]
+            rows[each] += [0.0 if tolerated((taint,), known) else 1.0 for taint in taints]
+        conditions = tuple(f"{CONDITION}{key}{value and f'={value}'}:{effect}" for key, value, effect in taints)
+        shape = (len(jobs), len(names) + len(taints))
+        return NodeRoom(
+            (*names, *conditions), left, np.array([rows[each] for each in jobs]).reshape(shape), len(taints)
+        )
+
+    def _free_of(
+        self, node: Node, names: Iterable[str], snapshot: KubernetesSnapshot, runs: Iterable[KubernetesRun]
+    ) -> dict[str, float]:
+        """Return what of a node is neither with others nor with these *runs* of ours."""
+        others = snapshot.others.get(node.name, {})
+        # a node that does not say how many pods it may have has no limit known to us
+        free = {k: node.allocatable.get(k, math.inf if k == PODS else 0.0) - others.get(k, 0.0) for k in names}
+        for run in dict.fromkeys(runs):
+            for k, amount in self._held(run, node.name, snapshot).items():
+                if k in free:
+                    free[k] -= amount
+        return free
+
+    def _held(self, run: KubernetesRun, host: str, snapshot: KubernetesSnapshot) -> dict[str, float]:
+        """Return what a run has of a node: what its pods there request, or will."""
+        assert self._needs is not None
+        ranks = [rank for rank in run.ranks if run.spec.nodes and self.hosts[run.node_of(rank)] == host]
+        pods = [pod for rank in ranks if (pod := snapshot.own.get(run.key(rank))) is not None]
+        if len(pods) == len(ranks):
+            return self._needs.taken_by(pods)
+        return self._needs.of(run.spec.handle, run.spec.name, run.spec.gpus_per_node)
+
+    def short(
+        self, n: int, wanted: Mapping[str, float], snapshot: KubernetesSnapshot, but: KubernetesRun | None = None
+    ) -> str:
+        """Return what node *n* lacks of what is *wanted* there, in words; "" if nothing. Leaves out run *but*."""
+        if (node := snapshot.nodes.get(self.hosts[n])) is None:
+            return ""
+        runs = [run for part in self._parts[node.name] for run in self._on[part] if run is not but]
+        free = self._free_of(node, wanted, snapshot, runs)
+        lacking = [k for k, amount in wanted.items() if amount > free[k] + _EXACT]
+        said = [f"{shown(k, free[k])} left, and its pods need {shown(k, wanted[k])}" for k in lacking]
+        return f"node {node.name} has {', and '.join(said)}" if said else ""
+
+    def has_room(self, nodes: Collection[int], gpus: int, job: int | None, seen: KubernetesSnapshot) -> bool:
+        """Whether so many GPUs of each of *nodes* are free, and what else a *job* that is known takes there."""
+        wanted = {} if job is None or self._needs is None else self._needs.known(job, gpus)
+        return all(self.free(n, seen) >= gpus and not (wanted and self.short(n, wanted, seen)) for n in nodes)
+
+    def check(self, command: Start, seen: KubernetesSnapshot) -> None:
+        """Raise ``EngineError`` if a node has too few free GPUs for *command*, or too little of something else."""
+        super().check(command, seen)
+        if self._needs is None:
+            return
+        wanted = self._needs.of(command.handle, command.name, command.gpus_per_node)
+        for n in command.nodes:
+            if short := self.short(n, wanted, seen):
+                msg = f"start {command.name}: {short}"
+                raise EngineError(msg)
+
+    def check_pods(self, run: KubernetesRun, pods: Mapping[int, Pod | None], snapshot: KubernetesSnapshot) -> None:
+        """Raise ``EngineError`` if nodes lack what the *pods* of a run really request, by rank; the next ones know it.
+
+        A server adds to what was asked for: defaults of the namespace, or the overhead of a runtime.
+        """
+        assert self._needs is not None
+        spec = run.spec
+        for n in dict.fromkeys(spec.nodes):
+            own = [pod for rank in run.ranks if run.node_of(rank) == n and (pod := pods.get(rank)) is not None]
+            real = self._needs.taken_by(own)
+            self._needs.learn(spec.handle, spec.name, spec.gpus_per_node, real)
+            if short := self.short(n, real, snapshot, run):
+                msg = f"start {spec.name}: {short}"
+                raise EngineError(msg)
 
     def view(self, snapshot: KubernetesSnapshot) -> NodeView:
         """The nodes for the controller, without the GPUs of others and of runs that it takes for gone."""
@@ -165,32 +328,3 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
             return found
         self._dark_s = now_s if self._dark_s is None else self._dark_s
         return found if now_s > self._dark_s + self._settings.dark_s else {}
-
-
-class Cordons:
-    """Cordons in our name: an annotation tells them from an administrator's, which are left alone."""
-
-    def __init__(self, api: KubernetesApi, hosts: Collection[str], label: str) -> None:
-        self._api, self._hosts, self._label = api, tuple(dict.fromkeys(hosts)), label
-
-    def set(self, wanted: Collection[str], nodes: Mapping[str, Node]) -> None:
-        """Cordon exactly the *wanted* nodes, except those that somebody else has cordoned.
-
-        Raises ``EngineError`` if one cannot be, after the others are done.
-        """
-        there = [nodes[host] for host in self._hosts if host in nodes]
-        command_each(there, lambda node: self._set(node, cordon=node.name in wanted))
-
-    def _set(self, node: Node, *, cordon: bool) -> None:
-        slept = bool(node.asleep)  # its cordon is that of its sleep, and goes with it
-        if cordon and (not node.cordoned or (slept and not node.cordoned_by)):
-            self._patch(node.name, self._label, cordon=True)
-        elif not cordon and node.cordoned_by == self._label:
-            self._patch(node.name, None, cordon=False if node.cordoned and not slept else None)
-
-    def _patch(self, name: str, by: str | None, *, cordon: bool | None) -> None:
-        body = {
-            "metadata": {"annotations": {CORDON: by}},
-            **({} if cordon is None else {"spec": {"unschedulable": cordon or None}}),
-        }
-        self._api.merge(path_of("nodes", name=name), body)

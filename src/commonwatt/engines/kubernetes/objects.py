@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any
 
 __all__ = [
-    "ASLEEP", "ATTEMPT", "CLUSTER", "CORDON", "CPU", "GATE", "JOB", "MEMORY", "RANK", "REQUIRED", "RUN", "Container",
-    "GpuRequest", "Node", "Pod", "is_gated", "matches", "moment_s", "node_of", "pod_of", "quantity_of", "requests_of",
-    "rules_of", "tolerated", "whole",
+    "ASLEEP", "ATTEMPT", "CLUSTER", "CORDON", "CPU", "GATE", "JOB", "MEMORY", "PODS", "RANK", "REQUIRED", "RUN",
+    "Container", "GpuRequest", "Node", "Pod", "is_gated", "matches", "moment_s", "node_of", "pod_of", "quantity_of",
+    "requests_of", "rules_of", "tolerated", "whole",
 ]  # fmt: skip
 
 CLUSTER, JOB, ATTEMPT, RANK = (f"commonwatt.io/{word}" for word in ("cluster", "job", "attempt", "rank"))
@@ -24,14 +24,15 @@ ASLEEP = "commonwatt.io/asleep"
 """Annotation of the nodes we put to sleep: what is under way."""
 GATE = "commonwatt.io/placement"
 """Scheduling gate of the pods that Kubernetes' scheduler is to place where we say."""
-CPU, MEMORY = "cpu", "memory"
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
 
 _QUANTITY = re.compile(r"([+-]?[0-9.]+)([a-zA-Z]*)")
 _UNITS = {
     "": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
 }  # fmt: skip
-_COUNTED = (CPU, MEMORY)
+_COUNTED = (CPU, MEMORY, PODS, "ephemeral-storage")
+_NAMED = re.compile(r".*/.*|hugepages-.*")
 _OVER = frozenset({"Succeeded", "Failed"})
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 """The part of an affinity that a scheduler has to keep."""
@@ -85,7 +86,7 @@ class GpuRequest:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod. *requests* are what it takes of its node, by resource: GPUs of all kinds, CPUs, bytes of memory.
+    """A pod. *requests* are what it takes of its node, by resource: GPUs of all kinds, CPUs, bytes, and others.
 
     For our own pods *run* is handle, attempt and rank, *mark* the annotation that tells runs apart. *owner* is the uid
     of the Job that made it; such a pod is one of ours once we have placed it.
@@ -265,8 +266,8 @@ def _of_container(container: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _counted(amounts: Mapping[str, Any]) -> dict[str, float]:
-    """Return CPUs, memory, and extended resources, such as GPUs, of *amounts*."""
-    return {name: quantity_of(amount) for name, amount in amounts.items() if name in _COUNTED or "/" in name}
+    """Return CPUs, memory, storage, pods, and extended resources, such as GPUs, of *amounts*."""
+    return {name: quantity_of(amount) for name, amount in amounts.items() if name in _COUNTED or _NAMED.match(name)}
 
 
 def _add(total: dict[str, float], more: Mapping[str, float]) -> None:

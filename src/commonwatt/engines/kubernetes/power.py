@@ -1,4 +1,4 @@
-"""Power of nodes: a cordon that is ours, a program of the site that turns machines off and on, and the way back.
+"""Power of nodes, and cordons: a cordon of ours, a program of the site that turns machines off and on, the way back.
 
 What is under way is an annotation of the node, written in the same request as the cordon: whoever comes next ends it.
 """
@@ -21,11 +21,12 @@ from typing import Any
 
 from commonwatt.control.engine import SetPower
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
-from commonwatt.engines.kubernetes.objects import ASLEEP, Node, node_of
+from commonwatt.engines.kubernetes.objects import ASLEEP, CORDON, Node, node_of
+from commonwatt.engines.recorded_engine import command_each
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["HostPower", "autoscaler", "check_hosts"]
+__all__ = ["Cordons", "HostPower", "autoscaler", "check_hosts"]
 
 _LOG = logging.getLogger("commonwatt.kubernetes.power")
 _SETTLE_S = 2.0
@@ -448,3 +449,32 @@ class HostPower:
         body = {"metadata": meta, **({} if cordon is None else {"spec": {"unschedulable": cordon or None}})}
         self._api.merge(path_of("nodes", name=node.name), body)
         self._marks[node.name] = whole
+
+
+class Cordons:
+    """Cordons in our name: an annotation tells them from an administrator's, which are left alone."""
+
+    def __init__(self, api: KubernetesApi, hosts: Collection[str], label: str) -> None:
+        self._api, self._hosts, self._label = api, tuple(dict.fromkeys(hosts)), label
+
+    def set(self, wanted: Collection[str], nodes: Mapping[str, Node]) -> None:
+        """Cordon exactly the *wanted* nodes, except those that somebody else has cordoned.
+
+        Raises ``EngineError`` if one cannot be, after the others are done.
+        """
+        there = [nodes[host] for host in self._hosts if host in nodes]
+        command_each(there, lambda node: self._set(node, cordon=node.name in wanted))
+
+    def _set(self, node: Node, *, cordon: bool) -> None:
+        slept = bool(node.asleep)  # its cordon is that of its sleep, and goes with it
+        if cordon and (not node.cordoned or (slept and not node.cordoned_by)):
+            self._patch(node.name, self._label, cordon=True)
+        elif not cordon and node.cordoned_by == self._label:
+            self._patch(node.name, None, cordon=False if node.cordoned and not slept else None)
+
+    def _patch(self, name: str, by: str | None, *, cordon: bool | None) -> None:
+        body = {
+            "metadata": {"annotations": {CORDON: by}},
+            **({} if cordon is None else {"spec": {"unschedulable": cordon or None}}),
+        }
+        self._api.merge(path_of("nodes", name=name), body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft, Outcome
@@ -14,7 +14,8 @@ from commonwatt.engines.kubernetes.settings import KubernetesSettings, folder_of
 from commonwatt.engines.local.folder import EVICTED, End, RunFolder
 from commonwatt.engines.recorded_engine import SchedulerRun
 from commonwatt.engines.run_spec import RunSpec
-from commonwatt.model.errors import EngineError
+from commonwatt.engines.state_folder import write_record
+from commonwatt.model.errors import EngineDownError, EngineError
 
 __all__ = [
     "KubernetesRun", "PodSeen", "StartOrder", "change_of", "disrupted", "lost", "refused", "taken_away", "verdict",
@@ -35,6 +36,7 @@ _CAUSES = {
     "Terminated": "its node was shut down",
     "Preempting": "the kubelet gave its place to a critical pod",
     "NodeAffinity": "the kubelet refused its pod",
+    "NodePorts": "the kubelet refused its pod, as a host port is taken",
     "UnexpectedAdmissionError": "the kubelet refused its pod",
 }
 _DISRUPTIONS = {
@@ -114,6 +116,10 @@ class KubernetesRun(SchedulerRun):
         """Handle, attempt and rank of a pod."""
         return self.spec.handle, self.spec.attempt, rank
 
+    def node_of(self, rank: int) -> int:
+        """Return the node of a pod."""
+        return self.spec.nodes[rank]
+
     def rank_folder(self, rank: int) -> RunFolder:
         """Return the records of a pod of it."""
         return RunFolder(folder_of(self.folder.path, rank))
@@ -121,6 +127,15 @@ class KubernetesRun(SchedulerRun):
     def note_placed(self) -> None:
         """Note that its pods were bound to their nodes a moment ago."""
         self.placed, self.deferred, self.waiting_s = True, False, time.monotonic()
+
+    def write_rank(self, rank: int, spec: RunSpec) -> None:
+        """Write down the *spec* of a pod; raises ``EngineDownError`` if that fails."""
+        try:
+            (folder := self.rank_folder(rank).path).mkdir(mode=0o700, exist_ok=True)
+            write_record(folder / "run.json", asdict(spec))
+        except OSError as error:
+            msg = f"its records cannot be written: {error}"
+            raise EngineDownError(msg) from error
 
     # -- giving it up
 
@@ -166,14 +181,14 @@ class KubernetesRun(SchedulerRun):
         over = [rank for rank in self.ranks if seen[rank].over]
         ends = {rank: self._end_of(rank, seen[rank], settings) for rank in over}
         for rank, end in ends.items():
-            if end is not None and self.decisive is None and _bad(end) and not end.stopped:
+            if end is not None and self.decisive is None and end.exit_code != 0 and not end.stopped:
                 self.decisive = end if len(self.ranks) == 1 else replace(end, cause=f"pod {rank}: {end.cause}")
         if len(over) < len(self.ranks):
             return None
         found = [end for end in ends.values() if end is not None]
         if len(found) < len(self.ranks):
             return None
-        chosen = self.decisive or next((end for end in found if _bad(end)), found[0])
+        chosen = self.decisive or next((end for end in found if end.exit_code != 0), found[0])
         at_s = max(end.at_s for end in found)
         return replace(chosen, at_s=at_s).timely(self.spec, self.now_s())
 
@@ -320,10 +335,6 @@ def _started(pod: Pod) -> bool:
 
 def _oom(said: str) -> str:
     return f"it used more memory than its pod may have (OOMKilled){f': {said}' if said else ''}"
-
-
-def _bad(end: End) -> bool:
-    return end.exit_code != 0
 
 
 def lost(node: str, ready: str | None, now_s: float) -> End:

@@ -11,19 +11,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from commonwatt.engines.kubernetes.objects import ATTEMPT, CLUSTER, JOB, MEMORY, RANK, RUN
+from commonwatt.engines.kubernetes.objects import ATTEMPT, CLUSTER, CPU, JOB, MEMORY, RANK, RUN
 from commonwatt.engines.local import runner
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import make_identity, write_text
 from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.units import amount_of
 
 __all__ = [
-    "GPU", "SCHEDULER", "KubernetesSettings", "cluster_label", "folder_of", "mark_of_run", "pod_manifest", "pod_name",
-    "prepare", "rank_specs", "resource_of",
+    "GPU", "PASSING", "SCHEDULER", "KubernetesSettings", "cluster_label", "container_requests", "folder_of",
+    "mark_of_run", "pod_manifest", "pod_name", "prepare", "rank_specs", "resource_of", "shown", "unit_of",
 ]  # fmt: skip
 
 SCHEDULER = "commonwatt"
 GPU = "nvidia.com/gpu"
+PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Taints that Kubernetes gives to a node that is cordoned, not ready or short of something: they come and go."""
 GANGS = "commonwatt-gangs"
 """The headless service under which the pods of a gang find each other."""
 PORT = 29500
@@ -125,6 +128,16 @@ def resource_of(gpu_type: str, resources: Mapping[str, str]) -> str:
     return GPU if match is None else f"nvidia.com/mig-{match[1]}"
 
 
+def unit_of(resource: str) -> float:
+    """Return the bytes of a GiB for a resource that is counted in bytes, else 1."""
+    return 2.0**30 if resource in (MEMORY, "ephemeral-storage") or resource.startswith("hugepages-") else 1.0
+
+
+def shown(resource: str, amount: float) -> str:
+    """Return an amount of a resource, as Kubernetes counts it, in words."""
+    return amount_of(resource, amount / unit_of(resource))
+
+
 def prepare(state: Path, settings: KubernetesSettings, names: Sequence[str]) -> str:
     """Make the state folder with the runner in it; returns our identity.
 
@@ -185,6 +198,18 @@ def rank_specs(spec: RunSpec, label: str, namespace: str, own: Path) -> list[Run
     return found
 
 
+def container_requests(
+    settings: KubernetesSettings, gpus: int, cpus: float | None, memory_gib: float | None
+) -> dict[str, str]:
+    """Return what the container of a pod with so many GPUs requests beside them; ``None``: what the site gives."""
+    found = {}
+    if cpus := settings.cpus_per_gpu * gpus if cpus is None else cpus:
+        found[CPU] = f"{math.ceil(1000 * cpus)}m"
+    if memory := 1e9 * settings.memory_gb_per_gpu * gpus if memory_gib is None else 2**30 * memory_gib:
+        found[MEMORY] = str(math.ceil(memory))
+    return found
+
+
 def pod_manifest(
     settings: KubernetesSettings, spec: RunSpec, label: str, resource: str, folder: Path, state: Path, rank: int = 0
 ) -> dict[str, Any]:
@@ -208,16 +233,8 @@ def pod_manifest(
     if image is None:
         msg = f"start {spec.name}: it names no image, and live.kubernetes.image is not set"
         raise EngineError(msg)
-    limits: dict[str, str] = {resource: str(spec.gpus_per_node)}
-    requests: dict[str, str] = {}
-    cpus = settings.cpus_per_gpu * spec.gpus_per_node if spec.cpus is None else spec.cpus
-    memory = 1e9 * settings.memory_gb_per_gpu * spec.gpus_per_node
-    if spec.memory_gib is not None:
-        memory = 2**30 * spec.memory_gib
-    if cpus:
-        requests["cpu"] = f"{math.ceil(1000 * cpus)}m"
-    if memory:
-        limits[MEMORY] = requests[MEMORY] = str(math.ceil(memory))
+    requests = container_requests(settings, spec.gpus_per_node, spec.cpus, spec.memory_gib)
+    limits = {resource: str(spec.gpus_per_node), **{k: v for k, v in requests.items() if k == MEMORY}}
     volumes, mounts = _volumes(settings, state)
     container = {
         "name": "job", "image": image, "command": [settings.python, "-I", str(state / "runner.py"), str(folder)],

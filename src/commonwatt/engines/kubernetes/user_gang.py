@@ -1,7 +1,7 @@
-"""Gangs that users create in Kubernetes: what is read of a JobSet or a PyTorchJob, and how one is suspended.
+"""Jobs and gangs that users create in Kubernetes: what is read of each kind, and how one is suspended.
 
-Another controller makes their pods, once they are not suspended. The fields are those of JobSet 0.5 and later, and of
-the Training Operator 1.7 and later.
+Another controller makes the pods of a gang, once it is not suspended. The fields are those of JobSet 0.5 and later, and
+of the Training Operator 1.7 and later.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from commonwatt.engines.kubernetes.objects import is_gated, moment_s, requests_of, rules_of
+from commonwatt.engines.kubernetes.objects import REQUIRED, is_gated, moment_s, requests_of, rules_of
 from commonwatt.engines.kubernetes.settings import SCHEDULER
-from commonwatt.engines.kubernetes.user_job import PodGroup, UserJob, asked, by_kueue, left_to, user_job_of
+from commonwatt.engines.kubernetes.user_job import PodGroup, UserJob, asked, by_kueue, left_to
 
-__all__ = ["KINDS", "JobKind", "child_of", "jobset_of", "pytorchjob_of", "suspended_in"]
+__all__ = ["KINDS", "JobKind", "child_of", "jobset_of", "pytorchjob_of", "suspended_in", "user_job_of"]
 
 _JOBSET_CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
 _TRAINING_OPERATOR = "kubeflow.org/training-operator"
+_FEWER = "kueue.x-k8s.io/job-min-parallelism"
+_OWN_CONTROLLER = "kubernetes.io/job-controller"
+_HOST = "kubernetes.io/hostname"
+_NAMES = ("job-name", "batch.kubernetes.io/job-name")
+"""Labels by which the pods of a Job, and no others, are selected."""
 _GROUP = "jobset.sigs.k8s.io/jobset-name"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _ENDS = {"Complete": "Complete", "Completed": "Complete", "Succeeded": "Complete", "Failed": "Failed"}
 _Unfit = tuple[str, str, str] | None
 
@@ -58,6 +64,33 @@ def child_of(item: Mapping[str, Any]) -> tuple[str, str]:
     """Return the uid of a Job, and that of the object whose controller has made it; "" if there is none."""
     owners = item["metadata"].get("ownerReferences") or ()
     return item["metadata"]["uid"], next((owner["uid"] for owner in owners if owner.get("controller")), "")
+
+
+def user_job_of(item: Mapping[str, Any]) -> UserJob:
+    """Return a Job of the API's object *item*."""
+    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    template = spec.get("template") or {}
+    pod = template.get("spec") or {}
+    said = status.get("conditions") or ()
+    conditions = {c.get("type"): c for c in said if c.get("status") == "True"}
+    ended: Mapping[str, Any] = next((conditions[kind] for kind in ("Complete", "Failed") if kind in conditions), {})
+    completions, limit = spec.get("completions"), spec.get("activeDeadlineSeconds")
+    unkept, ignored = _unkept("spec.template.spec", pod, meta["name"])
+    fewer = (meta.get("annotations") or {}).get(_FEWER)
+    why = ": ".join(filter(None, (str(ended.get("reason") or ""), str(ended.get("message") or ""))))
+    return UserJob(
+        **asked(meta), suspended=bool(spec.get("suspend")),
+        pods=int(spec.get("parallelism", 1)), completions=None if completions is None else int(completions),
+        gpus=tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0)),
+        scheduler=SCHEDULER if is_gated(pod) else pod.get("schedulerName") or "",
+        limit_s=None if limit is None else float(limit),
+        rules=rules_of(pod), priority_class=str(pod.get("priorityClassName") or ""),
+        left_to=left_to(meta, spec.get("managedBy"), _OWN_CONTROLLER),
+        end=str(ended.get("type") or ""), why=" ".join(why.split())[:300],
+        end_s=moment_s(ended.get("lastTransitionTime")), was_suspended=any(c.get("type") == "Suspended" for c in said),
+        requests=tuple(sorted(requests_of(pod).items())), succeeded=int(status.get("succeeded") or 0), ignored=ignored,
+        unfit=unkept if fewer is None else (f"metadata.annotations.{_FEWER}", str(fewer), "none: all its pods start"),
+    )  # fmt: skip
 
 
 def jobset_of(item: Mapping[str, Any]) -> UserJob:
@@ -102,14 +135,46 @@ def pytorchjob_of(item: Mapping[str, Any]) -> UserJob:
     )  # fmt: skip
 
 
+def _unkept(field: str, spec: Mapping[str, Any], job: str = "") -> tuple[_Unfit, tuple[str, ...]]:
+    """Return the first rule of the pods of *spec* that we cannot keep, and the names of those that we need not keep.
+
+    Pods of one *job* are on different nodes in any case: that they keep away from each other is no such rule.
+    """
+    required, ignored = [], []
+    affinity = spec.get("affinity") or {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = affinity.get(kind) or {}
+        if kind == "podAffinity" or any(not _is_of_itself(rule, job) for rule in rules.get(REQUIRED) or ()):
+            required += [f"affinity.{kind}.{REQUIRED}"] if rules.get(REQUIRED) else []
+    for kind, rules in affinity.items():
+        ignored += [f"affinity.{kind}.{_PREFERRED}"] if (rules or {}).get(_PREFERRED) else []
+    for spread in spec.get("topologySpreadConstraints") or ():
+        need = spread.get("whenUnsatisfiable") != "ScheduleAnyway"
+        (required if need else ignored).append("topologySpreadConstraints")
+    named = tuple(f"{field}.{name}" for name in dict.fromkeys(ignored))
+    if not required:
+        return None, named
+    expected = f"none: nodes are chosen by GPUs, whatever pods are there; {_PREFERRED} is ignored"
+    return (f"{field}.{required[0]}", "a rule", expected), named
+
+
+def _is_of_itself(rule: Mapping[str, Any], job: str) -> bool:
+    """Whether a rule of anti-affinity keeps the pods of a *job* from one another's nodes, and no others."""
+    selector = rule.get("labelSelector") or {}
+    alone = rule.get("topologyKey") == _HOST and not selector.get("matchExpressions")
+    labels = selector.get("matchLabels") or {}
+    return alone and bool(job) and any(labels.get(name) == job for name in _NAMES)
+
+
 def _group(field: str, pods: int, template: Mapping[str, Any] | None) -> tuple[PodGroup | None, _Unfit]:
     """Return pods that are alike, ``None`` without GPUs, and what is wrong with them: field, value, expected."""
     pod = (template or {}).get("spec") or {}
     gpus = tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0))
     scheduler = SCHEDULER if is_gated(pod) else pod.get("schedulerName") or ""
     if gpus and pods:
+        requests, (unkept, ignored) = tuple(sorted(requests_of(pod).items())), _unkept(field, pod)
         name = str(pod.get("priorityClassName") or "")
-        return PodGroup(field, pods, gpus, scheduler, rules_of(pod), name), None
+        return PodGroup(field, pods, gpus, scheduler, rules_of(pod), requests, ignored, name), unkept
     if pods and scheduler == SCHEDULER:
         return None, (f"{field}.schedulerName", scheduler, "none: Kubernetes places pods without GPUs")
     return None, None
@@ -134,11 +199,15 @@ def _gang(
     )  # fmt: skip
     why = ": ".join(filter(None, (str(ended.get("reason") or ""), str(ended.get("message") or ""))))
     own = asked(item["metadata"])
+    most: dict[str, float] = {}
+    for name, amount in (each for group in groups for each in group.requests):
+        most[name] = max(most.get(name, 0.0), amount)
     return UserJob(
         **own, kind=kind, suspended=suspended is True, pods=sum(group.pods for group in groups),
         completions=None, gpus=first.gpus, scheduler=next(strangers, first.scheduler), limit_s=limit_s,
         left_to=by_kueue(own["queue"]) or managed_by, end=_ENDS.get(str(ended.get("type")), ""),
         why=" ".join(why.split())[:300], end_s=moment_s(ended.get("lastTransitionTime")), groups=groups, unfit=unfit,
+        requests=tuple(sorted(most.items())), ignored=tuple(name for group in groups for name in group.ignored),
         priority_class=first.priority_class,
     )  # fmt: skip
 

@@ -8,23 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commonwatt.engines.kubernetes.objects import (
-    GATE,
-    Node,
-    is_gated,
-    matches,
-    moment_s,
-    requests_of,
-    rules_of,
-    tolerated,
-    whole,
-)
-from commonwatt.engines.kubernetes.settings import SCHEDULER, resource_of
+from commonwatt.engines.kubernetes.objects import GATE, Node, matches, tolerated, whole
+from commonwatt.engines.kubernetes.settings import PASSING, SCHEDULER, resource_of, shown
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, WorkloadSpec
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["DUE", "TENANT", "WEIGHT", "PodGroup", "UserJob", "asked", "by_kueue", "job_file", "left_to", "user_job_of"]
+__all__ = ["DUE", "TENANT", "WEIGHT", "PodGroup", "UserJob", "asked", "by_kueue", "job_file", "left_to"]
 
 TENANT = "commonwatt.io/tenant"
 """Label of the Jobs to be taken over: whose they are."""
@@ -33,13 +23,9 @@ DUE, _RUN_TIME, WEIGHT, _TYPES, _KIND = (
 )
 _ASKED = frozenset({DUE, _RUN_TIME, WEIGHT, _TYPES, _KIND})
 _QUEUE = "kueue.x-k8s.io/queue-name"
-_FEWER = "kueue.x-k8s.io/job-min-parallelism"
-_PASSING = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Taints that Kubernetes gives to a node that is cordoned, not ready or short of something: they come and go."""
-_OWN_CONTROLLER = "kubernetes.io/job-controller"
 _GANGS = frozenset({"JobSet", "PyTorchJob"})
 _CLOCK = re.compile(r"(?:(?:(\d{1,5})-)?(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
-_LIMITS = "containers.resources.limits"
+_LIMITS, _REQUESTS = "containers.resources.limits", "containers.resources.requests"
 _COMMANDS = {
     "Job": "batch/v1/Job", "JobSet": "jobset.x-k8s.io/v1alpha2/JobSet", "PyTorchJob": "kubeflow.org/v1/PyTorchJob",
 }  # fmt: skip
@@ -56,7 +42,7 @@ class PodGroup:
         Where the spec of its pods is, for those who have to put it right.
     gpus
         What each of its *pods* requests, by resource.
-    scheduler, rules, priority_class
+    scheduler, rules, requests, ignored, priority_class
         As of ``UserJob``.
     """
 
@@ -65,6 +51,8 @@ class PodGroup:
     gpus: tuple[tuple[str, float], ...]
     scheduler: str
     rules: str = ""
+    requests: tuple[tuple[str, float], ...] = ()
+    ignored: tuple[str, ...] = ()
     priority_class: str = ""
 
 
@@ -102,6 +90,12 @@ class UserJob:
         ``Job``, or that of a gang.
     groups
         The pods of a gang that have GPUs; a Job has none.
+    requests
+        All that each of its pods requests, by resource, as Kubernetes counts it; where they differ, the most of each.
+    succeeded
+        How many of its pods have succeeded; they are not made again.
+    ignored
+        Fields of its pods that are wishes which are not kept.
     unfit
         Field, value and what was expected, where it cannot be taken over.
     """
@@ -127,6 +121,9 @@ class UserJob:
     notes: tuple[tuple[str, str], ...] = ()
     kind: str = "Job"
     groups: tuple[PodGroup, ...] = ()
+    requests: tuple[tuple[str, float], ...] = ()
+    succeeded: int = 0
+    ignored: tuple[str, ...] = ()
     priority_class: str = ""
     unfit: tuple[str, str, str] | None = None
 
@@ -149,31 +146,6 @@ class UserJob:
     def ours_to_place(self) -> bool:
         """Whether nobody but commonwatt places its pods, or says where: they name our scheduler, or have our gate."""
         return self.scheduler == SCHEDULER
-
-
-def user_job_of(item: Mapping[str, Any]) -> UserJob:
-    """Return a Job of the API's object *item*."""
-    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
-    template = spec.get("template") or {}
-    pod = template.get("spec") or {}
-    said = status.get("conditions") or ()
-    conditions = {c.get("type"): c for c in said if c.get("status") == "True"}
-    ended: Mapping[str, Any] = next((conditions[kind] for kind in ("Complete", "Failed") if kind in conditions), {})
-    completions, limit = spec.get("completions"), spec.get("activeDeadlineSeconds")
-    fewer = (meta.get("annotations") or {}).get(_FEWER)
-    why = ": ".join(filter(None, (str(ended.get("reason") or ""), str(ended.get("message") or ""))))
-    return UserJob(
-        **asked(meta), suspended=bool(spec.get("suspend")),
-        pods=int(spec.get("parallelism", 1)), completions=None if completions is None else int(completions),
-        gpus=tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0)),
-        scheduler=SCHEDULER if is_gated(pod) else pod.get("schedulerName") or "",
-        limit_s=None if limit is None else float(limit),
-        rules=rules_of(pod), priority_class=str(pod.get("priorityClassName") or ""),
-        left_to=left_to(meta, spec.get("managedBy"), _OWN_CONTROLLER),
-        end=str(ended.get("type") or ""), why=" ".join(why.split())[:300],
-        end_s=moment_s(ended.get("lastTransitionTime")), was_suspended=any(c.get("type") == "Suspended" for c in said),
-        unfit=None if fewer is None else (f"metadata.annotations.{_FEWER}", str(fewer), "none: all its pods start"),
-    )  # fmt: skip
 
 
 def asked(meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,21 +197,25 @@ def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: M
     if not job.gang and job.completions != job.pods and not (job.pods == 1 and job.completions is None):
         expected = f"{job.pods} (spec.parallelism), as all pods start at once"
         raise InputError(expected, field="spec.completions", value=job.completions)
-    resource, each = _gpus(job)
-    types = _types(job, cluster, nodes, resources, resource)
+    there = {node.name: node for node in nodes}
+    resource, each = _gpus(job, {resource_of(kind.gpu_type, resources) for kind in cluster.classes})
+    types = _types(job, cluster, there, resources, resource)
     if wished := [name.strip() for name in notes.get(_TYPES, "").split(",") if name.strip()]:
         types = _wished(wished, types)
     gpus = job.pods * each
     if not 1 <= gpus <= MOST_GPUS:
         field = job.groups[0].field if job.gang else "spec.parallelism"
         raise InputError(f"1 to {MOST_GPUS} GPUs in all", field=field, value=job.pods)
-    together = _together(job.pods, each, cluster, types) if job.gang else 1
+    beside = {name: amount for name, amount in job.requests if name != resource and amount}
+    together, types = _Fitting(job, each, beside, cluster, there).shape(types)
     run_s = None if _RUN_TIME not in notes else _seconds(notes[_RUN_TIME])
     return JobFile(
         name=_UNNAMED.sub("-", job.name)[:100].strip("-_."),
         command=(_COMMANDS[job.kind], f"{job.namespace}/{job.name}"),
         gpus=gpus, nodes=job.pods // together, gpu_types=tuple(types), due=notes.get(DUE), time_limit_s=job.limit_s,
         tardiness_weight=_weight(notes), kind=notes.get(_KIND, "")[:100],
+        cpus_per_gpu=beside.get("cpu", 0.0) / each or None,
+        memory_gib_per_gpu=beside.get("memory", 0.0) / 2**30 / each or None,
         times_s=None if run_s is None else {name: {gpus: run_s} for name in types},
         workload=WorkloadSpec(
             namespace=job.namespace, name=job.name, uid=job.uid, kind=job.kind, pods=job.pods if job.gang else None
@@ -247,29 +223,69 @@ def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: M
     )  # fmt: skip
 
 
-def _together(pods: int, each: int, cluster: Cluster, types: Collection[str]) -> int:
-    """Return how many pods with *each* so many GPUs share a node: a divisor of *pods*, the largest that has room."""
-    most = max((kind.gpus for kind in cluster.classes if kind.gpu_type in types), default=0)
-    return max((n for n in range(1, pods + 1) if pods % n == 0 and n * each <= most), default=1)
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """Whether nodes are large enough for the pods of a job, with *each* GPUs and what is *beside* them in a pod."""
+
+    job: UserJob
+    each: int
+    beside: Mapping[str, float]
+    cluster: Cluster
+    there: Mapping[str, Node]
+
+    def shape(self, types: Sequence[str]) -> tuple[int, list[str]]:
+        """Return how many pods share a node, the most that have room, and those of *types* with nodes for that.
+
+        Raises ``InputError`` if GPUs would suffice, and something beside them does not.
+        """
+        pods = self.job.pods
+        counts = [n for n in range(pods, 0, -1) if pods % n == 0 and (self.job.gang or n == 1)]
+        for n in counts:
+            large = [t for t in types if len(self._hosts([t], n, self.beside)) >= pods // n]
+            if large:
+                return n, [t for t in types if t in large or len(self._hosts([t], n, {})) < pods // n]
+        with_gpus = next((n for n in counts if self._hosts(types, n, {})), 1)
+        if not any(len(self._hosts([t], n, {})) >= pods // n for t in types for n in counts):
+            return with_gpus, list(types)  # GPUs are too few: who submits it says so
+        hosts = [node for node in self._hosts(types, 1, {}) if node is not None]
+        for name, amount in self.beside.items():
+            most = max((node.allocatable.get(name, 0.0) for node in hosts), default=0.0)
+            if amount > most + 1e-6:
+                expected = f"at most {shown(name, most)}, all that the largest node with GPUs for it has"
+                raise InputError(expected, field=f"{_spec_of(self.job)}.{_REQUESTS}.{name}", value=shown(name, amount))
+        asked = ", ".join(shown(name, amount) for name, amount in self.beside.items())
+        raise InputError("no more than enough nodes with GPUs for it have, together on each",
+                         field=f"{_spec_of(self.job)}.{_REQUESTS}", value=asked)  # fmt: skip
+
+    def _hosts(self, types: Collection[str], pods: int, beside: Mapping[str, float]) -> list[Node | None]:
+        """Return the nodes of *types* that have GPUs for so many pods, and what is *beside* them, while unused."""
+        found = []
+        for name, klass in zip(self.cluster.names, self.cluster.klass, strict=True):
+            kind, node = self.cluster.classes[klass], self.there.get(name.partition(":")[0])
+            if kind.gpu_type in types and kind.gpus >= pods * self.each:
+                has = {} if node is None else node.allocatable
+                if node is None or all(pods * n <= has.get(k, 0.0) + 1e-6 for k, n in beside.items()):
+                    found.append(node)
+        return found
 
 
-def _gpus(job: UserJob) -> tuple[str, int]:
-    """Return the resource that its pods request, and how many each."""
+def _gpus(job: UserJob, known: Collection[str]) -> tuple[str, int]:
+    """Return the resource that its pods request, of those *known* as GPUs if there are any, and how many each."""
     field = f"{_spec_of(job)}.{_LIMITS}"
-    if len(job.gpus) != 1:
-        named = ", ".join(name for name, _ in job.gpus) or "none"
+    found = [each for each in job.gpus if each[0] in known] or list(job.gpus)
+    if len(found) != 1:
+        named = ", ".join(name for name, _ in found) or "none"
         raise InputError("one resource that is GPUs, such as nvidia.com/gpu", field=field, value=named)
-    ((resource, amount),) = job.gpus
+    ((resource, amount),) = found
     if whole(amount) != amount:
         raise InputError("whole GPUs", field=field, value=amount)
     return resource, whole(amount)
 
 
 def _types(
-    job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: Mapping[str, str], resource: str
+    job: UserJob, cluster: Cluster, there: Mapping[str, Node], resources: Mapping[str, str], resource: str
 ) -> list[str]:
     """Return the GPU types that are this resource and on whose nodes, on all of them, its pods may be placed."""
-    there = {node.name: node for node in nodes}
     every_rule = [json.loads(text) if text else {} for text in ([group.rules for group in job.groups] or [job.rules])]
     allowed: dict[str, bool] = {}
     for name, klass in zip(cluster.names, cluster.klass, strict=True):
@@ -293,7 +309,7 @@ def _spec_of(job: UserJob) -> str:
 
 
 def _admits(node: Node, rules: Mapping[str, Any]) -> bool:
-    taints = [taint for taint in node.taints if not taint[0].startswith(_PASSING)]
+    taints = [taint for taint in node.taints if not taint[0].startswith(PASSING)]
     return matches(rules, node.labels, node.name) and tolerated(taints, rules.get("tolerations") or ())
 
 

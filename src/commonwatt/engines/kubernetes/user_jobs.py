@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -90,6 +90,12 @@ class UserJobs:
             found |= self.informer.look(each)
         return found
 
+    def find(self, uid: str) -> UserJob | None:
+        """Return a Job, ``None`` if it is gone; raises ``EngineError`` as ``all`` does."""
+        assert self.informer is not None
+        found = (self.informer.find(each, uid) for _, each in self._jobs)
+        return next((job for job in found if job is not None), None)
+
     def of(self, run: UserJobRun) -> UserJob | None:
         """Return the Job of a run, ``None`` if it is gone; raises ``EngineError`` as ``all`` does."""
         assert self.informer is not None
@@ -111,8 +117,11 @@ class UserJobs:
         if job.suspended:
             self._patch(job, self._suspension(job, wanted=False))
 
-    def place(self, run: UserJobRun, job: UserJob, pods: Iterable[Pod], hosts: Mapping[int, str]) -> bool:
-        """Place the pods of a run once all of them are there; returns whether that is done.
+    def place(
+        self, run: UserJobRun, job: UserJob, pods: Iterable[Pod], hosts: Mapping[int, str],
+        fits: Callable[[Mapping[int, Pod]], None] = lambda _: None,
+    ) -> bool:  # fmt: skip
+        """Place the pods of a run once all of them are there, and *fits* raises nothing; returns whether that is done.
 
         Which pod has which rank is on disk before the first one is placed: whoever goes on after a crash places the
         same ones. Raises ``EngineError`` if one cannot be placed, as it is gone or somebody else was faster.
@@ -120,9 +129,12 @@ class UserJobs:
         there = {pod.uid: pod for pod in pods if pod.owner and self._owner(pod) == job.uid}
         if not run.has_chosen():
             free = [pod for pod in there.values() if (pod.gated or pod.scheduler == SCHEDULER) and _waits(pod)]
-            if len(free) < len(run.ranks):
+            left = len(run.ranks) if job.gang else len(run.ranks) - job.succeeded
+            if not 0 < left <= len(free):
                 return False
-            run.choose(sorted(free, key=lambda pod: pod.name))
+            chosen = sorted(free, key=lambda pod: pod.name)[:left]
+            fits(dict(zip(run.ranks, chosen, strict=False)))
+            run.choose(chosen)
         for rank in run.ranks:
             pod = there.get(run.pod_uid(rank))
             if pod is not None and _waits(pod) and pod.gated:

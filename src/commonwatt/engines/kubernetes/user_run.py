@@ -17,6 +17,7 @@ from commonwatt.model.errors import EngineDownError
 __all__ = ["UserJobRun"]
 
 _POD = "pod.json"
+_DONE = "succeeded before"  # in place of a uid
 _MOST_BYTES = 4096
 _OVER_LIMIT = 124
 _LATE = "longer than specified deadline"  # of a PyTorchJob, whose reason does not say it
@@ -68,12 +69,18 @@ class UserJobRun(KubernetesRun):
         return self._chosen[rank]
 
     def choose(self, pods: Sequence[Pod]) -> None:
-        """Write down which of *pods* take part, the last rank last; raises ``EngineDownError`` if that fails."""
+        """Write down which *pods* take part, the last rank last; raises ``EngineDownError`` if that fails.
+
+        Ranks beyond them have succeeded in an earlier run.
+        """
         try:
-            for rank, pod in zip(self.ranks, pods, strict=False):
+            for rank in self.ranks:
                 folder = self.rank_folder(rank).path
                 folder.mkdir(mode=0o700, exist_ok=True)
-                write_record(folder / _POD, {"name": pod.name, "uid": pod.uid})
+                if rank >= len(pods):
+                    self._finish(rank, End(0, stopped=False, at_s=self.now_s(), cause=""))
+                own = {"name": pods[rank].name, "uid": pods[rank].uid} if rank < len(pods) else {"uid": _DONE}
+                write_record(folder / _POD, own)
         except OSError as error:
             msg = f"start {self.spec.name}: its records cannot be written: {error}"
             raise EngineDownError(msg) from error

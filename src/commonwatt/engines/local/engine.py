@@ -127,7 +127,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
             run.terminate()
         return [handle for handle, run in runs.items() if run.watched >= 0 or run.orphaned_s is not None]
 
-    def has_room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
+    def has_room(self, nodes: Collection[int], gpus_per_node: int, job: int | None = None) -> bool:  # noqa: ARG002
         """Whether so many GPUs of each of *nodes* are free."""
         return all(len(self._free_for_jobs(n)) >= gpus_per_node for n in nodes)
 

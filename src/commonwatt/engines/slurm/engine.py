@@ -145,7 +145,7 @@ class SlurmEngine(SchedulerEngine[SlurmRun]):
             self._slurm.terminate(at_work)
         return going
 
-    def has_room(self, nodes: Collection[int], gpus_per_node: int) -> bool:
+    def has_room(self, nodes: Collection[int], gpus_per_node: int, job: int | None = None) -> bool:  # noqa: ARG002
         """Whether so many GPUs of each of *nodes* are free."""
         snapshot = self._look(self._settings.look_s)
         return all(self._allocations.free(n, snapshot) >= gpus_per_node for n in nodes)

@@ -1,7 +1,8 @@
 """No decision gives jobs more CPUs or memory than a node has, whichever solver takes it. Ours.
 
 Solvers place by GPUs alone. A schedule that overbooks a node's CPUs or memory is taken apart: what runs stays where it
-is, and what is to start gets its turn by pressure, where the solver put it or on other nodes that have all it needs.
+is, unless what it gives way to has all it needs there; and what is to start gets its turn by pressure, where the solver
+put it or on other nodes that have all it needs.
 The first that finds none gets a reservation, as in EASY backfill (D. Lifka, JSSPP 1995), but of CPUs and memory too:
 what starts after it ends before, or leaves it enough. GPUs that come free this way go to jobs that had no room.
 """
@@ -34,12 +35,46 @@ def within_cpus_memory(problem: PlacementProblem, schedule: Schedule) -> Schedul
 
 
 def _left(problem: PlacementProblem, schedule: Schedule, needs: Floats, whole: Floats) -> Floats:
-    """Return GPUs, CPUs and memory that *schedule* leaves on each node, [N, 3]."""
+    """Return GPUs, CPUs and memory that *schedule* leaves on each node, [N, 1 + R]."""
     node, _ = schedule.occupancy(problem)
     rows = schedule.choice[schedule.choice != POSTPONED]
     left = whole.copy()
     np.subtract.at(left, node, np.repeat(needs[rows], problem.width[rows], axis=0))
     return left
+
+
+def _given_way(problem: PlacementProblem, wanted: Schedule, needs: Floats, whole: Floats) -> Schedule:
+    """Return what *wanted* does to running jobs and starts where they were, if nodes have room for that, else nothing.
+
+    A job that is stopped for none of these goes on.
+    """
+    unchanged, running = Schedule.unchanged(problem), problem.stay >= 0
+    moved = running & (wanted.choice != problem.stay)
+    if not moved.any():
+        return unchanged
+    held = [problem.nodes_held(job) for job in np.flatnonzero(moved)]
+    freed = np.zeros(len(problem.node_gpus), dtype=bool)
+    freed[np.concatenate(held)] = True
+    found = replace(unchanged, choice=wanted.choice.copy(), nodes=wanted.nodes.copy())
+    left = _left(problem, found, needs, whole)
+
+    def take_out(job: int) -> None:
+        left[found.nodes_of(problem, job)] += needs[found.choice[job]]
+        found.choice[job] = POSTPONED
+        found.nodes[problem.slot_start[job] : problem.slot_start[job + 1]] = -1
+
+    starts = np.flatnonzero(~running & (found.choice != POSTPONED))
+    for job in starts[ranked(problem.pressure_s[starts])].tolist():
+        nodes = found.nodes_of(problem, job)
+        if not freed[nodes].any() or (left[nodes] < -_EXACT).any():
+            take_out(job)
+    for job in np.flatnonzero(moved & (wanted.choice == POSTPONED)).tolist():
+        row, nodes = problem.stay[job], problem.nodes_held(job)
+        if (left[nodes] >= needs[row] - _EXACT).all():
+            found.choice[job] = row
+            found.nodes[problem.slot_start[job] : problem.slot_start[job] + len(nodes)] = nodes
+            left[nodes] -= needs[row]
+    return found if (left >= -_EXACT).all() else unchanged
 
 
 @dataclass(frozen=True)
@@ -48,7 +83,7 @@ class _Kept:
 
     nodes: Ints
     by_s: float
-    spare: Floats  # [nodes, 3]
+    spare: Floats  # [nodes, 1 + R]
 
 
 class _Fitting:
@@ -56,8 +91,8 @@ class _Fitting:
 
     def __init__(self, problem: PlacementProblem, wanted: Schedule, needs: Floats, whole: Floats) -> None:
         self.problem, self.wanted, self.needs = problem, wanted, needs
-        self.found = Schedule.unchanged(problem)
-        self.left = _left(problem, self.found, needs, whole)  # GPUs, CPUs and memory, [N, 3]
+        self.found = _given_way(problem, wanted, needs, whole)
+        self.left = _left(problem, self.found, needs, whole)  # GPUs, CPUs and memory, [N, 1 + R]
         self.latest_s: Floats = problem.time_s
         if problem.outcomes is not None:
             self.latest_s = self.latest_s * problem.outcomes.max(axis=1)[problem.row_job]
@@ -72,6 +107,7 @@ class _Fitting:
         problem, wanted = self.problem, self.wanted
         short = np.zeros(len(problem), dtype=bool)
         waits = problem.stay < 0
+        waits &= self.found.choice == POSTPONED
         starts = np.flatnonzero(waits & (wanted.choice != POSTPONED))
         roomless = np.flatnonzero(waits & (wanted.choice == POSTPONED) & ~held_back(problem, wanted))
         order = np.concatenate(
@@ -91,7 +127,7 @@ class _Fitting:
 
     def _hopeful(self) -> Bools:
         """Jobs with a configuration that may fit, by the most of everything that a node of its class has left, [J]."""
-        problem, most = self.problem, np.full((len(self.problem.class_gpus), 3), -np.inf)
+        problem, most = self.problem, np.full((len(self.problem.class_gpus), self.needs.shape[1]), -np.inf)
         np.maximum.at(most, problem.node_class[self.open], self.left[self.open])
         fits: Bools = np.asarray((self.needs <= most[problem.klass] + _EXACT).all(axis=1))
         wished = self.wanted.choice[self.wanted.choice != POSTPONED]
