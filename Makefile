@@ -10,7 +10,8 @@ SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Compiled modules are kept even where that is switched off: it halves the time to collect the tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-week fast test test-all stranger soak lint types docs wheel-test peers-test bench bench-check claims clean venv
+.PHONY: demo demo-week fast test test-all stranger soak lint types docs wheel-test peers-test bench bench-check claims clean venv \
+	image-lock
 
 # A day of jobs, in under a minute; then a week, in some minutes.
 demo: $(VENV)/.core
@@ -107,6 +108,16 @@ bench-check: $(VENV)/.dev
 # Pages of what was reproduced and of the leaderboard, from docs/data.
 claims: $(VENV)/.dev
 	$(BIN)/python docs/hooks/measured_pages.py
+
+# What the image installs, with hashes, in the versions of constraints.txt. Needs uv and the package index.
+IMAGE_LOCK = $(UV) pip compile -q --generate-hashes --no-annotate --no-header --python-version 3.11 -c constraints.txt
+image-lock:
+	@test -n "$(UV)" || { echo "UV: expected a uv, as in: make image-lock UV=$$(command -v uv || echo uv)"; exit 2; }
+	set -e; say() { echo "# $$1, with the hashes of all their files. Made by \`make image-lock\`; versions are those of constraints.txt."; }; \
+	{ say "What the image of Containerfile installs"; \
+	  $(IMAGE_LOCK) --extra live --extra postgresql --extra mariadb pyproject.toml; } > deploy/image/requirements.txt; \
+	{ say "What builds commonwatt's wheel for that image"; \
+	  echo "hatchling>=1.25" | $(IMAGE_LOCK) -; } > deploy/image/build.txt
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.solve_time

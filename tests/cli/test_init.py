@@ -118,7 +118,8 @@ def test_the_first_command_that_answers_is_asked(nothing_installed):
 def test_without_any_command_it_says_what_to_give(nothing_installed):
     done = run("init")
     assert (done.code, done.out) == (2, "")
-    expected = "scontrol, nvidia-smi or kubectl on this machine, or --from FILE with the output of one of them"
+    given = "--from FILE with the output of one of them, or --from kubernetes"
+    expected = f"scontrol, nvidia-smi or kubectl on this machine, {given}"
     assert done.err == f"error: expected {expected}\n"
 
 

@@ -16,7 +16,7 @@ from commonwatt.controlplane.user_jobs import UserJobIntake
 from commonwatt.engines.kubernetes.user_gang import user_job_of
 from commonwatt.engines.kubernetes.user_job import job_file
 from commonwatt.model.errors import EngineError
-from commonwatt.model.live import TenantLimits
+from commonwatt.model.live import PriorityClassSpec, TenantLimits
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import JobStatus, RequestKind
 from tests.engines.kubernetes.test_external_jobs import CLUSTER, NODES
@@ -68,7 +68,8 @@ class Desk:
 
     def another(self):
         maker = JobMaker(CLUSTER, 60.0, lambda _: self.limits)
-        return UserJobIntake(self.kube, self.store, self.ticks, maker, {"team-a": ("a", "b")})
+        classes = {"urgent": PriorityClassSpec(tardiness_weight=0.5, due_in_s=3600.0)}
+        return UserJobIntake(self.kube, self.store, self.ticks, maker, {"team-a": ("a", "b")}, classes)
 
     def look(self):
         self.now_s += 10.0
@@ -259,3 +260,36 @@ def test_a_job_that_awaits_admission_is_not_started_says_why_and_starts_when_it_
     b.settle()
     assert b.status(job) is JobStatus.RUNNING
     assert looks
+
+
+DUE, WEIGHT = "commonwatt.io/due", "commonwatt.io/tardiness-weight"
+
+
+@pytest.mark.parametrize(
+    ("name", "notes", "due_after_s", "weight"),
+    [
+        ("urgent", {}, 3600.0, 0.5),
+        ("", {}, None, 0.0),
+        ("system-node-critical", {}, None, 0.0),
+        ("urgent", {WEIGHT: "0.25"}, 3600.0, 0.25),
+        ("urgent", {DUE: "2030-01-01T00:00"}, 1893456000.0 - NOW_S - 10.0, 0.5),
+        ("urgent", {DUE: "2030-01-01T00:00", WEIGHT: "0"}, 1893456000.0 - NOW_S - 10.0, 0.0),
+    ],
+)
+def test_a_priority_class_stands_for_a_weight_and_a_due_date_where_the_job_says_none(
+    desk, name, notes, due_after_s, weight
+):
+    desk.kube.set(replace(user_job_of(item(notes=notes, pod={"priorityClassName": name})), uid="u1"))
+    desk.look()
+    (row,) = desk.store.jobs()
+    assert (row.due_s, row.file.tardiness_weight) == (
+        None if due_after_s is None else desk.now_s + due_after_s, weight
+    )  # fmt: skip
+
+
+def test_the_limit_of_a_tenant_holds_for_its_classes(desk):
+    desk.limits = TenantLimits(tardiness_weight=0.1)
+    desk.kube.set(replace(user_job_of(item(pod={"priorityClassName": "urgent"})), uid="u1"))
+    desk.look()
+    assert not desk.store.jobs()
+    assert desk.intake.refused == {"u1": "field 'priorityClassName urgent': got '0.5', expected at most 0.1"}

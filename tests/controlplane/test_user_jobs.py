@@ -94,6 +94,24 @@ def test_a_users_job_is_taken_over_placed_and_ends_as_its_pod_does(plane, kube, 
     assert ledger_problems(store) == []
 
 
+def test_a_priority_class_of_the_site_is_a_weight_and_a_due_date(kube, tmp_path):
+    classes = {"urgent": {"tardiness_weight": 0.5, "due_in_s": 900}}
+    path = config_over(kube, tmp_path, jobs={USERS: ["a"]}, priority_classes=classes)
+    store = store_of(path, tenants="a")
+    kinds = path_of("priorityclasses", group="scheduling.k8s.io/v1")
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 10}
+    with suppress(EngineError):  # it is there from another test
+        kube.admin.create(kinds, body)
+    urgent = kube.user_job("urgent", *command(tmp_path, "urgent", 0.2), pod={"priorityClassName": "urgent"})
+    plain = kube.user_job("plain", *command(tmp_path, "plain", 0.2))
+    with running(path):
+        row = ended(store, urgent)
+        assert (row.status, row.file.tardiness_weight, row.due_s) == ("completed", 0.5, row.submit_s + 900)
+        row = ended(store, plain)
+        assert (row.status, row.file.tardiness_weight, row.due_s) == ("completed", 0.0, None)
+    assert lines(tmp_path, "urgent") == ["begin", "end"]
+
+
 def test_the_controller_is_killed_again_and_again_and_each_job_is_one_job_and_runs_once(plane, kube, tmp_path):
     path, store = plane
     without_preemption(path)

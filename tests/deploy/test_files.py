@@ -1,4 +1,4 @@
-"""The files of operations: alert rules, the Grafana dashboard, Prometheus' configuration, the systemd unit."""
+"""Files of operations: alert rules, the Grafana dashboard, Prometheus' configuration, systemd's unit, the image."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.metadata import distribution
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ import yaml
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("prometheus_client")
 
+from packaging.requirements import Requirement
 from prometheus_client.parser import text_string_to_metric_families
 
 from commonwatt.client.link import DEFAULT_SOCKET
@@ -24,6 +26,7 @@ from tests.deploy.metrics_made import filled
 from tests.deploy.scraping import prometheus, served
 from tests.deploy.tools import DEPLOY, needs_promtool, promtool
 
+CONTAINERFILE = DEPLOY.parent / "Containerfile"
 PAGE = DEPLOY.parent / "docs" / "how-to" / "operations.md"
 DASHBOARD = json.loads((DEPLOY / "grafana.json").read_text(encoding="utf-8"))
 RULES = [
@@ -203,3 +206,83 @@ def test_the_example_of_identity_is_what_the_configuration_takes():
     unit = (DEPLOY / "commonwatt.service").read_text(encoding="utf-8")
     assert found.socket.path == str(DEFAULT_SOCKET)  # where commands look
     assert "\nRuntimeDirectory=commonwatt\n" in unit
+
+
+def locked(name: str) -> dict[str, tuple[str, int]]:
+    """Return version and number of hashes by name of a file of ``deploy/image``."""
+    lines = [line for line in (DEPLOY / "image" / name).read_text().splitlines() if not line.startswith("#")]
+    found: dict[str, tuple[str, int]] = {}
+    package = ""
+    for line in lines:
+        if match := re.fullmatch(r"([a-z0-9-]+)==(\S+?)(?: ; .*)? \\", line):
+            package, version = match.groups()
+            assert package not in found
+            found[package] = version, 0
+        else:
+            assert re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}(?: \\)?", line), line
+            found[package] = found[package][0], found[package][1] + 1
+    return found
+
+
+def spelt(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def needed(*extras: str) -> set[str]:
+    """Return what commonwatt with *extras* requires here, of all that requires something in its turn."""
+    due, found = [("commonwatt", extra) for extra in ("", *extras)], set()
+    seen = set(due)
+    while due:
+        package, extra = due.pop()
+        for text in distribution(package).requires or ():
+            one = Requirement(text)
+            if one.marker is None or one.marker.evaluate({"extra": extra}):
+                name = spelt(one.name)
+                found |= {name} - {"commonwatt"}
+                fresh = {(name, more) for more in ("", *one.extras)} - seen
+                seen |= fresh
+                due += sorted(fresh)
+    return found
+
+
+def test_the_image_installs_what_is_needed_with_hashes_in_the_versions_of_the_constraints():
+    packages = locked("requirements.txt")
+    assert needed("live", "postgresql", "mariadb") - packages.keys() == set()
+    assert all(hashes for _, hashes in packages.values())
+    lines = (DEPLOY.parent / "constraints.txt").read_text().split()
+    pinned = {spelt(name): version for name, _, version in (line.partition("==") for line in lines)}
+    assert {name: version for name, (version, _) in packages.items() if pinned.get(name) != version} == {}
+
+
+def test_what_builds_its_wheel_has_hashes():
+    packages = locked("build.txt")
+    assert "hatchling" in packages
+    assert all(hashes for _, hashes in packages.values())
+
+
+@pytest.mark.parametrize(
+    ("image", "time_s", "said"),
+    [
+        ("docker.io/library/python:3.11-slim-bookworm", "1", "PYTHON_IMAGE: got 'docker.io/library/python:3.11-slim"),
+        ("", "1", "PYTHON_IMAGE: got ''"),
+        (f"python@sha256:{'0' * 64}", "", "SOURCE_DATE_EPOCH: got ''"),
+        (f"python@sha256:{'0' * 64}", "now", "SOURCE_DATE_EPOCH: got 'now'"),
+        (f"python@sha256:{'0' * 64}", "1790000000", ""),
+    ],
+)
+def test_the_image_needs_a_base_by_digest_and_a_time(image, time_s, said):
+    steps = re.sub(r"\\\n", "", CONTAINERFILE.read_text()).splitlines()
+    check = next(step for step in steps if step.startswith("RUN ")).removeprefix("RUN ")
+    given = {"PATH": os.environ["PATH"], "PYTHON_IMAGE": image, "SOURCE_DATE_EPOCH": time_s}
+    done = subprocess.run(["sh", "-c", check], env=given, capture_output=True, text=True, check=False)
+    assert (done.returncode, said in done.stderr) == (2 if said else 0, True)
+    assert said or not done.stderr
+
+
+def test_every_package_of_the_image_is_checked_by_its_hash():
+    text = re.sub(r"\\\n", "", CONTAINERFILE.read_text())
+    installs = re.findall(r"pip (?:install|wheel) ([^&\n]*)", text)
+    assert len(installs) == 4
+    assert all("--require-hashes" in words or "--no-index" in words for words in installs)
+    assert re.findall(r"^FROM (\S+)", text, re.M) == ["${PYTHON_IMAGE}"] * 2
+    assert re.search(r"^ARG PYTHON_IMAGE$", text, re.M)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from commonwatt.control.external_jobs import ExternalJob
     from commonwatt.engines.slurm.commands import Slurm
     from commonwatt.model.admin_results import AttachResult, InitNode
-    from commonwatt.model.scenario import Scenario
+    from commonwatt.model.nodes import NodeSpec
     from commonwatt.model.study_results import StudyResult
 
 __all__ = ["command"]
@@ -106,12 +106,17 @@ def slurm(
     "--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Instead of KUBECONFIG and ~/.kube/config."
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig, instead of its current one.")
+@click.option(
+    "--topology",
+    metavar="LABEL",
+    help="Label of Kubernetes' nodes (rack, zone): no job has nodes of two values.",
+)
 @click.option("--overwrite", is_flag=True, help="Write to DIR even if it exists; keep its store.")
 @seed_option
 @json_option
 def kubernetes(
     *, out: Path, price: float, pue: float, currency: str, kubeconfig: Path | None, context: str | None,
-    overwrite: bool, seed: int, as_json: bool,
+    topology: str | None, overwrite: bool, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Count the GPUs and the pods that use or await them, and prepare a read-only control plane.
 
@@ -125,27 +130,25 @@ def kubernetes(
       commonwatt attach kubernetes --out attached --kubeconfig observer.kubeconfig
     """
     from commonwatt import __version__
-    from commonwatt.engines.kubernetes.connect import api_of, listed
+    from commonwatt.engines.kubernetes.api import api_once, listed
     from commonwatt.engines.kubernetes.external_jobs import external_jobs
     from commonwatt.engines.kubernetes.objects import node_of, pod_of
     from commonwatt.model.admin_results import AttachResult
     from commonwatt.model.errors import InputError
-    from commonwatt.model.live import KubernetesSpec
     from commonwatt.model.nodes import Cluster
 
     if out.exists() and not overwrite:
         raise InputError("a new folder, or --overwrite", field="--out", value=out)
     where = {"kubeconfig": None if kubeconfig is None else str(kubeconfig.absolute()), "context": context}
-    spec = KubernetesSpec(read_only=True, **where)
-    with closing(api_of(spec, Path())) as api:
+    with closing(api_once(kubeconfig, context)) as api:
         items = list(listed(api, "nodes"))
         pods = [pod_of(item) for item in listed(api, "pods")]
     text = json.dumps({"kind": "NodeList", "items": items})
-    nodes, notes = _nodes(text, "the nodes of Kubernetes", out)
+    nodes, notes = _nodes(text, "the nodes of Kubernetes", out, topology)
     settings = {"state": "state", "read_only": True} | {key: value for key, value in where.items() if value is not None}
-    config = _write_config(out, nodes, (price, pue, currency), ("kubernetes", settings))
+    _write_config(out, nodes, (price, pue, currency), ("kubernetes", settings))
     found = {node.name: node for node in map(node_of, items)}
-    now = external_jobs(pods, found, Cluster.of(config.nodes), spec.resources)
+    now = external_jobs(pods, found, Cluster.of(map(_declared, nodes)), {})
     notes.append(
         "no study: Kubernetes keeps no accounts of jobs that are over; `savings` counts from when it is served"
     )
@@ -161,12 +164,16 @@ def kubernetes(
         _show(result, None)
 
 
-def _nodes(text: str, source: str, out: Path) -> tuple[tuple[InitNode, ...], list[str]]:
+def _nodes(
+    text: str, source: str, out: Path, topology: str | None = None
+) -> tuple[tuple[InitNode, ...], list[str]]:  # fmt: skip
     from commonwatt.data.inventory import read_inventory
-    from commonwatt.data.scenario_draft import drafted_nodes
+    from commonwatt.data.scenario_draft import drafted_nodes, in_domains
     from commonwatt.engines.slurm.parsing import host_names
 
     inventory = read_inventory(text, host_names, file=source)
+    if topology is not None:
+        inventory = in_domains(inventory, text, topology)
     out.mkdir(parents=True, exist_ok=True)
     (out / _NODES).write_text(text, encoding="utf-8")
     nodes = drafted_nodes(inventory.nodes)
@@ -181,19 +188,31 @@ def _nodes(text: str, source: str, out: Path) -> tuple[tuple[InitNode, ...], lis
 
 def _write_config(
     out: Path, nodes: tuple[InitNode, ...], prices: tuple[float, float, str], engine: tuple[str, dict[str, Any]],
-) -> Scenario:  # fmt: skip
+) -> None:  # fmt: skip
     import yaml
 
-    from commonwatt.data.files import load_yaml, write_atomic
+    from commonwatt.data.files import parse_yaml, validate, write_atomic
     from commonwatt.data.scenario_draft import observed_text
     from commonwatt.model.scenario import Scenario
 
     kind, settings = engine
     live = yaml.safe_dump({"live": {"mode": "dry-run", "store": "live.db", kind: settings}}, sort_keys=False)
     head = f"# Written by `commonwatt attach {kind}`: observes, decides, and changes nothing (read_only).\n"
-    cluster = observed_text(nodes, Path(_CONFIG).stem, prices)
-    write_atomic(out / _CONFIG, f"{head}{cluster}\nengine: {kind}\n{live}")
-    return load_yaml(out / _CONFIG, Scenario)
+
+    def text(some: tuple[InitNode, ...]) -> str:
+        return f"{head}{observed_text(some, Path(_CONFIG).stem, prices)}\nengine: {kind}\n{live}"
+
+    validate(parse_yaml(text(nodes[:1])), Scenario, out / _CONFIG)  # reading thousands of nodes takes seconds
+    write_atomic(out / _CONFIG, text(nodes))
+
+
+def _declared(node: InitNode) -> NodeSpec:
+    from commonwatt.model.nodes import NodeSpec
+
+    return NodeSpec(
+        name=node.name, count=node.count, gpu_type=node.gpu_type, gpus=node.gpus, idle_w=node.idle_w, gpu_w=node.gpu_w,
+        host=node.host,
+    )  # fmt: skip
 
 
 def _history(client: Slurm, out: Path, days: float, notes: list[str]) -> int | None:

@@ -22,30 +22,45 @@ COMMANDS = (
     ("kubectl", "get", "nodes", "-o", "json"),
 )
 TIMEOUT_S = 20.0
+_KUBERNETES = "kubernetes"
 
 
 @click.command(context_settings={"allow_extra_args": True})
 @click.option(
-    "--from", "source", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE",
-    help="Read the output of one of these commands; - for standard input.",
+    "--from", "source", type=click.Path(allow_dash=True), metavar="FILE",
+    help="Read the output of one of these commands, - for standard input; or `kubernetes`, to ask its API server.",
 )  # fmt: skip
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Instead of KUBECONFIG and ~/.kube/config."
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig, instead of its current one.")
+@click.option(
+    "--topology",
+    metavar="LABEL",
+    help="Label of Kubernetes' nodes (rack, zone): no job has nodes of two values.",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the scenario to FILE, not to the terminal."
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, source: Path | None, *, out: Path | None, overwrite: bool, as_json: bool) -> None:
+def command(
+    ctx: click.Context, source: str | None, *, kubeconfig: Path | None, context: str | None, topology: str | None,
+    out: Path | None, overwrite: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Write a scenario for this cluster: nodes, power by GPU type, a price, policies.
 
     Nodes come from the first of scontrol, nvidia-smi and kubectl that answers, or from FILE: the output of `scontrol
     show node`, `sinfo -N -o '%N|%G'`, `nvidia-smi` or `kubectl get nodes -o json`. Nothing on the cluster is changed.
+    With `--from kubernetes` the API server is asked, as by `commonwatt attach kubernetes`; kubectl is not needed.
 
     \b
     Examples:
       commonwatt init --out cluster.yaml
       scontrol show node | commonwatt init --from - --out cluster.yaml
       kubectl get nodes -o json | commonwatt init --from -
+      commonwatt init --from kubernetes --kubeconfig observer.kubeconfig
     """
     from commonwatt.data.files import write_atomic
     from commonwatt.data.scenario_draft import draft_scenario
@@ -54,10 +69,17 @@ def command(ctx: click.Context, source: Path | None, *, out: Path | None, overwr
 
     if ctx.args:
         ctx.fail(f"Got unexpected extra argument ({ctx.args[0]}): use --from {ctx.args[0]}")
+    if source != _KUBERNETES and (kubeconfig is not None or context is not None):
+        ctx.fail("--kubeconfig and --context need --from kubernetes")
     if out is not None and out.exists() and not overwrite:
         raise InputError("a new file, or --overwrite", field="--out", value=out)
-    text, origin = _given(source) if source is not None else _asked()
-    scenario, result = draft_scenario(text, host_names, file=origin, host=platform.node() or "node", out=out)
+    if source == _KUBERNETES:
+        text, origin = _asked_kubernetes(kubeconfig, context)
+    else:
+        text, origin = _given(source) if source is not None else _asked()
+    scenario, result = draft_scenario(
+        text, host_names, file=origin, host=platform.node() or "node", out=out, topology=topology
+    )
     if out is not None:
         write_atomic(out, scenario)
     for note in result.notes:
@@ -69,16 +91,28 @@ def command(ctx: click.Context, source: Path | None, *, out: Path | None, overwr
         click.echo(scenario, nl=False)
 
 
-def _given(source: Path) -> tuple[str, object]:
+def _given(source: str) -> tuple[str, object]:
     from commonwatt.data.text import read_text
     from commonwatt.model.errors import InputError
 
-    if str(source) != "-":
-        return read_text(source), source
+    if source != "-":
+        return read_text(Path(source)), source
     text = sys.stdin.read()
     if not text.strip():
         raise InputError("some content", file="standard input", value="nothing")
     return text, "standard input"
+
+
+def _asked_kubernetes(kubeconfig: Path | None, context: str | None) -> tuple[str, object]:
+    """Return the nodes of a cluster as kubectl prints them."""
+    import json
+    from contextlib import closing
+
+    from commonwatt.engines.kubernetes.api import api_once, listed
+
+    with closing(api_once(kubeconfig, context)) as api:
+        say(f"asking {api.access.server}")
+        return json.dumps({"kind": "NodeList", "items": list(listed(api, "nodes"))}), "the nodes of Kubernetes"
 
 
 def _asked() -> tuple[str, object]:
@@ -104,7 +138,8 @@ def _asked() -> tuple[str, object]:
             return done.stdout, shown
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         say(f"{words[0]}: {lines[-1]}")
-    raise InputError("scontrol, nvidia-smi or kubectl on this machine, or --from FILE with the output of one of them")
+    given = "--from FILE with the output of one of them, or --from kubernetes"
+    raise InputError(f"scontrol, nvidia-smi or kubectl on this machine, {given}")
 
 
 def _sentence(result: InitResult) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from commonwatt.control.controller import Controller
 from commonwatt.control.engine import Capabilities, Change, Command, JobProgress, NodeView, Reading, Stopped
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.job_registry import Rules
 from commonwatt.control.ledger import Account
-from commonwatt.control.policy import Policy
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import Tariff
@@ -22,6 +20,9 @@ from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.optimize import KeepGoing, always
+
+if TYPE_CHECKING:
+    from commonwatt.control.policy import Policy
 
 __all__ = ["ExternalJob", "dry_run", "job_of"]
 
@@ -90,6 +91,8 @@ def dry_run(
     default_limit_s
         Run time assumed for a job that declares none.
     """
+    from commonwatt.control.controller import Controller  # with all solvers: who only counts jobs need not wait for it
+
     usable, at = view.usable_gpus.copy(), {name: n for n, name in enumerate(cluster.names)}
     scheduled: list[ExternalJob] = []
     table: list[Job] = []

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from commonwatt.controlplane.jobs import JobMaker, TimeFigure, capped, due_of
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.kubernetes.user_gang import KINDS
-from commonwatt.engines.kubernetes.user_job import UserJob, by_kueue
+from commonwatt.engines.kubernetes.user_job import DUE, WEIGHT, UserJob, by_kueue
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, QuotaError
 from commonwatt.model.job_file import JobFile
+from commonwatt.model.live import PriorityClassSpec
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import ACTIVE, JobRow, RequestKind
@@ -47,6 +48,8 @@ class UserJobIntake:
     ----------
     tenants
         Whose Jobs are taken over, by namespace.
+    classes
+        What a Job asks for by its PriorityClass, as far as its annotations do not say.
     refused
         By uid: why a Job is not taken over.
     awaiting
@@ -60,6 +63,7 @@ class UserJobIntake:
     ticks: ControllerStore
     maker: JobMaker
     tenants: Mapping[str, Collection[str]]
+    classes: Mapping[str, PriorityClassSpec] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     awaiting: dict[int, str] = field(default_factory=dict)
     renewed: bool = False
@@ -126,7 +130,7 @@ class UserJobIntake:
         if self.engine.runs(job):  # were its GPU types others now, it would start on the old ones as soon as it ends
             return f"{by_kueue(job.queue)} may have admitted it anew, and its last run has yet to end"
         try:
-            figures = self._check(job, self.engine.file_of(job))
+            figures = self._check(job, self._file_of(job))
         except (ValueError, QuotaError) as error:
             self._refuse(job, str(error), now_s)
             return f"its Job cannot be placed as it is now: {error}"
@@ -203,7 +207,7 @@ class UserJobIntake:
                                  field="metadata.labels.commonwatt.io/tenant", value=job.tenant)  # fmt: skip
             if job.queue and not self._is_admitted(job, now_s):
                 return False
-            file = self.engine.file_of(job)
+            file = self._file_of(job)
             due_s = due_of(file, now_s)
             self._check(job, file)
             if job.gang and not job.suspended and not self._is_held(job):
@@ -230,6 +234,16 @@ class UserJobIntake:
                 return row
         return None
 
+    def _file_of(self, job: UserJob) -> JobFile:
+        """Return what is submitted for a Job; raises as the engine does."""
+        file, asked = self.engine.file_of(job), self.classes.get(job.priority_class)
+        if asked is None:
+            return file
+        said = {key for key, _ in job.notes}
+        changes: dict[str, float | None] = {} if WEIGHT in said else {"tardiness_weight": asked.tardiness_weight}
+        changes |= {} if DUE in said else {"due_in_s": asked.due_in_s}
+        return file.model_copy(update=changes)
+
     def _check(self, job: UserJob, file: JobFile) -> list[TimeFigure]:
         """Return its configurations.
 
@@ -240,7 +254,8 @@ class UserJobIntake:
         if limits.gpus is not None and least > limits.gpus:
             raise InputError(f"at most {limits.gpus}, the GPUs of tenant {job.tenant}", field="gpus", value=least)
         if capped(file.tardiness_weight, limits) < file.tardiness_weight:
-            field = "metadata.annotations.commonwatt.io/tardiness-weight"
+            annotated = any(key == WEIGHT for key, _ in job.notes)
+            field = f"metadata.annotations.{WEIGHT}" if annotated else f"priorityClassName {job.priority_class}"
             raise InputError(f"at most {limits.tardiness_weight:g}", field=field, value=file.tardiness_weight)
         return figures
 

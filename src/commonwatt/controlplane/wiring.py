@@ -380,7 +380,8 @@ def _intake(
     """Return what takes over the Jobs of users; ``None`` for an engine that has none."""
     if not isinstance(engine, KubernetesEngine) or config.live.kubernetes.read_only:
         return None
-    return UserJobIntake(engine, store, ticks, maker, config.live.kubernetes.jobs)
+    spec = config.live.kubernetes
+    return UserJobIntake(engine, store, ticks, maker, spec.jobs, spec.priority_classes)
 
 
 def _observer(

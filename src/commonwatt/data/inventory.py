@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -319,9 +319,15 @@ def _rows() -> tuple[BoardPower, ...]:
 
 def type_of(product: str) -> str | None:
     """Return the GPU type of the table that *product* means, in any spelling, or ``None``."""
-    return type_in(product, {row.gpu_type.upper(): row.gpu_type for row in _rows()})
+    return type_in(product, _types())
 
 
+@cache
+def _types() -> dict[str, str]:
+    return {row.gpu_type.upper(): row.gpu_type for row in _rows()}
+
+
+@lru_cache(1024)
 def board_power(product: str) -> BoardPower | None:
     """Return the row for *product*: that of its form if the name says one, else the type's first; ``None``: unknown.
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -15,10 +18,13 @@ from commonwatt.data.inventory import UNNAMED, Expand, Inventory, InventoryNode,
 from commonwatt.data.profiles.base import canonical, mig_slice
 from commonwatt.data.profiles.declared import is_known
 from commonwatt.model.admin_results import InitNode, InitResult
+from commonwatt.model.errors import ArgumentError
 from commonwatt.model.nodes import REFERENCE_TYPE
+from commonwatt.model.units import plural
 
 __all__ = [
-    "UNNAMED", "draft_scenario", "draft_text", "drafted_nodes", "estimated_types", "observed_text", "unknown_types",
+    "UNNAMED", "draft_scenario", "draft_text", "drafted_nodes", "estimated_types", "in_domains", "observed_text",
+    "unknown_types",
 ]  # fmt: skip
 
 HOST_W = 200.0
@@ -31,9 +37,14 @@ JOBS_PER_GPU = 2.5
 """Generated submissions a day for each GPU: a cluster that is busy, not full."""
 
 
+_PLAIN = re.compile(r"(?=.*\d)[A-Za-z][A-Za-z0-9.-]*")
+"""Names that YAML reads as text without quotes, most names of nodes among them."""
+
+
 def draft_scenario(
-    text: str, expand: Expand, *, file: object = None, host: str = "node", out: Path | None = None
-) -> tuple[str, InitResult]:
+    text: str, expand: Expand, *, file: object = None, host: str = "node", out: Path | None = None,
+    topology: str | None = None,
+) -> tuple[str, InitResult]:  # fmt: skip
     """Return a scenario for the cluster that *text* lists, and the document of ``commonwatt init``.
 
     Parameters
@@ -42,13 +53,17 @@ def draft_scenario(
         As ``read_inventory`` takes them: the output of a cluster tool.
     out
         File that the scenario is for; nothing is written.
+    topology
+        Label of nodes, as ``in_domains`` takes it; ``None``: none counts.
 
     Raises
     ------
     InputError
-        For a text that lists no nodes with GPUs.
+        For a text that lists no nodes with GPUs, and as ``in_domains`` does.
     """
     inventory = read_inventory(text, expand, file=file, host=host)
+    if topology is not None:
+        inventory = in_domains(inventory, text, topology)
     nodes = drafted_nodes(inventory.nodes)
     unknown = unknown_types(nodes)
     notes = list(inventory.notes)
@@ -67,6 +82,28 @@ def draft_scenario(
         written=None if out is None else str(out),
     )  # fmt: skip
     return draft_text(inventory, nodes, out or Path("cluster.yaml")), result
+
+
+def in_domains(inventory: Inventory, text: str, topology: str) -> Inventory:
+    """Return the nodes that *text* lists, each in the partition that its label *topology* names.
+
+    A job of several nodes has nodes of the same partitions only. Raises ``ArgumentError`` if no node has that label, or
+    the text is not of Kubernetes, whose nodes have labels.
+    """
+    if inventory.source != "kubernetes":
+        raise ArgumentError("nodes of Kubernetes, which have labels", field="topology", value=topology)
+    document = json.loads(text)
+    metas = [item["metadata"] for item in document.get("items", [document])]
+    domains = {meta["name"]: (meta.get("labels") or {}).get(topology) for meta in metas}
+    nodes = tuple(
+        replace(node, partitions=(domain,) if (domain := domains[node.host or node.name]) else ())
+        for node in inventory.nodes
+    )
+    without = len({node.host or node.name for node in nodes if not node.partitions})
+    if not any(node.partitions for node in nodes):
+        raise ArgumentError("a label that nodes with GPUs have", field="topology", value=topology)
+    note = f"no label {topology} on {plural(without, 'node')}: a job of several nodes may have any of these together"
+    return replace(inventory, nodes=nodes, notes=(*inventory.notes, note) if without else inventory.notes)
 
 
 def drafted_nodes(found: Iterable[InventoryNode]) -> tuple[InitNode, ...]:
@@ -186,16 +223,34 @@ def _entry(own: Sequence[InitNode]) -> str:
         idle_w = _round(sum(part.idle_w for part in own))
         there = {"partitions": list(node.partitions)} if node.partitions else {}
         return _flow({"name": node.host, "gpus": gpus, "idle_w": idle_w, "gpu_w": gpu_w, **there})
-    fields = {"name": node.name, "count": node.count, "gpu_type": node.gpu_type, "gpus": node.gpus}
-    if node.count == 1:
-        del fields["count"]
-    if node.partitions:
-        fields["partitions"] = list(node.partitions)
-    return _flow({**fields, "idle_w": _round(node.idle_w), "gpu_w": _round(node.gpu_w)})
+    rest = _size(
+        None if node.count == 1 else node.count, node.gpu_type, node.gpus, node.partitions, node.idle_w, node.gpu_w
+    )
+    name = node.name if _PLAIN.fullmatch(node.name) else _flow([node.name])[1:-1]
+    return f"{{name: {name}, {rest[1:]}"
+
+
+@cache
+def _size(count: int | None, gpu_type: str, gpus: int, partitions: tuple[str, ...], idle_w: float, gpu_w: float) -> str:
+    """Return what an entry says after the name: a cluster has many nodes and few sizes."""
+    fields = {
+        "count": count, "gpu_type": gpu_type, "gpus": gpus, "partitions": list(partitions) or None,
+        "idle_w": _round(idle_w), "gpu_w": _round(gpu_w),
+    }  # fmt: skip
+    return _flow({key: value for key, value in fields.items() if value is not None})
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what our files read as a number, and PyYAML does not: a node called 1e3, or 08."""
+
+
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?$"), list("-+.0123456789")
+)
 
 
 def _flow(value: object) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
+    text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
     return text.removesuffix("...\n").strip()
 
 

@@ -111,6 +111,13 @@ class NodePowerSpec(FileModel):
     limit_s: float = quantity("time limit of the program", "s", 300.0, gt=0, le=86_400)
 
 
+class PriorityClassSpec(FileModel):
+    """What a Job of users asks for by the PriorityClass of its pods, as far as it has no annotation of its own."""
+
+    tardiness_weight: float = quantity("cost of each second of lateness", "currency/s", ge=0, le=1e9)
+    due_in_s: float | None = quantity("due date, as seconds from when it is taken over; absent: none", "s", None, gt=0)
+
+
 class KubernetesSpec(FileModel):
     """Engine `kubernetes`."""
 
@@ -164,6 +171,9 @@ class KubernetesSpec(FileModel):
         "a Job (batch/v1) of users in a queue of Kueue: placed once Kueue has admitted it, or left alone", "-",
         "after-admission",
     )  # fmt: skip
+    priority_classes: dict[str, PriorityClassSpec] = quantity(
+        "what a Job of users asks for by the name of its pods' PriorityClass; other names say nothing", "-", dict
+    )
     cpus_per_gpu: float = quantity("CPUs requested per GPU", "CPUs", 1.0, ge=0, le=1024)
     memory_gb_per_gpu: float = quantity("memory requested per GPU, also its limit; 0: none", "GB", 0.0, ge=0)
     grace_s: float = quantity("time between the request to stop a job and its kill", "s", 30.0, ge=0, le=3600)

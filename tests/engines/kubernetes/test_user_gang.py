@@ -165,3 +165,9 @@ def test_only_a_field_that_the_answer_has_counts_as_suspended():
     for answer in ({}, {"spec": None}, {"spec": {}}, {"spec": {"runPolicy": {}}}, {"spec": {"suspend": False}}):
         assert not suspended_in(KINDS["JobSet"], answer)
         assert not suspended_in(KINDS["PyTorchJob"], answer)
+
+
+def test_the_priority_class_of_a_gang_is_that_of_its_first_pods_with_gpus():
+    assert read(jobset("t", DRIVER, workers(priorityClassName="urgent"))).priority_class == "urgent"
+    assert read(jobset("t", workers())).priority_class == ""
+    assert read(pytorchjob("t", Worker=(2, workers(priorityClassName="low")[3]))).priority_class == "low"

@@ -8,19 +8,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from commonwatt.engines.kubernetes.access import Access
-from commonwatt.model.errors import EngineDownError, EngineError, MissingExtraError
+from commonwatt.engines.kubernetes.access import Access, access_of
+from commonwatt.model.errors import ArgumentError, EngineDownError, EngineError, InputError, MissingExtraError
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["KubernetesApi", "RefusedByServerError", "path_of"]
+__all__ = ["KubernetesApi", "RefusedByServerError", "api_once", "listed", "path_of"]
 
-_RBAC_S = 30.0
-"""How long a server that has just come up may deny what it will allow, as its roles are not loaded."""
+_ROLES_S = 30.0
 _DENIED = re.compile(r"cannot (?P<verb>\S+) resource \"(?P<resource>[^\"]+)\"")
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _AGAIN = frozenset({429, 503})  # the server did not execute it
@@ -51,6 +51,8 @@ class KubernetesApi:
         Its address and credentials.
     timeout_s
         Longest time without an answer.
+    roles_s
+        How long a server that has just come up may deny what it will allow, as its roles are not loaded.
     guard
         Called before each request that changes something; raises where this process may not act.
     transport
@@ -58,15 +60,15 @@ class KubernetesApi:
     """
 
     def __init__(
-        self, access: Access, *, timeout_s: float = 10.0, guard: Callable[[], None] = lambda: None,
-        transport: httpx.MockTransport | None = None,
+        self, access: Access, *, timeout_s: float = 10.0, roles_s: float = _ROLES_S,
+        guard: Callable[[], None] = lambda: None, transport: httpx.MockTransport | None = None,
     ) -> None:  # fmt: skip
         try:
             import httpx
         except ImportError as error:
             raise MissingExtraError("httpx", "live") from error
         self.access, self.timeout_s, self._guard, self._transport = access, timeout_s, guard, transport
-        self._httpx = httpx
+        self._httpx, self._roles_s = httpx, roles_s
         self._client = httpx.Client(**self.options())
         self._came_up_s: float | None = None  # when it answered for the first time after it had not
         self._lock = threading.Lock()
@@ -194,12 +196,37 @@ class KubernetesApi:
             raise EngineDownError(msg)
         denied = _DENIED.search(message) if code == 403 else None
         up_s = self._came_up_s
-        if denied is not None and (up_s is None or time.monotonic() < up_s + _RBAC_S):
+        if denied is not None and (up_s is None or time.monotonic() < up_s + self._roles_s):
             msg = f"not allowed (yet) to {denied['verb']} {denied['resource']}: {message}"
             raise EngineDownError(msg)
         if denied is not None:
             message = f"not allowed to {denied['verb']} {denied['resource']}; a Role has to grant it: {message}"
         raise RefusedByServerError(code, reason, message)
+
+
+def api_once(kubeconfig: Path | None, context: str | None) -> KubernetesApi:
+    """Return an API server for a command that asks it once: what it denies counts as denied at once.
+
+    Without *kubeconfig* as ``access_of`` does. Raises ``ArgumentError`` for one that cannot be used.
+    """
+    try:
+        return KubernetesApi(access_of(kubeconfig, context), roles_s=0.0)
+    except InputError as error:
+        if error.file is None and error.field in ("kubeconfig", "context"):
+            raise ArgumentError(error.expected, field=error.field, value=error.value) from None
+        raise
+
+
+def listed(api: KubernetesApi, resource: str) -> Iterator[Mapping[str, Any]]:
+    """Yield all objects of a *resource*; raises ``EngineError`` if the server does not answer, or refuses that."""
+    params: dict[str, str] = {"limit": "500"}
+    while True:
+        page: Mapping[str, Any] = api.get(path_of(resource), **params)
+        yield from page.get("items") or ()
+        more = page["metadata"].get("continue")
+        if not more:
+            return
+        params["continue"] = more
 
 
 def _status(content: bytes) -> tuple[str, str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from commonwatt.engines.kubernetes.access import access_of
-from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
+from commonwatt.engines.kubernetes.api import KubernetesApi, listed, path_of
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.kubernetes.objects import Node, node_of, whole
 from commonwatt.engines.kubernetes.power import autoscaler
@@ -33,7 +32,6 @@ __all__ = [
     "api_of",
     "denied_rights",
     "dry_run",
-    "listed",
     "mismatches",
     "nodes_in",
     "open_kubernetes",
@@ -179,18 +177,6 @@ def denied_rights(api: KubernetesApi, namespace: str, rights: Iterable[Right] = 
         if not (answer.get("status") or {}).get("allowed"):
             found.append(right)
     return found
-
-
-def listed(api: KubernetesApi, resource: str) -> Iterator[Mapping[str, Any]]:
-    """Yield all objects of a *resource*; raises ``EngineError`` if the server does not answer, or refuses that."""
-    params: dict[str, str] = {"limit": "500"}
-    while True:
-        page: Mapping[str, Any] = api.get(path_of(resource), **params)
-        yield from page.get("items") or ()
-        more = page["metadata"].get("continue")
-        if not more:
-            return
-        params["continue"] = more
 
 
 def nodes_in(api: KubernetesApi) -> list[Node]:

@@ -84,7 +84,8 @@ def user_job_of(item: Mapping[str, Any]) -> UserJob:
         gpus=tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0)),
         scheduler=SCHEDULER if is_gated(pod) else pod.get("schedulerName") or "",
         limit_s=None if limit is None else float(limit),
-        rules=rules_of(pod), left_to=left_to(meta, spec.get("managedBy"), _OWN_CONTROLLER),
+        rules=rules_of(pod), priority_class=str(pod.get("priorityClassName") or ""),
+        left_to=left_to(meta, spec.get("managedBy"), _OWN_CONTROLLER),
         end=str(ended.get("type") or ""), why=" ".join(why.split())[:300],
         end_s=moment_s(ended.get("lastTransitionTime")), was_suspended=any(c.get("type") == "Suspended" for c in said),
         requests=tuple(sorted(requests_of(pod).items())), succeeded=int(status.get("succeeded") or 0), ignored=ignored,
@@ -172,7 +173,8 @@ def _group(field: str, pods: int, template: Mapping[str, Any] | None) -> tuple[P
     scheduler = SCHEDULER if is_gated(pod) else pod.get("schedulerName") or ""
     if gpus and pods:
         requests, (unkept, ignored) = tuple(sorted(requests_of(pod).items())), _unkept(field, pod)
-        return PodGroup(field, pods, gpus, scheduler, rules_of(pod), requests, ignored), unkept
+        name = str(pod.get("priorityClassName") or "")
+        return PodGroup(field, pods, gpus, scheduler, rules_of(pod), requests, ignored, name), unkept
     if pods and scheduler == SCHEDULER:
         return None, (f"{field}.schedulerName", scheduler, "none: Kubernetes places pods without GPUs")
     return None, None
@@ -206,6 +208,7 @@ def _gang(
         left_to=by_kueue(own["queue"]) or managed_by, end=_ENDS.get(str(ended.get("type")), ""),
         why=" ".join(why.split())[:300], end_s=moment_s(ended.get("lastTransitionTime")), groups=groups, unfit=unfit,
         requests=tuple(sorted(most.items())), ignored=tuple(name for group in groups for name in group.ignored),
+        priority_class=first.priority_class,
     )  # fmt: skip
 
 

@@ -14,14 +14,14 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, WorkloadSpec
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["TENANT", "PodGroup", "UserJob", "asked", "by_kueue", "job_file", "left_to"]
+__all__ = ["DUE", "TENANT", "WEIGHT", "PodGroup", "UserJob", "asked", "by_kueue", "job_file", "left_to"]
 
 TENANT = "commonwatt.io/tenant"
 """Label of the Jobs to be taken over: whose they are."""
-_DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND = (
+DUE, _RUN_TIME, WEIGHT, _TYPES, _KIND = (
     f"commonwatt.io/{word}" for word in ("due", "run-time", "tardiness-weight", "gpu-types", "kind")
 )
-_ASKED = frozenset({_DUE, _RUN_TIME, _WEIGHT, _TYPES, _KIND})
+_ASKED = frozenset({DUE, _RUN_TIME, WEIGHT, _TYPES, _KIND})
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _GANGS = frozenset({"JobSet", "PyTorchJob"})
 _CLOCK = re.compile(r"(?:(?:(\d{1,5})-)?(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
@@ -42,7 +42,7 @@ class PodGroup:
         Where the spec of its pods is, for those who have to put it right.
     gpus
         What each of its *pods* requests, by resource.
-    scheduler, rules, requests, ignored
+    scheduler, rules, requests, ignored, priority_class
         As of ``UserJob``.
     """
 
@@ -53,6 +53,7 @@ class PodGroup:
     rules: str = ""
     requests: tuple[tuple[str, float], ...] = ()
     ignored: tuple[str, ...] = ()
+    priority_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ class UserJob:
         Annotations that say what it asks for.
     rules
         JSON of the node selector, affinity and tolerations of its pods.
+    priority_class
+        PriorityClass of its pods; "": none. Of a gang, that of the first pods with GPUs.
     kind
         ``Job``, or that of a gang.
     groups
@@ -121,6 +124,7 @@ class UserJob:
     requests: tuple[tuple[str, float], ...] = ()
     succeeded: int = 0
     ignored: tuple[str, ...] = ()
+    priority_class: str = ""
     unfit: tuple[str, str, str] | None = None
 
     @property
@@ -208,7 +212,7 @@ def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: M
     return JobFile(
         name=_UNNAMED.sub("-", job.name)[:100].strip("-_."),
         command=(_COMMANDS[job.kind], f"{job.namespace}/{job.name}"),
-        gpus=gpus, nodes=job.pods // together, gpu_types=tuple(types), due=notes.get(_DUE), time_limit_s=job.limit_s,
+        gpus=gpus, nodes=job.pods // together, gpu_types=tuple(types), due=notes.get(DUE), time_limit_s=job.limit_s,
         tardiness_weight=_weight(notes), kind=notes.get(_KIND, "")[:100],
         cpus_per_gpu=beside.get("cpu", 0.0) / each or None,
         memory_gib_per_gpu=beside.get("memory", 0.0) / 2**30 / each or None,
@@ -319,11 +323,11 @@ def _wished(wished: Sequence[str], types: Collection[str]) -> list[str]:
 
 def _weight(notes: Mapping[str, str]) -> float:
     try:
-        weight = float(notes.get(_WEIGHT, "0"))
+        weight = float(notes.get(WEIGHT, "0"))
     except ValueError:
         weight = -1.0
     if not 0 <= weight <= 1e9:
-        raise InputError("a number from 0 to 1e9", field=f"metadata.annotations.{_WEIGHT}", value=notes[_WEIGHT])
+        raise InputError("a number from 0 to 1e9", field=f"metadata.annotations.{WEIGHT}", value=notes[WEIGHT])
     return weight
 
 
