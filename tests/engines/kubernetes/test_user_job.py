@@ -56,14 +56,19 @@ def test_gpu_types_are_those_on_whose_nodes_its_pods_may_be():
     assert file(pod={"nodeSelector": {"product": "NVIDIA-A100"}}).gpu_types == ("A100",)
 
 
-def test_a_node_that_is_cordoned_or_not_ready_takes_no_type_away_and_one_for_others_does():
-    def types(key):
+def test_a_tainted_node_takes_its_type_away_only_if_no_node_of_it_is_left_and_for_good():
+    def types(key, *names):
         taint = (key, "", "NoSchedule")
-        nodes = [replace(node, taints=(taint,)) if node.name == "v" else node for node in NODES.values()]
+        nodes = [replace(node, taints=(taint,)) if node.name in names else node for node in NODES.values()]
         return job_file(user_job_of(item()), CLUSTER, nodes, {}).gpu_types
 
-    assert types("node.kubernetes.io/unschedulable") == types("node.kubernetes.io/not-ready") == ("A100", "V100")
-    assert types("example.com/reserved") == ("A100",)
+    every = [n for n, k in zip(CLUSTER.names, CLUSTER.klass, strict=True) if CLUSTER.classes[k].gpu_type == "V100"]
+    assert types("node.kubernetes.io/unschedulable", *every) == types("node.kubernetes.io/not-ready", *every)
+    assert types("node.kubernetes.io/not-ready", *every) == ("A100", "V100")
+    assert types("example.com/reserved", *every) == ("A100",)
+    assert types("example.com/reserved", *every[1:]) == ("A100", "V100")
+    with pytest.raises(InputError, match=r"tolerations': .*as for example.com/reserved:NoSchedule of node"):
+        types("example.com/reserved", *NODES)
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,25 @@ def failed(job, why="BackoffLimitExceeded"):
 
 
 def test_what_succeeds_is_completed_and_took_as_long_as_its_container_ran(tmp_path):
-    end = ended(run_in(tmp_path), pod(code=0, phase="Succeeded"))
+    run = run_in(tmp_path)
+    assert ended(run, pod(code=0, phase="Succeeded")) is None  # its Job does not count it yet
+    run.job = replace(run.job, succeeded=1)
+    end = ended(run, pod(code=0, phase="Succeeded"))
     assert (end.exit_code, end.stopped, end.ran_s, end.at_s) == (0, False, 480.0, NOW_S - 60)
+
+
+def test_a_job_is_not_complete_if_a_pod_that_had_succeeded_was_deleted(tmp_path, monkeypatch):
+    run, now_s = run_in(tmp_path, pods=2), time.monotonic()
+    first, second = pod(code=0, phase="Succeeded"), pod(1, code=0, phase="Succeeded")
+    run.job = replace(run.job, succeeded=1)
+    assert ended(run, first, pod(1, phase="Running")) is None
+    assert ended(run, second, gone=(first,)) is None  # Kubernetes may be about to say so
+    monkeypatch.setattr(time, "monotonic", lambda: now_s + SETTINGS.lag_s + 5)
+    end = ended(run, second, gone=(first,))
+    assert (end.exit_code, end.stopped) == (None, False)
+    assert end.cause == "1 of its 2 pods count as succeeded: one that had was deleted"
+    run.job = replace(run.job, end="Complete")
+    assert ended(run, second, gone=(first,)).exit_code == 0
 
 
 def test_a_failed_pod_is_an_interruption_until_its_job_has_failed(tmp_path):

@@ -6,12 +6,12 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from commonwatt.engines.kubernetes.objects import ATTEMPT, CLUSTER, CPU, JOB, MEMORY, RANK, RUN
+from commonwatt.engines.kubernetes.objects import ATTEMPT, CLUSTER, CPU, JOB, MEMORY, RANK, RUN, Node, tolerated
 from commonwatt.engines.local import runner
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import make_identity, write_text
@@ -21,6 +21,7 @@ from commonwatt.model.units import amount_of
 __all__ = [
     "GPU", "PASSING", "SCHEDULER", "KubernetesSettings", "cluster_label", "container_requests", "folder_of",
     "mark_of_run", "pod_manifest", "pod_name", "prepare", "rank_specs", "resource_of", "shown", "unit_of",
+    "untolerated",
 ]  # fmt: skip
 
 SCHEDULER = "commonwatt"
@@ -196,6 +197,15 @@ def rank_specs(spec: RunSpec, label: str, namespace: str, own: Path) -> list[Run
         lock = f"{own}/lock-{rank}" if rank else spec.lock
         found.append(replace(spec, environment=environment, lock=lock, locks=() if rank else spare))
     return found
+
+
+def untolerated(node: Node, every_rule: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return a lasting taint of a node that some of these pods do not tolerate, in words; ``None``: there is none."""
+    for key, value, effect in node.taints:
+        each = (tolerated([(key, value, effect)], rules.get("tolerations") or ()) for rules in every_rule)
+        if not key.startswith(PASSING) and not all(each):
+            return f"{key}{value and f'={value}'}:{effect} of node {node.name}"
+    return None
 
 
 def container_requests(

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from commonwatt.engines.kubernetes.objects import GATE, Node, matches, tolerated, whole
-from commonwatt.engines.kubernetes.settings import PASSING, SCHEDULER, resource_of, shown
+from commonwatt.engines.kubernetes.objects import GATE, Node, matches, whole
+from commonwatt.engines.kubernetes.settings import SCHEDULER, resource_of, shown, untolerated
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, WorkloadSpec
 from commonwatt.model.nodes import Cluster
@@ -285,32 +285,36 @@ def _gpus(job: UserJob, known: Collection[str]) -> tuple[str, int]:
 def _types(
     job: UserJob, cluster: Cluster, there: Mapping[str, Node], resources: Mapping[str, str], resource: str
 ) -> list[str]:
-    """Return the GPU types that are this resource and on whose nodes, on all of them, its pods may be placed."""
+    """Return the GPU types that are this resource and whose nodes, all of them, its pods select.
+
+    Taints may keep them off some of these nodes: that is seen at each decision.
+    """
     every_rule = [json.loads(text) if text else {} for text in ([group.rules for group in job.groups] or [job.rules])]
-    allowed: dict[str, bool] = {}
+    selected: dict[str, bool] = {}
+    closed: dict[str, str | None] = {}  # by this taint of a node; None: some node is open
     for name, klass in zip(cluster.names, cluster.klass, strict=True):
         gpu_type, node = cluster.classes[klass].gpu_type, there.get(name.partition(":")[0])
         if resource_of(gpu_type, resources) == resource:
-            admitted = node is None or all(_admits(node, rules) for rules in every_rule)
-            allowed[gpu_type] = allowed.get(gpu_type, True) and admitted
-    if found := [gpu_type for gpu_type, every in allowed.items() if every]:
-        return found
-    if not allowed:
+            here = node is None or all(matches(rules, node.labels, node.name) for rules in every_rule)
+            selected[gpu_type] = selected.get(gpu_type, True) and here
+            if closed.get(gpu_type, "") is not None:
+                closed[gpu_type] = None if node is None else untolerated(node, every_rule)
+    if not selected:
         raise InputError("GPUs of a node of the configuration", field=f"{_spec_of(job)}.{_LIMITS}", value=resource)
-    expected = f"rules that all nodes of a GPU type admit ({', '.join(allowed)})"
-    named = ", ".join(dict.fromkeys(name for rules in every_rule for name in rules))
-    raise InputError(expected, field=_spec_of(job), value=named or "no tolerations")
+    if not (types := [gpu_type for gpu_type, every in selected.items() if every]):
+        expected = f"a node selector and an affinity that all nodes of a GPU type admit ({', '.join(selected)})"
+        named = ", ".join(dict.fromkeys(name for rules in every_rule for name in rules if name != "tolerations"))
+        raise InputError(expected, field=_spec_of(job), value=named)
+    if found := [gpu_type for gpu_type in types if closed[gpu_type] is None]:
+        return found
+    expected = f"one that opens a node with {' or '.join(types)}, as for {closed[types[0]]}"
+    raise InputError(expected, field=f"{_spec_of(job)}.tolerations", value="none for these")
 
 
 def _spec_of(job: UserJob) -> str:
     """Return the name of the field with the spec of its pods; of a gang, of those that are wrong, or of the first."""
     wrong = (group.field for group in job.groups if group.scheduler != SCHEDULER)
     return next(wrong, job.groups[0].field) if job.groups else "spec.template.spec"
-
-
-def _admits(node: Node, rules: Mapping[str, Any]) -> bool:
-    taints = [taint for taint in node.taints if not taint[0].startswith(PASSING)]
-    return matches(rules, node.labels, node.name) and tolerated(taints, rules.get("tolerations") or ())
 
 
 def _wished(wished: Sequence[str], types: Collection[str]) -> list[str]:

@@ -104,7 +104,18 @@ class UserJobRun(KubernetesRun):
         """Return how it ended, ``None`` if it has not; one that was stopped before it had pods has."""
         if self.deleted_by_us() and not self.has_chosen() and self.folder.end() is None:
             return self.give_up(End(None, stopped=True, at_s=self.now_s(), cause="stopped"))
-        return KubernetesRun.ended(self, seen, settings)
+        end = KubernetesRun.ended(self, seen, settings)
+        return end if end is None or end.exit_code != 0 else self._completed(end, settings)
+
+    def _completed(self, end: End, settings: KubernetesSettings) -> End | None:
+        """Return *end* once the Job says so too: if a pod that had succeeded was deleted, Kubernetes makes another."""
+        job = self.job
+        if job is None or job.end or self._gang or self.deleted_by_us() or job.succeeded >= len(self.ranks):
+            return end
+        if time.monotonic() < self.missing_s.setdefault(-1, time.monotonic()) + settings.lag_s:
+            return None
+        said = f"{job.succeeded} of its {len(self.ranks)} pods count as succeeded: one that had was deleted"
+        return End(None, stopped=False, at_s=end.at_s, cause=said, ran_s=end.ran_s)
 
     def _end_of(self, rank: int, seen: PodSeen, settings: KubernetesSettings) -> End | None:
         if (written := self.rank_folder(rank).end()) is not None:
