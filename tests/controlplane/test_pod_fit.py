@@ -184,6 +184,14 @@ def test_the_tolerations_of_a_job_open_tainted_nodes_to_that_job_alone(plane, ku
         kube.remove_job(stays)
 
 
+def test_a_taint_of_one_node_leaves_the_others_to_jobs_without_tolerations(plane, kube, tmp_path):
+    path, store = plane
+    with tainted(kube, "gpu-0"), running(path):
+        job = kube.user_job("elsewhere", *command(tmp_path, "elsewhere", 0.2))
+        assert ended(store, job).status == "completed"
+        assert [pod["spec"]["nodeName"] for pod in kube.pods_of(job)] == ["gpu-1"]
+
+
 @pytest.mark.parametrize(
     ("field", "more"),
     [
@@ -239,5 +247,20 @@ def test_after_an_interruption_only_the_pods_that_are_left_are_placed_again(plan
         kill(child)
     assert (row.status, row.attempts) == ("completed", 2)
     assert (tmp_path / "again").read_text() == "\n"
+    assert sorted(p["status"]["phase"] for p in kube.pods_of(job)) == ["Succeeded", "Succeeded"]
+    assert ledger_problems(store) == []
+
+
+def test_a_job_of_which_a_pod_that_had_succeeded_is_deleted_is_complete_when_kubernetes_says_so(plane, kube, tmp_path):
+    path, store = plane
+    script = f"mkdir {tmp_path}/first 2>/dev/null && exit 0; while ! test -e {tmp_path}/go; do sleep 0.1; done"
+    job = kube.user_job("counted", "sh", "-c", script, gpus=2, pods=2)
+    with running(path):
+        until(lambda: sorted(p["status"]["phase"] for p in kube.pods_of(job)) == ["Running", "Succeeded"])
+        (over,) = [p for p in kube.pods_of(job) if p["status"]["phase"] == "Succeeded"]
+        kube.remove(over)
+        (tmp_path / "go").touch()
+        row = ended(store, job)
+    assert (row.status, row.attempts) == ("completed", 2)
     assert sorted(p["status"]["phase"] for p in kube.pods_of(job)) == ["Succeeded", "Succeeded"]
     assert ledger_problems(store) == []

@@ -154,7 +154,8 @@ def _unkept(field: str, spec: Mapping[str, Any], job: str = "") -> tuple[_Unfit,
     named = tuple(f"{field}.{name}" for name in dict.fromkeys(ignored))
     if not required:
         return None, named
-    expected = f"none: nodes are chosen by GPUs, whatever pods are there; {_PREFERRED} is ignored"
+    wish = "whenUnsatisfiable: ScheduleAnyway" if required[0] == "topologySpreadConstraints" else _PREFERRED
+    expected = f"none: nodes are chosen by GPUs, whatever pods are there; {wish} is ignored"
     return (f"{field}.{required[0]}", "a rule", expected), named
 
 
