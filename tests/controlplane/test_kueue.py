@@ -164,7 +164,7 @@ def test_one_admitted_to_some_nodes_of_a_type_only_waits_and_says_so(plane, kueu
         until(lambda: of(store, job).status == "waiting")
         kueue.admit_again(job, flavors["a"])  # both nodes are V100
         said = until(lambda: told(kube, job).get("NotTakenOver"))
-        assert "rules that all nodes of a GPU type admit (V100)" in said
+        assert "a node selector and an affinity that all nodes of a GPU type admit (V100)" in said
         new = kueue.user_job("new", *command(tmp_path, "new", 0.1), gpus=1)
         until(lambda: "NotTakenOver" in told(kube, new))
         assert (of(store, new), of(store, job).status) == (None, "waiting")
