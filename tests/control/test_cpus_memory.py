@@ -251,6 +251,26 @@ def test_who_waits_for_cpus_keeps_nobody_from_taking_the_place_of_a_running_job(
     assert "n-1 has 2 CPUs left, and it needs 6 CPUs there" in why.sentence
 
 
+@pytest.mark.parametrize("cpus", [2.0, 6.0])
+def test_a_job_that_a_solver_held_back_says_so_only_if_nodes_have_all_it_needs(cpus):
+    """GPUs are free on both nodes, and 2 CPUs on each."""
+    jobs = [{"name": name, "tardiness_weight": 1.0, "times_s": {"V100": {1: 100.0}}} for name in "abc"]
+    node = {"name": "n", "count": 2, "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 100}
+    problem = PlacementProblem.of(PlaceFile.model_validate({"nodes": [node], "jobs": jobs}))
+    needs = np.array([6.0, 6.0, cpus])[problem.row_job]
+    problem = replace(
+        problem, node_cpus_memory=np.full((2, 2), [8.0, 64.0]), cpus_memory=np.column_stack((needs, 0 * needs))
+    )
+    schedule = Schedule.unchanged(problem)
+    for j in (0, 1):
+        schedule.choice[j], schedule.nodes[problem.slot_start[j]] = problem.start[j], j
+    why = Explainer(problem, schedule).explain(2)
+    if cpus == 2:
+        assert (why.reason, why.lacks) == (Reason.NOT_YET, ())
+    else:
+        assert (why.reason, why.lacks, why.left) == (Reason.CPUS_OR_MEMORY, ("cpu",), (2.0,))
+
+
 def test_what_an_engine_says_of_its_nodes_counts_beside_what_runs():
     """What runs fits where it is, and conditions of a node keep only what is to start off it."""
     registry = JobRegistry(cluster_of(nodes=2, gpus=4))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.output import FiniteRange, json_option, print_json, say, seed_option
+from commonwatt.cli.output import FiniteRange, json_option, kubernetes_options, print_json, say, seed_option
 from commonwatt.cli.root import VerbGroup
 
 if TYPE_CHECKING:
@@ -102,15 +102,7 @@ def slurm(
 @click.option("--price", type=FiniteRange(min=0), default=0.20, show_default=True, help="Price of a kWh.")
 @click.option("--pue", type=FiniteRange(min=1), default=1.4, show_default=True, help="Power usage effectiveness.")
 @click.option("--currency", default="EUR", show_default=True, metavar="NAME", help="Currency of the price.")
-@click.option(
-    "--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Instead of KUBECONFIG and ~/.kube/config."
-)
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig, instead of its current one.")
-@click.option(
-    "--topology",
-    metavar="LABEL",
-    help="Label of Kubernetes' nodes (rack, zone): no job has nodes of two values.",
-)
+@kubernetes_options
 @click.option("--overwrite", is_flag=True, help="Write to DIR even if it exists; keep its store.")
 @seed_option
 @json_option

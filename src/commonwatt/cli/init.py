@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, say
+from commonwatt.cli.output import json_option, kubernetes_options, print_json, say
 
 if TYPE_CHECKING:
     from commonwatt.model.admin_results import InitResult
@@ -30,15 +30,7 @@ _KUBERNETES = "kubernetes"
     "--from", "source", type=click.Path(allow_dash=True), metavar="FILE",
     help="Read the output of one of these commands, - for standard input; or `kubernetes`, to ask its API server.",
 )  # fmt: skip
-@click.option(
-    "--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Instead of KUBECONFIG and ~/.kube/config."
-)
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig, instead of its current one.")
-@click.option(
-    "--topology",
-    metavar="LABEL",
-    help="Label of Kubernetes' nodes (rack, zone): no job has nodes of two values.",
-)
+@kubernetes_options
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the scenario to FILE, not to the terminal."
 )

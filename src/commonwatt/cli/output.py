@@ -31,6 +31,7 @@ __all__ = [
     "completed_by",
     "digest",
     "json_option",
+    "kubernetes_options",
     "needing",
     "pace_of",
     "plot_option",
@@ -100,6 +101,19 @@ def seed_option(command: F) -> F:
     return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")(
         command
     )
+
+
+def kubernetes_options(command: F) -> F:
+    """Add ``--kubeconfig``, ``--context`` and ``--topology``, of commands that ask an API server for its nodes."""
+    kubeconfig = click.Path(path_type=Path)
+    topology = "Label of Kubernetes' nodes (rack, zone): no job has nodes of two values."
+    for option in (
+        click.option("--topology", metavar="LABEL", help=topology),
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig, instead of its current one."),
+        click.option("--kubeconfig", type=kubeconfig, metavar="FILE", help="Instead of KUBECONFIG and ~/.kube/config."),
+    ):
+        command = option(command)
+    return command
 
 
 def plot_option(what: str) -> Callable[[F], F]:

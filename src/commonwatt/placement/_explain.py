@@ -15,11 +15,10 @@ from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement.guarantees import held_back
+from commonwatt.placement.guarantees._cpus_memory import EXACT, left_by
 
 __all__ = ["Explainer"]
 
-
-_EXACT = 1e-6  # of a resource: what adding and subtracting may leave
 
 _Shape = tuple[int, int, int]
 """Class, nodes, and GPUs of each."""
@@ -171,12 +170,15 @@ class Explainer:
         else:
             over = self.schedule.shares is not None and not self.schedule.shares.first[job]
             no_room = Reason.OVER_SHARE if over else Reason.NO_ROOM
-            reason = Reason.HELD_BACK if any(self.fits(row, job) for row in rows) else no_room
+            fitting = [row for row in rows if self.fits(row, job)]
+            reason = Reason.HELD_BACK if fitting else no_room
+            if fitting and not any(self._has_all(row) for row in fitting):
+                reason, (nodes, lack) = Reason.CPUS_OR_MEMORY, self._lack(rows)
             for_oldest = reason is Reason.HELD_BACK and reserved is not None and reserved.oldest
             for_oldest = for_oldest and not self.open_to[job]
             if reason is Reason.HELD_BACK and not for_oldest and not self._others_want(job):
                 reason = Reason.NOT_YET
-                cost = float(min(p.run_cost[row] for row in rows if self.fits(row, job)))
+                cost = float(min(p.run_cost[row] for row in fitting))
         return PlacementExplanation(
             reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), gpus, cost, currency=p.currency,
             takers=takers, other_takers=other_takers, restart_s=restart_s, starts_within_s=within_s,
@@ -195,10 +197,15 @@ class Explainer:
         p = self.problem
         assert p.node_cpus_memory is not None
         assert p.cpus_memory is not None
-        left, (node, _) = p.node_cpus_memory.copy(), self.schedule.occupancy(p)
-        chosen = self.schedule.choice[self.schedule.choice != POSTPONED]
-        np.subtract.at(left, node, np.repeat(p.cpus_memory[chosen], p.width[chosen], axis=0))
-        return left
+        return left_by(p, self.schedule, p.cpus_memory, p.node_cpus_memory)
+
+    def _has_all(self, row: Index) -> bool:
+        """Whether enough nodes with free GPUs for configuration *row* have all else that it needs."""
+        p = self.problem
+        if p.node_cpus_memory is None or p.cpus_memory is None:
+            return True
+        enough = (self._left[p.room(row, self.free)] >= p.cpus_memory[row] - EXACT).all(axis=1)
+        return bool(enough.sum() >= p.width[row])
 
     def _lack(self, rows: Ints) -> tuple[Ints, dict[str, Any]]:
         """Return the node that is nearest to one of *rows*, of those with GPUs for it, and what that lacks."""
@@ -209,7 +216,7 @@ class Explainer:
             alike = np.flatnonzero((p.node_class == p.klass[row]) & (p.node_gpus >= p.per_node[row]))
             now = alike[self.free[alike] >= p.per_node[row]]
             for n in now if len(now) else alike:
-                short = np.flatnonzero(self._left[n] < p.cpus_memory[row] - _EXACT)
+                short = np.flatnonzero(self._left[n] < p.cpus_memory[row] - EXACT)
                 part = ((p.cpus_memory[row] - self._left[n])[short] / p.cpus_memory[row][short]).max(initial=0.0)
                 if len(short) and (best is None or (len(short), part) < best[0]):
                     best = (len(short), float(part)), int(n), row, short

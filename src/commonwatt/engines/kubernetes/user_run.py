@@ -19,6 +19,7 @@ __all__ = ["UserJobRun"]
 _POD = "pod.json"
 _DONE = "succeeded before"  # in place of a uid
 _MOST_BYTES = 4096
+_ALL = -1  # in place of a rank
 _OVER_LIMIT = 124
 _LATE = "longer than specified deadline"  # of a PyTorchJob, whose reason does not say it
 _SOON_S = 1.0
@@ -112,7 +113,7 @@ class UserJobRun(KubernetesRun):
         job = self.job
         if job is None or job.end or self._gang or self.deleted_by_us() or job.succeeded >= len(self.ranks):
             return end
-        if time.monotonic() < self.missing_s.setdefault(-1, time.monotonic()) + settings.lag_s:
+        if time.monotonic() < self.missing_s.setdefault(_ALL, time.monotonic()) + settings.lag_s:
             return None
         said = f"{job.succeeded} of its {len(self.ranks)} pods count as succeeded: one that had was deleted"
         return End(None, stopped=False, at_s=end.at_s, cause=said, ran_s=end.ran_s)

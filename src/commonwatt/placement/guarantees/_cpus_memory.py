@@ -18,9 +18,9 @@ from commonwatt.optimize import ranked
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement.guarantees._decision import held_back
 
-__all__ = ["within_cpus_memory"]
+__all__ = ["EXACT", "left_by", "within_cpus_memory"]
 
-_EXACT = 1e-6  # CPUs, or GiB: what adding and subtracting may leave
+EXACT = 1e-6  # CPUs, or GiB: what adding and subtracting may leave
 
 
 def within_cpus_memory(problem: PlacementProblem, schedule: Schedule) -> Schedule:
@@ -29,13 +29,13 @@ def within_cpus_memory(problem: PlacementProblem, schedule: Schedule) -> Schedul
         return schedule
     needs: Floats = np.column_stack((problem.per_node, problem.cpus_memory)).astype(np.float64)
     whole: Floats = np.column_stack((problem.node_gpus, problem.node_cpus_memory)).astype(np.float64)
-    if (_left(problem, schedule, needs, whole) >= -_EXACT).all():
+    if (left_by(problem, schedule, needs, whole) >= -EXACT).all():
         return schedule
     return _Fitting(problem, schedule, needs, whole).schedule()
 
 
-def _left(problem: PlacementProblem, schedule: Schedule, needs: Floats, whole: Floats) -> Floats:
-    """Return GPUs, CPUs and memory that *schedule* leaves on each node, [N, 1 + R]."""
+def left_by(problem: PlacementProblem, schedule: Schedule, needs: Floats, whole: Floats) -> Floats:
+    """Return what *schedule* leaves of *whole*, [N, any], where configurations take *needs*, [C, any], of each node."""
     node, _ = schedule.occupancy(problem)
     rows = schedule.choice[schedule.choice != POSTPONED]
     left = whole.copy()
@@ -56,7 +56,7 @@ def _given_way(problem: PlacementProblem, wanted: Schedule, needs: Floats, whole
     freed = np.zeros(len(problem.node_gpus), dtype=bool)
     freed[np.concatenate(held)] = True
     found = replace(unchanged, choice=wanted.choice.copy(), nodes=wanted.nodes.copy())
-    left = _left(problem, found, needs, whole)
+    left = left_by(problem, found, needs, whole)
 
     def take_out(job: int) -> None:
         left[found.nodes_of(problem, job)] += needs[found.choice[job]]
@@ -66,15 +66,15 @@ def _given_way(problem: PlacementProblem, wanted: Schedule, needs: Floats, whole
     starts = np.flatnonzero(~running & (found.choice != POSTPONED))
     for job in starts[ranked(problem.pressure_s[starts])].tolist():
         nodes = found.nodes_of(problem, job)
-        if not freed[nodes].any() or (left[nodes] < -_EXACT).any():
+        if not freed[nodes].any() or (left[nodes] < -EXACT).any():
             take_out(job)
     for job in np.flatnonzero(moved & (wanted.choice == POSTPONED)).tolist():
         row, nodes = problem.stay[job], problem.nodes_held(job)
-        if (left[nodes] >= needs[row] - _EXACT).all():
+        if (left[nodes] >= needs[row] - EXACT).all():
             found.choice[job] = row
             found.nodes[problem.slot_start[job] : problem.slot_start[job] + len(nodes)] = nodes
             left[nodes] -= needs[row]
-    return found if (left >= -_EXACT).all() else unchanged
+    return found if (left >= -EXACT).all() else unchanged
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _Fitting:
     def __init__(self, problem: PlacementProblem, wanted: Schedule, needs: Floats, whole: Floats) -> None:
         self.problem, self.wanted, self.needs = problem, wanted, needs
         self.found = _given_way(problem, wanted, needs, whole)
-        self.left = _left(problem, self.found, needs, whole)  # GPUs, CPUs and memory, [N, 1 + R]
+        self.left = left_by(problem, self.found, needs, whole)  # GPUs, CPUs and memory, [N, 1 + R]
         self.latest_s: Floats = problem.time_s
         if problem.outcomes is not None:
             self.latest_s = self.latest_s * problem.outcomes.max(axis=1)[problem.row_job]
@@ -129,7 +129,7 @@ class _Fitting:
         """Jobs with a configuration that may fit, by the most of everything that a node of its class has left, [J]."""
         problem, most = self.problem, np.full((len(self.problem.class_gpus), self.needs.shape[1]), -np.inf)
         np.maximum.at(most, problem.node_class[self.open], self.left[self.open])
-        fits: Bools = np.asarray((self.needs <= most[problem.klass] + _EXACT).all(axis=1))
+        fits: Bools = np.asarray((self.needs <= most[problem.klass] + EXACT).all(axis=1))
         wished = self.wanted.choice[self.wanted.choice != POSTPONED]
         fits[wished] = True  # they may be where nothing else may start
         return np.asarray(np.bincount(problem.row_job[fits], minlength=len(problem)) > 0)
@@ -160,12 +160,12 @@ class _Fitting:
 
     def _has_room(self, row: Index, nodes: Ints) -> Bools:
         """Whether each of *nodes* has all that configuration *row* needs there, beside what is kept."""
-        fits: Bools = (self.left[nodes] >= self.needs[row] - _EXACT).all(axis=1)
+        fits: Bools = (self.left[nodes] >= self.needs[row] - EXACT).all(axis=1)
         if self.kept is None or self.ends_s[row] <= self.kept.by_s:
             return fits
         there = np.isin(nodes, self.kept.nodes)
         at = np.searchsorted(self.kept.nodes, nodes[there])
-        fits[there] &= (self.kept.spare[at] >= self.needs[row] - _EXACT).all(axis=1)
+        fits[there] &= (self.kept.spare[at] >= self.needs[row] - EXACT).all(axis=1)
         return fits
 
     def _give(self, job: int, row: int, nodes: Ints) -> None:
@@ -214,8 +214,8 @@ class _Fitting:
         total = np.cumsum(freed, axis=0)
         first = np.searchsorted(node, node)
         then = self.left[node] + total - (total - freed)[first]
-        enough = (then >= self.needs[row] - _EXACT).all(axis=1)
-        now = (self.left >= self.needs[row] - _EXACT).all(axis=1)
+        enough = (then >= self.needs[row] - EXACT).all(axis=1)
+        now = (self.left >= self.needs[row] - EXACT).all(axis=1)
         ready_s = np.where(now, self.problem.now_s, np.inf)
         np.minimum.at(ready_s, node[enough], self.ends_s[rows[enough]])
         return ready_s

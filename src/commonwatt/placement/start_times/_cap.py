@@ -45,10 +45,9 @@ class _Capping:
         needs, whole = [problem.per_node], [problem.node_gpus]
         if problem.cpus_memory is not None and problem.node_cpus_memory is not None:
             needs, whole = [*needs, *problem.cpus_memory.T], [*whole, *problem.node_cpus_memory.T]
-        self.needs: Floats = np.column_stack(needs).astype(
-            np.float64
-        )  # GPUs; CPUs and memory if limited, [C, 1 or more]
-        self.left: Floats = np.column_stack(whole).astype(np.float64)  # of each node, [N, 1 or more]
+        # GPUs, and what else is limited: of each configuration, [C, 1 or more], and left on each node, [N, 1 or more]
+        self.needs: Floats = np.column_stack(needs).astype(np.float64)
+        self.left: Floats = np.column_stack(whole).astype(np.float64)
 
     def _profile(self) -> Timetable:
         """Power over time, without jobs: of a constant cap, its beginning is enough."""
