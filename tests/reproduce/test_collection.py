@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import commonwatt
 from commonwatt.model.errors import MissingExtraError
 from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.report.claims_page import draw_printed, render_claims
 from commonwatt.reproduce import collection as module
 from commonwatt.reproduce import registry
+from commonwatt.reproduce import topic as topic_module
 from commonwatt.reproduce.collection import Reproduction, chosen, options
-from commonwatt.reproduce.topic import Topic, TopicAnswer
+from commonwatt.reproduce.topic import Topic, TopicAnswer, TopicRun
 from commonwatt.reproduce.verdicts import RULES, Rule, judged
 
 NAMES = [topic.name for topic in registry.of_papers()]
@@ -184,12 +190,13 @@ def test_what_is_done_is_not_run_again_unless_something_changed(topics, tmp_path
     (tmp_path / "runs" / "good.1.json").write_text("{")
     _, kept = Reproduction(tmp_path, "quick", 0, 2, topics[:1]).run()
     assert (CALLS, kept) == ([("good", 1)], 1)
-    for change in ("code_digest", "data_digest"):
+    for change, other in (("digest_of", lambda name: "other"), ("data_digest", lambda: "other")):
         CALLS.clear()
-        with monkeypatch.context() as other:
-            other.setattr(module, change, lambda: "other")
+        with monkeypatch.context() as changed:
+            changed.setattr(module, change, other)
             Reproduction(tmp_path, "quick", 0, 2, topics[:1]).run()
         assert CALLS == [("good", 0), ("good", 1)]
+        Reproduction(tmp_path, "quick", 0, 2, topics[:1]).run()  # kept as before
     CALLS.clear()
     Reproduction(tmp_path, "default", 0, 2, topics[:1]).run()
     assert CALLS == [("good", 0), ("good", 1)]
@@ -201,13 +208,73 @@ def test_what_failed_is_tried_again(topics, tmp_path):
     assert CALLS == [("broken", 0), ("lacking", 0), ("broken", 0)]
 
 
-def test_digests_see_code_and_data(tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_a_run_is_stale_once_a_file_that_it_loaded_changes_and_no_other(tmp_path):
+    package = tmp_path / "commonwatt"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(commonwatt.__file__).parent, package, ignore=ignored)
+    command = [
+        sys.executable,
+        "-c",
+        "from commonwatt.cli import main; main()",
+        "reproduce",
+        "all",
+        "--quick",
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COMMONWATT_DATA": str(tmp_path / "none")}
+
+    def kept() -> int:
+        only = ["--only", "etf-figure-3", "--only", "gsharp-figure-6", "--out", str(tmp_path / "o")]
+        done = subprocess.run([*command, *only], env=environment, capture_output=True, text=True, check=True)
+        found = re.search(r"kept: (\d)", done.stderr)
+        return int(found[1]) if found else 0
+
+    def change(name: str) -> None:
+        with (package / name).open("a", encoding="utf-8") as file:
+            file.write("\n")
+
+    assert kept() == 0
+    code = {name: json.loads((tmp_path / "o" / "runs" / f"{name}.0.json").read_text())["code"]
+            for name in ("etf-figure-3", "gsharp-figure-6")}  # fmt: skip
+    assert "timeslicing/_policies.py" in code["etf-figure-3"]
+    assert "data/networks/vision.csv" in code["gsharp-figure-6"]
+    for name in ("cli/reproduce.py", "reproduce/verdicts.py", "placement/_exact.py"):
+        assert not any(name in files for files in code.values())
+    for name in ("cli/reproduce.py", "report/claims_page.py", "reproduce/papers/cuff.py"):
+        change(name)
+    assert kept() == 2
+    change("timeslicing/_policies.py")
+    assert kept() == 1
+    change("data/networks/vision.csv")
+    assert kept() == 1
+    assert kept() == 2
+
+
+def test_a_process_that_dies_fails_its_run(tmp_path):
+    run = TopicRun("t", 0, "quick", tmp_path, "k")
+    assert module._left(run, -9)["reason"] == "its process ended with -9 and left no result"
+
+
+def test_what_changed_while_it_ran_counts_as_changed(tmp_path, monkeypatch):
+    (tmp_path / "a.py").write_text("1")
+    monkeypatch.setattr(topic_module, "_ROOT", tmp_path)
+    assert topic_module._since("a.py") == ""
+    monkeypatch.setattr(topic_module, "_BEGAN", time.time() + 60)
+    assert topic_module._since("a.py") == topic_module.digest_of("a.py") != ""
+    assert topic_module._since("b.py") == ""
+
+
+def test_digest_sees_data(tmp_path, monkeypatch):
     (tmp_path / "traces").mkdir()
     (tmp_path / "traces" / "a.csv").write_text("1")
     monkeypatch.setenv("COMMONWATT_DATA", str(tmp_path))
     one = module.data_digest()
     (tmp_path / "traces" / "a.csv").write_text("2")
-    assert len({one, module.data_digest(), module.code_digest()}) == 3
+    assert one != module.data_digest()
     monkeypatch.setenv("COMMONWATT_DATA", str(tmp_path / "none"))
     assert module.data_digest() == "none"
 

@@ -75,6 +75,7 @@ class ReproduceAllResult(ResultModel):
     seed: int = quantity("first seed")
     seeds: tuple[int, ...] = quantity("seeds of the topic that has most")
     verdicts: dict[str, int] = quantity("claims by verdict")
+    wall_s: float = quantity("wall-clock time of all runs, as if they had been one after another", "s")
     topics: tuple[ReproduceTopicResult, ...] = quantity("figures and tables of the papers")
 
 

@@ -1,7 +1,8 @@
 """All topics of the papers, over several seeds and in several processes; what ends is kept and not run again.
 
-A run is one topic with one seed. Its result is a file in the folder, ``runs/TOPIC.SEED.json``, with the digest of what
-it depends on: this package's code, the extent, the seed, and the third-party data. A file with another digest is stale.
+A run is one topic with one seed, in a process of its own. Its result is a file in the folder, ``runs/TOPIC.SEED.json``,
+with what it depends on: the extent, the seed, the third-party data, and the digest of every file of this package that
+the run loaded. A file is stale once one of these has changed; what a run did not load may change.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing.connection import wait
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -27,73 +30,15 @@ from commonwatt.model.names import one_of
 from commonwatt.model.results import ReproducePoint, ReproduceResult
 from commonwatt.model.suite_results import ReproduceAllResult, ReproduceClaim, ReproduceTopicResult
 from commonwatt.reproduce import registry
-from commonwatt.reproduce.topic import Extent, Topic, TopicRequest
+from commonwatt.reproduce.topic import Extent, Topic, TopicRequest, TopicRun, data_digest, digest_of, loaded, see
 from commonwatt.reproduce.verdicts import judged
 
-__all__ = ["SEEDS", "Reproduction", "TopicRun", "chosen", "code_digest", "data_digest", "options"]
+__all__ = ["SEEDS", "Reproduction", "chosen", "options"]
 
 SEEDS: dict[Extent, tuple[int, int]] = {"quick": (2, 2), "default": (3, 3), "full": (3, 1)}
 """Seeds of each extent: of a topic, and of one that takes long."""
 
 State = Literal["done", "skipped", "failed"]
-
-
-@dataclass(frozen=True)
-class TopicRun:
-    """A topic with one seed, and where its result lies."""
-
-    topic: str
-    seed: int
-    extent: Extent
-    folder: Path
-    key: str
-
-    @property
-    def path(self) -> Path:
-        """File of the result."""
-        return self.folder / "runs" / f"{self.topic}.{self.seed}.json"
-
-    @property
-    def figure(self) -> Path:
-        """File of the figure, which only the first seed draws."""
-        return self.folder / "figures" / f"{self.topic}.svg"
-
-    def kept(self) -> dict[str, Any] | None:
-        """Return what an earlier call left, unless it is stale, failed or damaged."""
-        try:
-            found: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
-            if found["key"] != self.key or found["state"] not in ("done", "skipped"):
-                return None
-            if found["state"] == "done":
-                ReproduceResult.model_validate(found["result"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return found
-
-
-def code_digest() -> str:
-    """Return the SHA-256 of this package's code: every file but compiled ones."""
-    root = Path(__file__).parents[1]
-    files = [path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
-    return _digest_of(root, [path for path in files if path.suffix not in (".nbi", ".nbc", ".pyc")])
-
-
-def data_digest() -> str:
-    """Return the SHA-256 of the third-party data that is at hand: traces, and the folders beside them."""
-    traces = locate.folder()
-    if traces is None:
-        return "none"
-    folders = [traces, *(traces.parent / name for name in ("mapping", "market"))]
-    files = [path for folder in folders if folder.is_dir() for path in sorted(folder.rglob("*")) if path.is_file()]
-    return _digest_of(traces.parent, files)
-
-
-def _digest_of(root: Path, files: Sequence[Path]) -> str:
-    sha = hashlib.sha256()
-    for path in files:
-        sha.update(path.relative_to(root).as_posix().encode())
-        sha.update(hashlib.sha256(path.read_bytes()).digest())
-    return sha.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -109,7 +54,7 @@ class Reproduction:
     topics
         Topics to run.
     jobs
-        Processes.
+        Processes at a time; 0, for tests: every run in this process, and depends on all that it has loaded.
     """
 
     folder: Path
@@ -117,11 +62,11 @@ class Reproduction:
     seed: int = 0
     seeds: int | None = None
     topics: tuple[Topic, ...] = ()
-    jobs: int = 1
+    jobs: int = 0
 
     def runs(self) -> list[TopicRun]:
         """Return every run, the longest topics first."""
-        same = hashlib.sha256("\n".join((__version__, code_digest(), data_digest(), self.extent)).encode()).hexdigest()
+        same = hashlib.sha256("\n".join((__version__, data_digest(), self.extent)).encode()).hexdigest()
         return [
             TopicRun(topic.name, seed, self.extent, self.folder, f"{same}.{seed}.{seed == self.seed}")
             for topic in sorted(self.topics, key=lambda topic: not topic.long)  # else one ends long after others
@@ -140,10 +85,10 @@ class Reproduction:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of processes that share cores wait for each other
         for name in ("runs", "figures"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        runs = self.runs()
+        runs, digest = self.runs(), cache(digest_of)
         outcomes: dict[tuple[str, int], dict[str, Any]] = {}
         for run in runs:
-            if (found := run.kept()) is not None:
+            if (found := run.kept(digest)) is not None:
                 outcomes[run.topic, run.seed] = found
                 ended()
         kept = len(outcomes)
@@ -170,6 +115,7 @@ class Reproduction:
                 name: verdicts.count(name)
                 for name in ("holds", "holds with changes", "does not hold", "not comparable")
             },
+            wall_s=sum(topic.wall_s for topic in topics),
             topics=topics,
         )
 
@@ -226,27 +172,44 @@ def _shortest(names: set[str]) -> list[str]:
 def _finished(runs: list[TopicRun], jobs: int, of: Reproduction) -> Iterator[tuple[TopicRun, dict[str, Any]]]:
     """Yield what each of *runs* leaves, as it ends; processes are started anew, as compiled code is not forked."""
     draws = {topic.name for topic in of.topics if topic.draws}
-    if jobs == 1 or len(runs) < 2:
+    drawn = {run for run in runs if run.seed == of.seed and run.topic in draws}
+    if jobs == 0:
         for run in runs:
-            yield run, _one(run, draw=run.seed == of.seed and run.topic in draws)
+            yield run, _one(run, draw=run in drawn)
         return
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(jobs, len(runs)), multiprocessing.get_context("spawn"), _begin_worker)
-    left: dict[Future[dict[str, Any]], TopicRun] = {}
+    context, waiting = multiprocessing.get_context("spawn"), list(runs)
+    under_way: dict[Any, tuple[multiprocessing.context.SpawnProcess, TopicRun]] = {}
     try:
-        left = {pool.submit(_one, run, draw=run.seed == of.seed and run.topic in draws): run for run in runs}
-        while left:
-            done, _ = wait(left, return_when=FIRST_COMPLETED)
-            for future in sorted(done, key=lambda f: runs.index(left[f])):
-                yield left.pop(future), future.result()
+        while waiting or under_way:
+            while waiting and len(under_way) < jobs:
+                run = waiting.pop(0)
+                process = context.Process(target=_process, args=(run, run in drawn), daemon=False)
+                run.path.unlink(missing_ok=True)  # what is there is stale
+                process.start()
+                under_way[process.sentinel] = process, run
+            for sentinel in wait(list(under_way)):
+                process, run = under_way.pop(sentinel)
+                process.join()
+                yield run, _left(run, process.exitcode)
     finally:
-        for process in set(multiprocessing.active_children()) - others if left else ():
+        for process, _ in under_way.values():
             process.terminate()  # an interruption: what is under way is lost
-        pool.shutdown(wait=True, cancel_futures=True)
+        for process, _ in under_way.values():
+            process.join()
 
 
-def _begin_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it however it ends."""
+def _left(run: TopicRun, exit_code: int | None) -> dict[str, Any]:
+    """Return what a process has left."""
+    try:
+        found: dict[str, Any] = json.loads(run.path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        reason = f"its process ended with {exit_code} and left no result"
+        return {"key": run.key, "state": "failed", "reason": reason, "result": None, "code": {}}
+    return found
+
+
+def _process(run: TopicRun, draw: bool) -> None:
+    """Make a run in a process of its own: leave Ctrl-C to the parent, and end with it however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 
@@ -256,12 +219,14 @@ def _begin_worker() -> None:
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    sys.addaudithook(see)
+    _one(run, draw=draw)
 
 
 def _one(run: TopicRun, *, draw: bool) -> dict[str, Any]:
     """Run a topic with one seed and keep the outcome; whatever goes wrong in it is part of the outcome."""
     topic = registry.find(run.topic)
-    outcome: dict[str, Any] = {"key": run.key, "state": "done", "reason": None, "result": None}
+    outcome: dict[str, Any] = {"key": run.key, "state": "done", "reason": None, "result": None, "code": {}}
     try:
         result, answer = registry.reproduce(topic, TopicRequest(extent=run.extent, seed=run.seed, seeds=1))
         if draw and answer.draw is not None:
@@ -273,6 +238,7 @@ def _one(run: TopicRun, *, draw: bool) -> dict[str, Any]:
         outcome |= {"state": "failed", "reason": str(error)}
     except Exception as error:  # one topic must not end the others
         outcome |= {"state": "failed", "reason": f"{type(error).__name__}: {error}".splitlines()[0]}
+    outcome["code"] = loaded()
     write_atomic(run.path, json.dumps(outcome, indent=1) + "\n")
     return outcome
 
