@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from commonwatt.model.results import ReproducePoint, ReproduceRow
+from commonwatt.data.tx2 import TX2_ROWS
 from commonwatt.model.timeslice_results import TimesliceRunResult
 from commonwatt.reproduce.papers import etf_plots as plots
 from commonwatt.reproduce.papers.etf_runs import (
     CLOCKS_MHZ,
     MOBILENET_RATIO,
     RESNET50_W,
+    EtfFigure,
     RealRun,
     Runs,
     gpu_here,
@@ -42,36 +42,6 @@ _NOTES = (
         "4 times, and F_S(EF) = 0.21 means 4.8. ResNet18 at 726 MHz, which has a profile, draws 2.8 times less."
     ),
 )
-
-
-@dataclass
-class EtfFigure:
-    """Rows and points of one figure of the paper. ``panels`` draw it, each on its own axes."""
-
-    number: str
-    rows: list[ReproduceRow] = field(default_factory=list)
-    points: list[ReproducePoint] = field(default_factory=list)
-    panels: list[plots.Panel] = field(default_factory=list)
-
-    def row(
-        self, what: str, paper: float | str | bool | None, ours: float | str | bool | None, unit: str = "-",
-        note: str = "", *, comparable: bool = True,
-    ) -> None:  # fmt: skip
-        """Add a finding."""
-        self.rows.append(
-            ReproduceRow(
-                quantity=f"Fig. {self.number}: {what}", paper=paper, ours=ours, unit=unit, comparable=comparable,
-                note=note,
-            )
-        )  # fmt: skip
-
-    def point(self, series: str, what: str, x: float, value: float | None, unit: str = "-") -> None:
-        """Add a point of a line."""
-        self.points.append(
-            ReproducePoint(
-                series=series, quantity=f"Fig. {self.number}: {what}", x=x, mean=value, sd=None, unit=unit
-            )
-        )  # fmt: skip
 
 
 def answer(request: TopicRequest, figures: tuple[str, ...]) -> TopicAnswer:
@@ -103,6 +73,23 @@ def _two(ratio: float | None, **first: Any) -> list[dict[str, Any]]:  # noqa: AN
     return [tenant("A1", "resnet50", 1300, **first), tenant("A2", "resnet18", 726, **other)]
 
 
+def _figure_1(runs: Runs) -> EtfFigure:  # noqa: ARG001
+    figure = EtfFigure("1")
+    lines = {model: [mw * 1e-3 for _, _, mw in rows] for model, rows in TX2_ROWS.items()}
+    for model, line in lines.items():
+        for clock, power_w in zip(CLOCKS_MHZ, line, strict=True):
+            figure.point(model, "power against the clock in MHz", clock, power_w, "W")
+        figure.row(f"power of {model} at the highest clock", None, line[-1], "W", comparable=False)
+    apart = min(max(powers) / min(powers) for powers in zip(*lines.values(), strict=True))
+    figure.row(
+        "models draw different power at the same clock", paper=True, ours=apart > 1, comparable=False,
+        note=f"put in: the profiles are the paper's, public for two of its four; by a factor of {apart:.2f} or more",
+    )  # fmt: skip
+    panel = partial(plots.lines, x="clock, MHz", y="power, W", at=CLOCKS_MHZ, named=lines, top=None)
+    figure.panels.append(panel)
+    return figure
+
+
 def _figure_2(runs: Runs) -> EtfFigure:
     figure = EtfFigure("2")
     for policy, what in (("tf", "time-fair"), ("ef", "energy-fair")):
@@ -128,6 +115,14 @@ def _figure_3(runs: Runs) -> EtfFigure:  # noqa: ARG001
         figure.row(f"time slice of {name}", units, time, "units")
         figure.row(f"energy of {name}", joules, time * power_w, "J")
     sure = Etf(0.7).guarantee(problem)
+    for name, units, power_w, joules in zip(paper, sure.tolist(), problem.powers_w.tolist(), (14, 21, 56), strict=True):
+        figure.row(f"guaranteed time slice of {name}", 7, units, "units")
+        figure.row(f"energy of {name} in its guaranteed time", joules, units * power_w, "J")
+    first = Etf(21 / 25).slices(QuantumProblem.make(25, [1, 1, 1], [2, 3, 8])).tolist()  # 21 sure units and 4 more
+    figure.row("time slice of A after round 1", 11, first[0], "units")
+    figure.row("energy of A after round 1", 22, 2 * first[0], "J")
+    gluttonous = Etf(0.7).slices(QuantumProblem.make(30, [1, 1, 1], [2, 3, 10])).tolist()[2]
+    figure.row("energy of C if it drew 10 W (section 4.4)", 70, 10 * gluttonous, "J")
     figure.panels.append(
         partial(
             plots.example,
@@ -159,6 +154,7 @@ def _figure_5(runs: Runs) -> EtfFigure:
         note="follows from the ratio: F_E = 0.65/0.35 * 0.19 = 0.353; 0.42 means a ratio of 4.4",
     )  # fmt: skip
     figure.row("improvement of F_S by ETF over TF", 2.0, fair["ETF"] / fair["TF"], "x", note="0.42/0.19 is 2.2")
+    figure.row("improvement of F_S by ETF over EF", 2.0, fair["ETF"] / fair["EF"], "x")
     own = {policy: runs.run(policy, 0.7, _two(None)).system_fairness for policy in ("tf", "ef", "etf")}
     for policy, value in own.items():
         figure.row(
@@ -218,6 +214,10 @@ def _figure_7(runs: Runs) -> EtfFigure:
         note=f"closed form: {_phi_fair(MOBILENET_RATIO):.3f}; a ratio of 4, as section 6.4 has it, would give 0.4",
     )  # fmt: skip
     figure.row("at phi = 1 time is fair: share of time of A1", 0.5, share(results[1.0], "A1")[0])
+    figure.row(
+        "power of A1 over A2 (section 6.4)", 4.0, _power_ratio(results[1.0]), comparable=False,
+        note="put in: the power of A2 is stated so that F_E under TF in Fig. 5 comes out, which contradicts 4",
+    )  # fmt: skip
     return figure
 
 
@@ -230,6 +230,7 @@ def _figure_8(runs: Runs) -> EtfFigure:
         "A simulated device at the printed ratio of GPT-2 and MobileNet-V2 on an A10G, not that GPU",
     )  # fmt: skip
     less = _largest_fair(_against_phi(EtfFigure("7"), runs, _two(MOBILENET_RATIO)))
+    figure.row("power of A1 over A2", 2.2, _power_ratio(results[1.0]), comparable=False, note="put in: as printed")
     figure.row("higher than in Fig. 7", paper=True, ours=_largest_fair(results) > less)
     missing = gpu_here()
     if missing is None:
@@ -327,11 +328,16 @@ def _figure_11(runs: Runs) -> EtfFigure:
     return figure
 
 
+def _power_ratio(result: TimesliceRunResult) -> float:
+    a1, a2 = result.tenants
+    return a1.power_w / a2.power_w
+
+
 def _phi_fair(ratio: float) -> float:
     return phi_fair(QuantumProblem.make(1000, [1, 1], [ratio, 1]))
 
 
 _FIGURES: dict[str, Callable[[Runs], EtfFigure]] = {
-    "2": _figure_2, "3": _figure_3, "5": _figure_5, "6": _figure_6, "7": _figure_7, "8": _figure_8, "9": _figure_9,
-    "10": _figure_10, "11": _figure_11,
+    "1": _figure_1, "2": _figure_2, "3": _figure_3, "5": _figure_5, "6": _figure_6, "7": _figure_7, "8": _figure_8,
+    "9": _figure_9, "10": _figure_10, "11": _figure_11,
 }  # fmt: skip

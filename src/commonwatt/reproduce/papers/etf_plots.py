@@ -71,15 +71,17 @@ def example(axes: Axes, names: list[str], sure: list[int], slices: list[int], po
     axes.grid(visible=False, axis="x")
 
 
-def lines(axes: Axes, x: str, y: str, at: Sequence[float], named: dict[str, list[float]]) -> None:
-    """Draw *named* lines over *at* (Fig. 6, 7, 8 and 11)."""
+def lines(
+    axes: Axes, x: str, y: str, at: Sequence[float], named: dict[str, list[float]], top: float | None = 1.03
+) -> None:
+    """Draw *named* lines over *at* (Fig. 1, 6, 7, 8 and 11)."""
     for number, (name, values) in enumerate(named.items()):
         style = "--" if " under " in name else ":" if name == "EF" else "-"
         axes.plot(at, values, style, marker=None if style == "--" else "o", markersize=3, label=name,
                   color=policy_colour(number))  # fmt: skip
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.set_ylim(0, 1.03)
+    axes.set_ylim(0, top)
     axes.legend()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,14 +12,17 @@ from commonwatt.devices.run import measure
 from commonwatt.devices.session import open_device
 from commonwatt.devices.tiny_models import write_tiny_models
 from commonwatt.model.errors import InputError, MissingExtraError
+from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.model.timeslice_file import CudaDeviceSpec, TimesliceConfig
 from commonwatt.model.timeslice_results import TimesliceRunResult
+from commonwatt.reproduce.papers.etf_plots import Panel
 from commonwatt.timeslicing import QuantumProblem, phi_fair
 
 __all__ = [
     "CLOCKS_MHZ",
     "MOBILENET_RATIO",
     "RESNET50_W",
+    "EtfFigure",
     "RealRun",
     "Runs",
     "gpu_here",
@@ -130,3 +133,33 @@ def share(result: TimesliceRunResult, name: str) -> tuple[float, float]:
     """Return the shares of time and energy of the tenant called *name*."""
     tenant = next(t for t in result.tenants if t.name == name)
     return tenant.time_share or 0.0, tenant.energy_share or 0.0
+
+
+@dataclass
+class EtfFigure:
+    """Rows and points of one figure of the paper. ``panels`` draw it, each on its own axes."""
+
+    number: str
+    rows: list[ReproduceRow] = field(default_factory=list)
+    points: list[ReproducePoint] = field(default_factory=list)
+    panels: list[Panel] = field(default_factory=list)
+
+    def row(
+        self, what: str, paper: float | str | bool | None, ours: float | str | bool | None, unit: str = "-",
+        note: str = "", *, comparable: bool = True,
+    ) -> None:  # fmt: skip
+        """Add a finding."""
+        self.rows.append(
+            ReproduceRow(
+                quantity=f"Fig. {self.number}: {what}", paper=paper, ours=ours, unit=unit, comparable=comparable,
+                note=note,
+            )
+        )  # fmt: skip
+
+    def point(self, series: str, what: str, x: float, value: float | None, unit: str = "-") -> None:
+        """Add a point of a line."""
+        self.points.append(
+            ReproducePoint(
+                series=series, quantity=f"Fig. {self.number}: {what}", x=x, mean=value, sd=None, unit=unit
+            )
+        )  # fmt: skip
