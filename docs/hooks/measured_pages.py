@@ -207,7 +207,7 @@ def _spread(claim: dict[str, Any], seeds: int) -> str:
 def leaderboard_page() -> str:
     """Return the page of scores."""
     from commonwatt.model.suite_results import BenchResult
-    from commonwatt.report.claims_page import leaderboard
+    from commonwatt.report.text import leaderboard
 
     result = BenchResult.model_validate_json((DATA / "bench.json").read_text(encoding="utf-8"))
     parts = [

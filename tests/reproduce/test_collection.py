@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import commonwatt
 from commonwatt.model.errors import MissingExtraError
 from commonwatt.model.results import ReproducePoint, ReproduceRow
-from commonwatt.report.claims_page import draw_printed, render_claims
 from commonwatt.reproduce import collection as module
 from commonwatt.reproduce import registry
 from commonwatt.reproduce import topic as topic_module
@@ -286,19 +285,6 @@ def test_data_is_found_whatever_the_folder_of_traces_is_called(tmp_path, monkeyp
     monkeypatch.setenv("COMMONWATT_DATA", str(tmp_path / "mine"))
     names = ("traces/a.csv", "mapping/b.csv", "traces/gone.csv")
     assert module._stand_in(Topic("t", "t", "P", "c", _answer("t"), data=names)) == "traces/gone.csv"
-
-
-def test_the_report_is_one_file(topics, tmp_path):
-    result, _ = Reproduction(tmp_path, "quick", 0, 2, topics).run()
-    printed = tmp_path / "printed.svg"
-    draw_printed(result.topics[0], printed)
-    page = render_claims(result, {"good": (b"<svg/>", printed.read_bytes())})
-    assert page.count("data:image/svg+xml") == 2
-    assert 'src="http' not in page
-    assert "<script" not in page
-    for part in ("a &lt;note&gt;", "2.5", "2 to 3", "holds with changes", "failed", "1 values that"):
-        assert part in page
-    assert page == render_claims(result, {"good": (b"<svg/>", printed.read_bytes())})
 
 
 @pytest.mark.long

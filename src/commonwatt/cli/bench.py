@@ -115,7 +115,7 @@ def _writable(out: Path | None, option: str) -> None:
 
 def _write_page(result: BenchResult, page: Path) -> None:
     from commonwatt.data.files import write_atomic
-    from commonwatt.report.claims_page import leaderboard
+    from commonwatt.report.text import leaderboard
 
     head = f"# Leaderboard\n\nMade by `{result.command}`, commonwatt {result.version}. Less is better."
     write_atomic(page, f"{head}\n\n{leaderboard(result)}\n")

@@ -133,20 +133,23 @@ def _all(
 
 
 def _report(result: ReproduceAllResult, out: Path) -> str:
-    from commonwatt.report.claims_page import draw_printed, has_printed, render_claims
+    from commonwatt.report.claims_page import Redrawing, draw_printed, render_claims
+    from commonwatt.reproduce.collection import redrawings
 
     figures: dict[str, tuple[bytes | None, bytes | None]] = {}
+    described = redrawings()
     for topic in result.topics:
         ours, printed = out / "figures" / f"{topic.name}.svg", out / "figures" / f"{topic.name}-printed.svg"
-        if topic.state == "done" and has_printed(topic):
-            draw_printed(topic, printed)
+        redrawing = described.get(topic.name, Redrawing())
+        if topic.state == "done" and redrawing.panels:
+            draw_printed(topic, redrawing, printed)
         else:
             printed.unlink(missing_ok=True)
         figures[topic.name] = (
             ours.read_bytes() if ours.is_file() else None,
             printed.read_bytes() if printed.is_file() else None,
         )
-    return render_claims(result, figures)
+    return render_claims(result, figures, described)
 
 
 def _tell_all(result: ReproduceAllResult) -> None:

@@ -1,23 +1,34 @@
-"""The HTML report of ``reproduce all``, one self-contained file without scripts; the leaderboard of ``bench``."""
+"""The HTML report of ``reproduce all``, one self-contained file without scripts."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from commonwatt.model.suite_results import (
-    BenchResult,
-    BenchSuite,
     ReproduceAllResult,
     ReproduceClaim,
     ReproduceTopicResult,
     Verdict,
 )
+from commonwatt.report.palette import policy_colour
 from commonwatt.report.saving import saved
 
-__all__ = ["claim_value", "draw_printed", "has_printed", "leaderboard", "render_claims", "spread_of"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "Redrawing",
+    "RedrawnPanel",
+    "claim_value",
+    "draw_printed",
+    "render_claims",
+    "spread_of",
+]
 
 _COLOURS: dict[Verdict, str] = {
     "holds": "#1a7f4b", "holds with changes": "#8a6d00", "does not hold": "#b3261e", "not comparable": "#5b6770",
@@ -54,57 +65,186 @@ def spread_of(claim: ReproduceClaim) -> str:
     return "the same" if claim.least == claim.most else f"{claim.least:.4g} to {claim.most:.4g}"
 
 
-def has_printed(topic: ReproduceTopicResult) -> bool:
-    """Whether the paper prints numbers about *topic* that can be drawn."""
-    return bool(_numbers(topic))
+@dataclass(frozen=True)
+class RedrawnPanel:
+    """One pair of axes of a redrawing, as the paper's figure has them; values are named by their claims.
 
-
-def _numbers(topic: ReproduceTopicResult) -> list[tuple[ReproduceClaim, float, float]]:
-    """Return the claims with numbers above 0 on both sides, and these."""
-    found = []
-    for claim in topic.claims:
-        if isinstance(claim.paper, bool | str | None) or isinstance(claim.ours, bool | str | None):
-            continue
-        if claim.paper > 0 and claim.ours > 0:
-            found.append((claim, float(claim.paper), float(claim.ours)))
-    return found
-
-
-def draw_printed(topic: ReproduceTopicResult, path: Path) -> None:
-    """Draw the numbers that the paper prints about *topic*, and ours with their spread over the seeds.
-
-    Each unit has axes of its own, logarithmic where values differ by more than thirty times. Raises as ``saved``.
+    Attributes
+    ----------
+    kind
+        ``bars``: a group of bars for each of ``groups``, a pair (the paper's, ours) for each of its series. ``points``:
+        a point for each of ``points``. ``lines``: our curves called ``curves``, with the values that the paper prints
+        of them: ``across`` along the horizontal axis, ``level`` along the vertical one.
+    groups
+        Series by name in each group, with the claim of each.
+    points
+        Name, horizontal and vertical place of each point: a claim, or a number that the paper prints.
     """
-    by_unit: dict[str, list[tuple[ReproduceClaim, float, float]]] = {}
-    for entry in _numbers(topic):
-        by_unit.setdefault(entry[0].unit, []).append(entry)
-    rows = [len(entries) for entries in by_unit.values()]
-    with saved(path, (7.5, 1.0 + 0.34 * sum(rows) + 0.7 * len(rows))) as figure:
-        grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=[n + 1.5 for n in rows])[:, 0]
-        for axes, (unit, entries) in zip(grid, by_unit.items(), strict=True):
-            at = range(len(entries))
-            axes.plot([paper for _, paper, _ in entries], at, "D", color="#1d2733", markersize=5, label="paper")
-            for y, (claim, _, ours) in zip(at, entries, strict=True):
-                least, most = claim.least or ours, claim.most or ours
-                axes.plot([least, most], [y, y], color="#0b7285", linewidth=2)
-                axes.plot([ours], [y], "o", color="#0b7285", markersize=5, label="ours" if y == 0 else None)
-            values = [value for _, paper, ours in entries for value in (paper, ours)]
-            if max(values) > 30 * min(values):
-                axes.set_xscale("log")
-                axes.xaxis.set_major_formatter("{x:g}")
-            else:
-                axes.set_xlim(left=0)
-            axes.set_yticks(at, [_short(claim.quantity) for claim, _, _ in entries], fontsize=7)
-            axes.set_ylim(len(entries) - 0.5, -0.5)
-            axes.set_title("no unit" if unit == "-" else unit)
-        grid[0].legend(fontsize=7)
+
+    kind: Literal["bars", "points", "lines"]
+    title: str
+    x: str = ""
+    y: str = ""
+    logarithmic: bool = False
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    points: Sequence[tuple[str, str | float, str | float]] = ()
+    curves: str = ""
+    only: Sequence[str] = ()
+    across: Mapping[str, str] = field(default_factory=dict)
+    level: Mapping[str, str] = field(default_factory=dict)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
+@dataclass(frozen=True)
+class Redrawing:
+    """How the paper draws a topic. ``unprinted``: what it draws without printing its values; empty: nothing."""
+
+    panels: tuple[RedrawnPanel, ...] = ()
+    caption: str = ""
+    unprinted: str = ""
 
 
-def render_claims(result: ReproduceAllResult, figures: Mapping[str, tuple[bytes | None, bytes | None]]) -> str:
+_PAPER, _OURS = "#1d2733", "#0b7285"
+
+
+def draw_printed(topic: ReproduceTopicResult, redrawing: Redrawing, path: Path) -> None:
+    """Draw *topic* as the paper does, from what it prints, with ours in the same axes; raises as ``saved``."""
+    across = min(2, len(redrawing.panels))
+    down = -(-len(redrawing.panels) // across)
+    with saved(path, (6.2 * across, 3.2 * down)) as figure:
+        grid = figure.subplots(down, across, squeeze=False).ravel()
+        for axes, panel in zip(grid, redrawing.panels, strict=False):
+            _DRAW[panel.kind](axes, panel, topic)
+            axes.set_title(panel.title)
+            axes.set_ylabel(panel.y)
+            axes.set_xlabel(panel.x)
+        for axes in grid[len(redrawing.panels) :]:
+            axes.set_axis_off()
+
+
+def _number(value: bool | float | str | None) -> float | None:
+    return None if isinstance(value, bool | str | None) else float(value)
+
+
+def _claims(topic: ReproduceTopicResult) -> dict[str, ReproduceClaim]:
+    return {claim.quantity: claim for claim in (*topic.claims, *topic.others)}
+
+
+def _draw_bars(axes: Axes, panel: RedrawnPanel, topic: ReproduceTopicResult) -> None:
+    claims, series = _claims(topic), list(dict.fromkeys(name for group in panel.groups.values() for name in group))
+    width, crowded = 0.8 / (2 * len(series)), len(series) * len(panel.groups) > 5
+    for g, group in enumerate(panel.groups.values()):
+        for k, name in enumerate(series):
+            claim = claims.get(group.get(name, ""))
+            if claim is None:
+                continue
+            at, colour = g - 0.4 + width * (2 * k + 0.5), policy_colour(k) if len(series) > 1 else _OURS
+            if (paper := _number(claim.paper)) is not None:
+                axes.bar(at, paper, 0.92 * width, color="white", edgecolor=colour, hatch="////")
+                _label(axes, at, paper, crowded)
+            if (ours := _number(claim.ours)) is not None:
+                axes.bar(at + width, ours, 0.92 * width, color=colour, edgecolor=colour)
+                if claim.least is not None and claim.most is not None:
+                    ends = [[max(ours - claim.least, 0.0)], [max(claim.most - ours, 0.0)]]
+                    axes.errorbar(at + width, ours, ends, color="#1d2733", capsize=2, linewidth=1)
+                _label(axes, at + width, ours, crowded)
+    if panel.logarithmic:
+        _logarithmic(axes)
+    else:
+        axes.axhline(0, color="#8a94a0", linewidth=0.8)
+    axes.margins(y=0.3 if crowded else 0.15)
+    beside = max(0.0, 1.5 - len(panel.groups) / 2)  # else a bar alone is as wide as the page
+    axes.set_xlim(-0.5 - beside, len(panel.groups) - 0.5 + beside)
+    axes.set_xticks(range(len(panel.groups)), list(panel.groups), fontsize=8)
+    axes.grid(visible=False, axis="x")
+    names = [(name, policy_colour(k)) for k, name in enumerate(series)] if len(series) > 1 else [("", _OURS)]
+    for name, colour in names:
+        for whose, look in (("paper", {"color": "white", "hatch": "////"}), ("ours", {"color": colour})):
+            axes.bar(0, 0, edgecolor=colour, label=f"{name}, {whose}" if name else whose, **look)  # type: ignore[arg-type]
+    _legend(axes)
+
+
+def _label(axes: Axes, at: float, value: float, crowded: bool) -> None:
+    text = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}" if abs(value) < 1e4 else f"{value:.2g}"
+    axes.annotate(
+        text, (at, value), (0, 4 if value >= 0 else -10), textcoords="offset points", ha="center", fontsize=7,
+        rotation=90 if crowded else 0,
+    )  # fmt: skip
+
+
+def _logarithmic(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if 1e-3 <= value < 1e5 else f"{value:.0e}")
+    axes.yaxis.set_minor_formatter(lambda *_: "")
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _draw_points(axes: Axes, panel: RedrawnPanel, topic: ReproduceTopicResult) -> None:
+    claims = _claims(topic)
+    for k, (name, *places) in enumerate(panel.points):
+        for whose, marker in (("paper", "D"), ("ours", "o")):
+            values = []
+            for place in places:
+                claim = claims.get(place) if isinstance(place, str) else None
+                value = place if isinstance(place, float | int) else None
+                values.append(value if claim is None else _number(claim.paper if whose == "paper" else claim.ours))
+            x, y = values
+            filled = policy_colour(k) if whose == "ours" else "white"
+            if x is not None and y is not None:
+                axes.plot(x, y, marker, color=policy_colour(k), markerfacecolor=filled, label=f"{name}, {whose}",
+                          linestyle="none")  # fmt: skip
+            elif y is not None:
+                axes.axhline(y, color=policy_colour(k), linestyle=":", label=f"{name}, {whose}: no value along x")
+    if panel.logarithmic:
+        _logarithmic(axes)
+    axes.margins(0.15)
+    _legend(axes)
+
+
+def _draw_lines(axes: Axes, panel: RedrawnPanel, topic: ReproduceTopicResult) -> None:
+    points = [point for point in topic.points if point.quantity == panel.curves and point.mean is not None]
+    names = list(dict.fromkeys(point.series for point in points if not panel.only or point.series in panel.only))
+    for k, name in enumerate(names):
+        own = [point for point in points if point.series == name]
+        x, mean, sd = ([getattr(point, what) or 0.0 for point in own] for what in ("x", "mean", "sd"))
+        axes.errorbar(
+            x,
+            mean,
+            sd,
+            fmt="o-",
+            markersize=3,
+            linewidth=max(1.2, 3.2 - k),
+            color=policy_colour(k),
+            capsize=2,
+            label=f"{name}, ours",
+        )
+    claims = _claims(topic)
+    for marks, line in ((panel.across, axes.axvline), (panel.level, axes.axhline)):
+        for name, quantity in marks.items():
+            claim = claims.get(quantity)
+            if claim is not None and (paper := _number(claim.paper)) is not None:
+                line(paper, color=_PAPER, linewidth=1.6, label=f"{name}: paper, {paper:g}")
+                if marks is panel.across and (ours := _number(claim.ours)) is not None:
+                    line(ours, color=_OURS, linestyle="--", label=f"{name}: ours, {ours:.3g}")
+    if panel.logarithmic:
+        _logarithmic(axes)
+    else:
+        axes.set_ylim(bottom=0)
+    _legend(axes)
+
+
+_DRAW: dict[str, Callable[[Axes, RedrawnPanel, ReproduceTopicResult], None]] = {
+    "bars": _draw_bars, "points": _draw_points, "lines": _draw_lines,
+}  # fmt: skip
+
+
+def render_claims(
+    result: ReproduceAllResult,
+    figures: Mapping[str, tuple[bytes | None, bytes | None]],
+    redrawings: Mapping[str, Redrawing],
+) -> str:
     """Return the page.
 
     Parameters
@@ -112,7 +252,9 @@ def render_claims(result: ReproduceAllResult, figures: Mapping[str, tuple[bytes 
     result
         All topics.
     figures
-        SVG by topic: our figure, and the drawing of the paper's numbers; ``None``: there is none.
+        SVG by topic: our figure, and the redrawing of the paper's; ``None``: there is none.
+    redrawings
+        What the redrawings show, by topic.
     """
     counts = "".join(
         f'<tr><td class="v" style="color:{_COLOURS[verdict]}">{verdict}</td><td class="n">{number}</td></tr>'
@@ -122,7 +264,11 @@ def render_claims(result: ReproduceAllResult, figures: Mapping[str, tuple[bytes 
     for topic in result.topics:
         papers.setdefault(topic.paper.partition(",")[0].partition(" (")[0], []).append(topic)
     body = "".join(
-        f"<h2>{escape(name)}</h2>" + "".join(_topic(topic, *figures.get(topic.name, (None, None))) for topic in topics)
+        f"<h2>{escape(name)}</h2>"
+        + "".join(
+            _topic(topic, *figures.get(topic.name, (None, None)), redrawings.get(topic.name, Redrawing()))
+            for topic in topics
+        )
         for name, topics in papers.items()
     )
     seeds = ", ".join(map(str, result.seeds))
@@ -140,7 +286,13 @@ def render_claims(result: ReproduceAllResult, figures: Mapping[str, tuple[bytes 
     )
 
 
-def _topic(topic: ReproduceTopicResult, ours: bytes | None, printed: bytes | None) -> str:
+_REDRAWN = (
+    "As the paper draws it, from the values it prints (hatched, or black lines), and ours in the same axes: the mean "
+    "over the seeds, from the least to the greatest of them."
+)
+
+
+def _topic(topic: ReproduceTopicResult, ours: bytes | None, printed: bytes | None, redrawing: Redrawing) -> str:
     head = (
         f'<h3 id="{escape(topic.name)}">{escape(topic.title)}</h3>'
         f'<p class="small">{escape(topic.paper)} · <code>commonwatt reproduce {escape(topic.name)}</code></p>'
@@ -155,12 +307,13 @@ def _topic(topic: ReproduceTopicResult, ours: bytes | None, printed: bytes | Non
         if rows
         else "<p>The paper prints no value.</p>"
     )
+    own = f"Ours, seed {topic.seeds[0]}.{f' {redrawing.unprinted}' * bool(redrawing.unprinted)}"
     pictures = "".join(
         f'<figure><img alt="{escape(said)}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}">'
         f"<figcaption>{escape(said)}</figcaption></figure>"
         for svg, said in (
-            (ours, f"Ours, seed {topic.seeds[0]}"),
-            (printed, "The paper's numbers, and ours over the seeds"),
+            (ours, own),
+            (printed, redrawing.caption or f"{_REDRAWN} {redrawing.unprinted if ours is None else ''}".rstrip()),
         )
         if svg is not None
     )
@@ -189,30 +342,3 @@ def _row(claim: ReproduceClaim) -> str:
         f'<td class="v" style="color:{_COLOURS[claim.verdict]}">{claim.verdict}</td>'
         f'<td class="note">{escape(why)}</td></tr>'
     )
-
-
-# -- the leaderboard
-
-
-def leaderboard(result: BenchResult) -> str:
-    """Return the scores of all suites in Markdown: a heading, what the numbers are, and a table for each."""
-    return "\n\n".join(part for suite in result.suites for part in _scores(suite))
-
-
-def _scores(suite: BenchSuite) -> list[str]:
-    rows = ["| solver | | score | worst | evaluations | time |", "| --- | --- | ---: | ---: | ---: | ---: |"]
-    missing = []
-    for solver in suite.solvers:
-        if solver.score is None or solver.worst is None:
-            missing.append(f"- `{solver.name}` ({solver.kind}): {solver.state}: {solver.reason}.")
-            continue
-        kind = solver.kind if solver.origin is None else f"{solver.kind}, {solver.origin}"
-        evaluations = "" if solver.evaluations is None else f"{solver.evaluations:,}"
-        ratio = solver.time_ratio
-        time = "unknown" if ratio is None else f"{ratio:.3g}" if ratio < 1000 else f"{ratio:,.0f}"
-        rows.append(f"| `{solver.name}` | {kind} | {solver.score:.4f} | {solver.worst:.4f} | {evaluations} | {time} |")
-    about = (
-        f"{suite.title}; {len(suite.problems)} problems, version {suite.version}. Metric: {suite.metric}. A score of "
-        f"1: {suite.against}. Time: over that of `{suite.reference_solver}`."
-    )
-    return [f"## {suite.name}", about, "\n".join(rows), *(["\n".join(missing)] if missing else [])]

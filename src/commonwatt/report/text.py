@@ -1,4 +1,4 @@
-"""A simulation as text: a table in the terminal, and the first policy against the others in words."""
+"""A simulation as text: a table in the terminal, and the first policy against the others in words; a leaderboard."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from commonwatt.model.suite_results import BenchResult, BenchSuite
+
 __all__ = [
     "METRICS",
     "Metric",
@@ -21,6 +23,7 @@ __all__ = [
     "bound_ratio",
     "change",
     "change_text",
+    "leaderboard",
     "paragraph",
     "rivals",
     "service_table",
@@ -271,3 +274,27 @@ def _compared(
         return f"{start}."
     named = [against.best] + ([against.worst] if against.worst else [])
     return f"{start} ({'; '.join(f'{other.policy}: {show(of(other))}' for other in named)})."
+
+
+def leaderboard(result: BenchResult) -> str:
+    """Return the scores of all suites in Markdown: a heading, what the numbers are, and a table for each."""
+    return "\n\n".join(part for suite in result.suites for part in _scores(suite))
+
+
+def _scores(suite: BenchSuite) -> list[str]:
+    rows = ["| solver | | score | worst | evaluations | time |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    missing = []
+    for solver in suite.solvers:
+        if solver.score is None or solver.worst is None:
+            missing.append(f"- `{solver.name}` ({solver.kind}): {solver.state}: {solver.reason}.")
+            continue
+        kind = solver.kind if solver.origin is None else f"{solver.kind}, {solver.origin}"
+        evaluations = "" if solver.evaluations is None else f"{solver.evaluations:,}"
+        ratio = solver.time_ratio
+        time = "unknown" if ratio is None else f"{ratio:.3g}" if ratio < 1000 else f"{ratio:,.0f}"
+        rows.append(f"| `{solver.name}` | {kind} | {solver.score:.4f} | {solver.worst:.4f} | {evaluations} | {time} |")
+    about = (
+        f"{suite.title}; {len(suite.problems)} problems, version {suite.version}. Metric: {suite.metric}. A score of "
+        f"1: {suite.against}. Time: over that of `{suite.reference_solver}`."
+    )
+    return [f"## {suite.name}", about, "\n".join(rows), *(["\n".join(missing)] if missing else [])]

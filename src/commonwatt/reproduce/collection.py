@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from multiprocessing.connection import wait
 from pathlib import Path
 from statistics import fmean, stdev
@@ -29,11 +30,12 @@ from commonwatt.model.errors import ArgumentError, InputError, MissingExtraError
 from commonwatt.model.names import one_of
 from commonwatt.model.results import ReproducePoint, ReproduceResult
 from commonwatt.model.suite_results import ReproduceAllResult, ReproduceClaim, ReproduceTopicResult
+from commonwatt.report.claims_page import Redrawing, RedrawnPanel
 from commonwatt.reproduce import registry
 from commonwatt.reproduce.topic import Extent, Topic, TopicRequest, TopicRun, data_digest, digest_of, loaded, see
 from commonwatt.reproduce.verdicts import judged
 
-__all__ = ["SEEDS", "Reproduction", "chosen", "options"]
+__all__ = ["SEEDS", "Reproduction", "chosen", "options", "redrawings"]
 
 SEEDS: dict[Extent, tuple[int, int]] = {"quick": (2, 2), "default": (3, 3), "full": (3, 1)}
 """Seeds of each extent: of a topic, and of one that takes long."""
@@ -118,6 +120,18 @@ class Reproduction:
             wall_s=sum(topic.wall_s for topic in topics),
             topics=topics,
         )
+
+
+def redrawings() -> dict[str, Redrawing]:
+    """Return how the papers draw their figures, by topic, from ``papers/redrawings.yaml``."""
+    import yaml
+
+    text = files("commonwatt.reproduce.papers").joinpath("redrawings.yaml").read_text(encoding="utf-8")
+    described: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return {
+        name: Redrawing(**{**each, "panels": tuple(RedrawnPanel(**panel) for panel in each.get("panels", ()))})
+        for name, each in described.items()
+    }
 
 
 def _families() -> dict[str, tuple[str, ...]]:

@@ -32,7 +32,7 @@ from commonwatt.optimize import SearchResult
 from commonwatt.reproduce.papers import gsharp_plots as plots
 from commonwatt.reproduce.papers.gsharp_study import EVERY, HEURISTICS, TASKS, Case, GSharpPart, GSharpStudy, Task
 
-__all__ = ["figure_12", "figure_13", "figure_14", "learners", "searches", "speedups", "table_6"]
+__all__ = ["figure_12", "figure_13", "figure_14", "learners", "searches", "speedups", "summary", "table_6"]
 
 _NEVERGRAD = ("de", "one-plus-one", "cma", "tbpsa", "pso", "cauchy-lhs", "halton", "hammersley", "portfolio")
 _LEARNERS = ("a2c", "ppo")
@@ -129,20 +129,27 @@ def searches(study: GSharpStudy, part: GSharpPart) -> None:
     pairs: list[tuple[Task, Case]] = [(task, case) for task in TASKS for case in EVERY] if full else [("mix", EVERY[1])]
     budget = study.budget if full else study.budget // 10
     found, took = _searched(study, part, ("standard-ga", *_NEVERGRAD), pairs, budget, "" if full else _PART)
+    summary(study, part, found, took, pairs, "" if full else _PART)
+
+
+def summary(
+    study: GSharpStudy, part: GSharpPart, found: dict[str, float], took: dict[str, float],
+    pairs: Sequence[tuple[Task, Case]], why: str,
+) -> None:  # fmt: skip
+    """Add the means over optimisers, and the speedups, of the makespans *found* and the seconds each *took*."""
     means = {"standard-ga": found["standard-ga"]}
-    note = "" if full else _PART
     for name, methods, paper, paper_s in (("nevergrad's optimisers", _NEVERGRAD, _PAPER_ALL, _PAPER_ALL_S),
                                           ("nevergrad's best four", _ELITE, _PAPER_ELITE, _PAPER_ELITE_S)):  # fmt: skip
         boxes = [method for method in methods if method in found]
         if boxes:
             means[name] = float(np.mean([found[method] for method in boxes]))
-            part.row(f"mean makespan of {name}", paper, means[name], "cycles", note, comparable=full)
+            part.row(f"mean makespan of {name}", paper, means[name], "cycles", why, comparable=not why)
             seconds = float(np.mean([took[method] for method in boxes]))
             part.row(f"seconds of {name} for 10,000 evaluations", paper_s, seconds, "s", _CPU)
     boxes = [method for method in _NEVERGRAD if method in found]
     if boxes:
         part.row("the best of nevergrad's optimisers", None, min(boxes, key=lambda method: found[method]))
-    speedups(study, part, means, pairs, note)
+    speedups(study, part, means, pairs, why)
 
 
 def speedups(

@@ -1,0 +1,102 @@
+"""The pictures of ``reproduce all``: each figure as its paper draws it, from what the paper prints; the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from commonwatt.model.results import ReproducePoint, ReproduceRow
+from commonwatt.model.suite_results import ReproduceAllResult, ReproduceTopicResult
+from commonwatt.report import claims_page
+from commonwatt.report.claims_page import Redrawing, RedrawnPanel, draw_printed, render_claims
+from commonwatt.reproduce import registry
+from commonwatt.reproduce.collection import redrawings
+from commonwatt.reproduce.verdicts import judged
+
+
+def made() -> ReproduceAllResult:
+    """Return a topic of two seeds, and one that failed."""
+
+    def over_seeds(quantity, paper, *values):
+        return judged("good", [ReproduceRow(quantity=quantity, paper=paper, ours=value, unit="x", comparable=True)
+                               for value in values])  # fmt: skip
+
+    common = {"title": "t", "paper": "P, Fig. 1", "stand_in": None, "seeds": (0, 1), "input_digests": ("d", "d"),
+              "x_name": "x", "wall_s": 1.0, "claims": (), "others": (), "points": (), "notes": ()}  # fmt: skip
+    good = ReproduceTopicResult.model_validate({
+        **common, "name": "good", "state": "done", "reason": None, "claims": (over_seeds("n", 2.0, 2.0, 3.0),),
+        "others": (over_seeds("extra", None, 1.0, 1.0),), "notes": ("a <note>",),
+        "points": (ReproducePoint(series="s", quantity="q", x=1.0, mean=2.0, sd=0.5, unit="-"),),
+    })  # fmt: skip
+    broken = ReproduceTopicResult.model_validate({**common, "name": "broken", "state": "failed", "reason": "no"})
+    return ReproduceAllResult(version="0", command="c", extent="quick", seed=0, seeds=(0, 1), verdicts={},
+                              topics=(good, broken), wall_s=2.0)  # fmt: skip
+
+
+BARS = RedrawnPanel("bars", "t", groups={"A": {"a": "n", "b": "extra"}, "B": {"a": "gone"}})
+
+
+def test_the_report_is_one_file(tmp_path):
+    result = made()
+    printed, redrawing = tmp_path / "printed.svg", Redrawing((BARS,), unprinted="The paper prints no value of this.")
+    draw_printed(result.topics[0], redrawing, printed)
+    page = render_claims(result, {"good": (b"<svg/>", printed.read_bytes())}, {"good": redrawing})
+    assert page.count("data:image/svg+xml") == 2
+    assert 'src="http' not in page
+    assert "<script" not in page
+    for part in ("a &lt;note&gt;", "2.5", "2 to 3", "does not hold", "failed", "1 values that",
+                 "<figcaption>Ours, seed 0. The paper prints no value of this.</figcaption>",
+                 "<figcaption>As the paper draws it, from the values it prints"):  # fmt: skip
+        assert part in page
+    assert page == render_claims(result, {"good": (b"<svg/>", printed.read_bytes())}, {"good": redrawing})
+
+
+def drawn(panel, topic):
+    axes = Figure().subplots()
+    claims_page._DRAW[panel.kind](axes, panel, topic)
+    return axes
+
+
+def test_bars_are_the_papers_value_where_it_prints_one_and_ours_with_its_spread():
+    good = made().topics[0]
+    axes = drawn(BARS, good)
+    bars = [(bar.get_height(), bool(bar.get_hatch())) for bar in axes.patches if bar.get_height() > 0]
+    assert bars == [(2.0, True), (2.5, False), (1.0, False)]  # the paper prints n and not extra; there is no "gone"
+    first = axes.containers[2].lines[2][0].get_segments()[0]
+    assert [y for _, y in first.tolist()] == [2.0, 3.0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["A", "B"]
+
+
+def test_points_and_curves_show_the_papers_value_only_where_it_prints_one():
+    good = made().topics[0]
+    points = drawn(RedrawnPanel("points", "t", points=[["n", 5, "n"], ["e", "extra", 7], ["m", "extra", "n"]]), good)
+    shown = {line.get_label(): (line.get_xdata(), line.get_ydata()) for line in points.lines}
+    assert {name: (x[0], y[0]) for name, (x, y) in shown.items() if ": no value" not in name} == {
+        "n, paper": (5, 2.0), "n, ours": (5, 2.5), "e, ours": (1.0, 7), "m, ours": (1.0, 2.5),
+    }  # fmt: skip
+    assert [name for name in shown if ": no value" in name] == [
+        "e, paper: no value along x",
+        "m, paper: no value along x",
+    ]
+    lines = drawn(RedrawnPanel("lines", "t", curves="q", across={"N": "n", "E": "extra"}, level={"N": "n"}), good)
+    labels = [text.get_text() for text in lines.get_legend().get_texts()]
+    assert sorted(labels) == ["N: ours, 2.5", "N: paper, 2", "N: paper, 2", "s, ours"]
+
+
+def test_every_figure_has_a_description_whose_claims_were_recorded():
+    found = redrawings()
+    assert set(found) == {topic.name for topic in registry.of_papers()}
+    recorded = json.loads((Path(__file__).parents[2] / "docs" / "data" / "reproduce-full.json").read_text())
+    claims = {topic["name"]: {claim["quantity"]: claim["paper"] for claim in topic["claims"]} | dict.fromkeys(
+        topic["others"]) for topic in recorded["topics"]}  # fmt: skip
+    for name, redrawing in found.items():
+        assert not redrawing.panels or not redrawing.caption
+        for panel in redrawing.panels:
+            named = [*(claim for group in panel.groups.values() for claim in group.values()), *panel.across.values(),
+                     *panel.level.values(), *(place for _, *at in panel.points for place in at)]  # fmt: skip
+            values = [claims[name][each] for each in named if isinstance(each, str)]
+            assert panel.curves or any(isinstance(value, float) for value in values), (name, panel.title)
+        if not redrawing.panels and not redrawing.unprinted:
+            assert "table" in name or name in ("gsharp-searches", "gsharp-learners")  # a table needs no picture
