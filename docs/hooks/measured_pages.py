@@ -4,6 +4,7 @@
 
     python docs/hooks/measured_pages.py --record out/reproduce        # of ``commonwatt reproduce all``
     python docs/hooks/measured_pages.py --record out/long full-long   # of a further one, beside the first
+    python docs/hooks/measured_pages.py --times out/quick             # of a smaller extent: how long it takes only
     cp bench.json docs/data/bench.json                                # of ``commonwatt bench --out bench.json``
 
 keeps what a page needs of the results: a topic of the largest extent that was recorded. Pages are generated whole, as
@@ -16,6 +17,7 @@ of the claims of a paper with that verdict. What benchmarks gave is kept and sho
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import textwrap
@@ -45,6 +47,7 @@ def record(folder: Path, name: str | None = None) -> None:
     topics = [
         {
             **{key: topic[key] for key in ("name", "title", "paper", "state", "reason", "stand_in", "seeds")},
+            "wall_s": round(topic["wall_s"], 1),
             "claims": [{key: claim[key] for key in CLAIM} for claim in topic["claims"]],
             "others": {claim["quantity"]: claim["ours"] for claim in topic["others"]},
         }
@@ -53,6 +56,40 @@ def record(folder: Path, name: str | None = None) -> None:
     kept = {key: result[key] for key in ("version", "command", "extent", "seed", "seeds")} | {"topics": topics}
     path = DATA / f"reproduce-{name or result['extent']}.json"
     path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def record_times(folder: Path) -> None:
+    """Keep how long the run in *folder* took, by its extent."""
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    path = DATA / "times.json"
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    kept[result["extent"]] = {
+        "command": result["command"], "cores": os.cpu_count(), "call_s": result.get("call_s"),
+        "topics": {topic["name"]: round(topic["wall_s"], 1) for topic in result["topics"]},
+    }  # fmt: skip
+    path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def times() -> str:
+    """Return a table of how long each paper takes, by extent: its runs, as if one after another."""
+    kept = json.loads((DATA / "times.json").read_text(encoding="utf-8"))
+    by_extent = {extent: each["topics"] for extent, each in kept.items()}
+    by_extent["full"] = {name: topic["wall_s"] for name, (topic, _) in results().items()}
+    extents = sorted(by_extent, key=EXTENTS.index, reverse=True)
+    rows = [f"| runs of | {' | '.join(extents)} |", f"| --- |{' ---: |' * len(extents)}"]
+    for prefix, name in (*PAPERS, ("", "all")):
+        sums = [sum(s for n, s in by_extent[extent].items() if n.partition("-")[0] == prefix or not prefix)
+                for extent in extents]  # fmt: skip
+        rows.append(f"| {name} | {' | '.join(map(_time, sums))} |")
+    called = [f"`{each['command']}` took {_time(each['call_s'])} on {each['cores']} cores"
+              for each in kept.values() if each["call_s"]]  # fmt: skip
+    return "\n".join(rows) + (f"\n\n{'; '.join(called)}." if called else "")
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 @cache
@@ -161,6 +198,9 @@ def claims_page() -> str:
         commands(),
         filled(remarks()["claims"]),
         f"| verdict | claims |\n| --- | ---: |\n{rows}",
+        "## How long it takes",
+        filled(remarks()["times"]),
+        times(),
     ]
     for prefix, name in PAPERS:
         parts.append(f"## {name}")
@@ -172,7 +212,8 @@ def claims_page() -> str:
 
 def _topic(topic: dict[str, Any], result: dict[str, Any]) -> list[str]:
     seeds = f"{len(topic['seeds'])} seed{'s' * (len(topic['seeds']) > 1)}"
-    head = f"`commonwatt reproduce {topic['name']}`, {result['extent']} extent, {seeds}. {escaped(topic['paper'])}."
+    head = f"`commonwatt reproduce {topic['name']}`, {result['extent']} extent, {seeds}, {_time(topic['wall_s'])}. "
+    head += f"{escaped(topic['paper'])}."
     parts = [f"### {escaped(topic['title'])}", head]
     if topic["stand_in"]:
         parts.append(f"Missing, and replaced: {topic['stand_in']}.")
@@ -235,5 +276,7 @@ def pages() -> dict[Path, str]:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--record"]:
         record(Path(sys.argv[2]), *sys.argv[3:4])
+    if sys.argv[1:2] == ["--times"]:
+        record_times(Path(sys.argv[2]))
     for page, content in pages().items():
         page.write_text(content, encoding="utf-8")

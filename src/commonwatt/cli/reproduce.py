@@ -6,6 +6,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import click
@@ -30,7 +31,7 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 
 @click.command()
 @click.argument("name", required=False, shell_complete=completed_by(_names))
-@click.option("--quick", is_flag=True, help="Run the smallest case only: half a minute.")
+@click.option("--quick", is_flag=True, help="Run the smallest case only: minutes.")
 @click.option("--full", is_flag=True, help="Run every case of the paper: hours.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Run N seeds, from --seed on.  [default: by extent]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Parallel processes.  [default: one per CPU]")
@@ -117,8 +118,11 @@ def _all(
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"a folder that can be written ({error.strerror})", field="--out", value=str(out)) from None
+    began = perf_counter()
     with progress_bar("reproduce all", len(collection.runs()), 1.0) as bar:
         result, kept = collection.run(bar.done)
+    if not kept:
+        result = result.model_copy(update={"call_s": perf_counter() - began})
     write_atomic(out / "result.json", result.model_dump_json(indent=1) + "\n")
     write_atomic(out / "report.html", _report(result, out))
     if kept:

@@ -76,6 +76,9 @@ class ReproduceAllResult(ResultModel):
     seeds: tuple[int, ...] = quantity("seeds of the topic that has most")
     verdicts: dict[str, int] = quantity("claims by verdict")
     wall_s: float = quantity("wall-clock time of all runs, as if they had been one after another", "s")
+    call_s: float | None = quantity(
+        "wall-clock time of the call that made every run; null: some were kept from an earlier call", "s", default=None
+    )
     topics: tuple[ReproduceTopicResult, ...] = quantity("figures and tables of the papers")
 
 
