@@ -10,7 +10,7 @@ SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Compiled modules are kept even where that is switched off: it halves the time to collect the tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-week fast test test-all stranger soak lint types docs wheel-test peers-test bench bench-check claims clean venv \
+.PHONY: demo demo-week fast test test-all stranger soak lint types docs wheel-test peers-test bench bench-check bench-check-quick claims clean venv \
 	image-lock
 
 # A day of jobs, in under a minute; then a week, in some minutes.
@@ -104,6 +104,10 @@ peers-test: $(VENV)/.dev
 # Scores of `commonwatt bench` beside the recorded ones: ratios, no times. Fails with a table of what got worse.
 bench-check: $(VENV)/.dev
 	$(BIN)/commonwatt bench --check docs/data/bench.json
+
+# The same of the first problems, with small budgets: half a minute. CI runs it.
+bench-check-quick: $(VENV)/.dev
+	$(BIN)/commonwatt bench --quick --check docs/data/bench-quick.json
 
 # Pages of what was reproduced and of the leaderboard, from docs/data.
 claims: $(VENV)/.dev

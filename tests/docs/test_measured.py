@@ -189,13 +189,14 @@ def test_every_topic_of_the_papers_was_recorded():
     assert set(measured_pages.results()) == {topic.name for topic in of_papers()}
 
 
-def test_recorded_scores_are_of_these_suites():
+@pytest.mark.parametrize(("name", "extent"), [("bench", "default"), ("bench-quick", "quick")])
+def test_recorded_scores_are_of_these_suites(name, extent):
     from commonwatt.bench.decisions import SUITES
 
-    recorded = json.loads((DATA / "bench.json").read_text(encoding="utf-8"))
-    assert recorded["extent"] == "default"
+    recorded = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    assert recorded["extent"] == extent
     assert {s["name"]: s["version"] for s in recorded["suites"]} == {s.name: s.version for s in SUITES}
     for suite in SUITES:
         (own,) = [s for s in recorded["suites"] if s["name"] == suite.name]
         names = {solver["name"] for solver in own["solvers"] if solver["kind"] in ("ours", "baseline")}
-        assert names == {e.name for e in suite.entrants(False) if e.kind in ("ours", "baseline")}  # noqa: FBT003
+        assert names == {e.name for e in suite.entrants(extent == "quick") if e.kind in ("ours", "baseline")}
