@@ -99,7 +99,6 @@ class Redrawing:
     """How the paper draws a topic. ``unprinted``: what it draws without printing its values; empty: nothing."""
 
     panels: tuple[RedrawnPanel, ...] = ()
-    caption: str = ""
     unprinted: str = ""
 
 
@@ -108,17 +107,11 @@ _PAPER, _OURS = "#1d2733", "#0b7285"
 
 def draw_printed(topic: ReproduceTopicResult, redrawing: Redrawing, path: Path) -> None:
     """Draw *topic* as the paper does, from what it prints, with ours in the same axes; raises as ``saved``."""
-    across = min(2, len(redrawing.panels))
-    down = -(-len(redrawing.panels) // across)
-    with saved(path, (6.2 * across, 3.2 * down)) as figure:
-        grid = figure.subplots(down, across, squeeze=False).ravel()
-        for axes, panel in zip(grid, redrawing.panels, strict=False):
+    with saved(path, (6.4, 3.1 * len(redrawing.panels))) as figure:
+        grid = figure.subplots(len(redrawing.panels), 1, squeeze=False)[:, 0]
+        for axes, panel in zip(grid, redrawing.panels, strict=True):
             _DRAW[panel.kind](axes, panel, topic)
-            axes.set_title(panel.title)
-            axes.set_ylabel(panel.y)
-            axes.set_xlabel(panel.x)
-        for axes in grid[len(redrawing.panels) :]:
-            axes.set_axis_off()
+            axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
 
 
 def _number(value: bool | float | str | None) -> float | None:
@@ -286,10 +279,19 @@ def render_claims(
     )
 
 
-_REDRAWN = (
-    "As the paper draws it, from the values it prints (hatched, or black lines), and ours in the same axes: the mean "
-    "over the seeds, from the least to the greatest of them."
-)
+_MARKS = {"bars": "hatched bars", "points": "open points", "lines": "black lines"}
+
+
+def _caption(topic: ReproduceTopicResult, redrawing: Redrawing) -> str:
+    """Say what the redrawing of *topic* shows."""
+    kinds = dict.fromkeys(panel.kind for panel in redrawing.panels)
+    what = "What the paper prints of it" if redrawing.unprinted else "As the paper draws it, from the values it prints"
+    said = f"{what} ({', '.join(_MARKS[kind] for kind in kinds)}), and ours in the same axes"
+    if len(topic.seeds) == 1:
+        return f"{said}, one seed."
+    spread = {"bars": "the least and the greatest", "lines": "the standard deviation, of curves"}
+    whiskers = " or ".join(spread[kind] for kind in kinds if kind in spread)
+    return f"{said}: means over {len(topic.seeds)} seeds{f'; whiskers: {whiskers}' if whiskers else ''}."
 
 
 def _topic(topic: ReproduceTopicResult, ours: bytes | None, printed: bytes | None, redrawing: Redrawing) -> str:
@@ -313,7 +315,7 @@ def _topic(topic: ReproduceTopicResult, ours: bytes | None, printed: bytes | Non
         f"<figcaption>{escape(said)}</figcaption></figure>"
         for svg, said in (
             (ours, own),
-            (printed, redrawing.caption or f"{_REDRAWN} {redrawing.unprinted if ours is None else ''}".rstrip()),
+            (printed, f"{_caption(topic, redrawing)} {redrawing.unprinted if ours is None else ''}".rstrip()),
         )
         if svg is not None
     )
