@@ -199,4 +199,5 @@ def test_recorded_scores_are_of_these_suites(name, extent):
     for suite in SUITES:
         (own,) = [s for s in recorded["suites"] if s["name"] == suite.name]
         names = {solver["name"] for solver in own["solvers"] if solver["kind"] in ("ours", "baseline")}
-        assert names == {e.name for e in suite.entrants(extent == "quick") if e.kind in ("ours", "baseline")}
+        entrants = [each for each in suite.entrants(extent == "quick") if extent != "quick" or not each.few]
+        assert names == {each.name for each in entrants if each.kind in ("ours", "baseline")}

@@ -71,7 +71,8 @@ def test_one_figure_from_the_command_line(tmp_path):
     picture = tmp_path / "3.svg"
     done = run("reproduce", "etf-figure-3", "--plot", picture, "--json")
     assert done.code == 0
-    assert [row["ours"] for row in done.document["rows"]] == [14, 28, 9, 27, 7, 56]
+    assert [row["ours"] for row in done.document["rows"]] == [row["paper"] for row in done.document["rows"]]
+    assert [row["ours"] for row in done.document["rows"]] == [14, 28, 9, 27, 7, 56, 7, 14, 7, 21, 7, 56, 11, 22, 70]
     assert "56" in picture.read_text()
 
 
