@@ -12,7 +12,7 @@ from commonwatt.model.suite_results import ReproduceAllResult, ReproduceTopicRes
 from commonwatt.report import claims_page
 from commonwatt.report.claims_page import Redrawing, RedrawnPanel, draw_printed, render_claims
 from commonwatt.reproduce import registry
-from commonwatt.reproduce.collection import redrawings
+from commonwatt.reproduce.collection import drawable, redrawings
 from commonwatt.reproduce.verdicts import judged
 
 
@@ -48,7 +48,8 @@ def test_the_report_is_one_file(tmp_path):
     assert "<script" not in page
     for part in ("a &lt;note&gt;", "2.5", "2 to 3", "does not hold", "failed", "1 values that",
                  "<figcaption>Ours, seed 0. The paper prints no value of this.</figcaption>",
-                 "<figcaption>What the paper prints of it (hatched bars), and ours in the same axes: means over 2 seeds; "):  # fmt: skip
+                 "<figcaption>What the paper prints of it (hatched bars), and ours in the same axes: means over 2 ",
+                 "seeds; whiskers: the least and the greatest.</figcaption>"):  # fmt: skip
         assert part in page
     assert page == render_claims(result, {"good": (b"<svg/>", printed.read_bytes())}, {"good": redrawing})
 
@@ -83,6 +84,15 @@ def test_points_and_curves_show_the_papers_value_only_where_it_prints_one():
     lines = drawn(RedrawnPanel("lines", "t", curves="q", across={"N": "n", "E": "extra"}, level={"N": "n"}), good)
     labels = [text.get_text() for text in lines.get_legend().get_texts()]
     assert sorted(labels) == ["N: ours, 2.5", "N: paper, 2", "N: paper, 2", "s, ours"]
+
+
+def test_a_panel_without_any_value_is_left_out():
+    good = made().topics[0]
+    gone = RedrawnPanel("bars", "t", groups={"A": {"a": "gone"}})
+    points = RedrawnPanel("points", "t", points=[["n", 5, "extra"]])
+    lines = RedrawnPanel("lines", "t", curves="q")
+    found = drawable(good, Redrawing((BARS, gone, points, lines, RedrawnPanel("lines", "t", curves="r")), "u"))
+    assert found == Redrawing((BARS, points, lines), "u")
 
 
 def test_every_figure_has_a_description_whose_claims_were_recorded():

@@ -138,13 +138,13 @@ def _all(
 
 def _report(result: ReproduceAllResult, out: Path) -> str:
     from commonwatt.report.claims_page import Redrawing, draw_printed, render_claims
-    from commonwatt.reproduce.collection import redrawings
+    from commonwatt.reproduce.collection import drawable, redrawings
 
     figures: dict[str, tuple[bytes | None, bytes | None]] = {}
     described = redrawings()
     for topic in result.topics:
         ours, printed = out / "figures" / f"{topic.name}.svg", out / "figures" / f"{topic.name}-printed.svg"
-        redrawing = described.get(topic.name, Redrawing())
+        redrawing = described[topic.name] = drawable(topic, described.get(topic.name, Redrawing()))
         if topic.state == "done" and redrawing.panels:
             draw_printed(topic, redrawing, printed)
         else:

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from multiprocessing.connection import wait
@@ -35,7 +35,7 @@ from commonwatt.reproduce import registry
 from commonwatt.reproduce.topic import Extent, Topic, TopicRequest, TopicRun, data_digest, digest_of, loaded, see
 from commonwatt.reproduce.verdicts import judged
 
-__all__ = ["SEEDS", "Reproduction", "chosen", "options", "redrawings"]
+__all__ = ["SEEDS", "Reproduction", "chosen", "drawable", "options", "redrawings"]
 
 SEEDS: dict[Extent, tuple[int, int]] = {"quick": (2, 2), "default": (3, 3), "full": (3, 1)}
 """Seeds of each extent: of a topic, and of one that takes long."""
@@ -132,6 +132,17 @@ def redrawings() -> dict[str, Redrawing]:
         name: Redrawing(**{**each, "panels": tuple(RedrawnPanel(**panel) for panel in each.get("panels", ()))})
         for name, each in described.items()
     }
+
+
+def drawable(topic: ReproduceTopicResult, redrawing: Redrawing) -> Redrawing:
+    """Return *redrawing* with the panels for which *topic* has a value: smaller extents and other data have fewer."""
+    known = {claim.quantity for claim in (*topic.claims, *topic.others)} | {point.quantity for point in topic.points}
+
+    def named(panel: RedrawnPanel) -> set[object]:
+        bars = {quantity for group in panel.groups.values() for quantity in group.values()}
+        return bars | {place for _, *places in panel.points for place in places} | {panel.curves}
+
+    return replace(redrawing, panels=tuple(panel for panel in redrawing.panels if named(panel) & known))
 
 
 def _families() -> dict[str, tuple[str, ...]]:
