@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from commonwatt.control.dry_run import DryRun, awake, equally_good, planned_changes, without_nodes
 from commonwatt.control.engine import NodeView, SetPower
 from commonwatt.control.events import Event, EventKind, EventLog
+from commonwatt.placement import Explainer
 from commonwatt.placement._problem import POSTPONED, Schedule
 from tests.placement.brute_force import all_schedules, used_gpus
 from tests.placement.made import crowded_problem
@@ -91,6 +92,45 @@ def test_what_would_be_done_is_said_once(seed):
     adviser.place(p, s, handles, 7.0)
     again = [event for event in first if event.kind != EventKind.WAITS]
     assert [(e.handle, e.kind, e.nodes) for e in adviser.log.take()] == [(e.handle, e.kind, e.nodes) for e in again]
+
+
+def waiting(seed, **changes):
+    """A problem in which nothing runs, a schedule in which all wait, and an adviser that follows reasons."""
+    p = replace(crowded_problem(nodes=3, jobs=4, seed=seed), **changes)
+    p = replace(p, stay=np.full(len(p), -1), stay_nodes=np.zeros(0, dtype=np.int64))
+    return p, Schedule.unchanged(p), DryRun(p.node_class, EventLog(follows_reasons=True))
+
+
+def test_a_job_that_waits_for_another_reason_now_says_so_and_says_nothing_while_it_is_the_same():
+    p, s, said = waiting(1)
+    handles = np.arange(len(p))
+    none = replace(p, node_gpus=np.zeros_like(p.node_gpus))
+    said.waits(Explainer(none, s), handles, 1.0)
+    assert {(event.reason, event.again) for event in said.log.take()} == {("nodes-down", False)}
+    said.waits(Explainer(none, s), handles, 2.0)
+    assert said.log.take() == []
+    said.waits(Explainer(p, s), handles, 3.0)
+    changed = said.log.take()
+    assert [event.handle for event in changed] == handles.tolist()
+    assert all(event.again and event.why.reason != "nodes-down" for event in changed)
+    said.log.follows_reasons = False
+    said.waits(Explainer(none, s), handles, 4.0)
+    assert said.log.take() == []
+
+
+def test_reasons_are_followed_a_few_jobs_at_a_time_and_each_has_its_turn(monkeypatch):
+    monkeypatch.setattr("commonwatt.control.dry_run._AT_ONCE", 3)
+    p, s, said = waiting(2)
+    handles = np.arange(len(p))
+    said.waits(Explainer(p, s), handles, 1.0)
+    none = replace(p, node_gpus=np.zeros_like(p.node_gpus))
+    said.log.take()
+    turns = []
+    for k in range(4):
+        said.waits(Explainer(none, s), handles, 3.0 + k)
+        turns.append([event.handle for event in said.log.take()])
+    assert all(len(turn) <= 3 for turn in turns)
+    assert sorted(handle for turn in turns for handle in turn) == handles.tolist()
 
 
 def all_on() -> NodeView:

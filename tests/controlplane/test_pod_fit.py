@@ -134,6 +134,16 @@ def test_a_job_that_no_node_can_hold_is_refused_and_the_largest_node_is_named(pl
         assert "requests.example.com/licence" in until(lambda: told(kube, odd).get("NotTakenOver"))
 
 
+def test_a_submitted_job_that_no_node_can_hold_waits_and_says_so_and_others_run(plane, kube, tmp_path):
+    path, store = plane
+    with running(path):
+        huge = store.submit("a", witness("huge", tmp_path, 0.2, cpus_per_gpu=33.0), time.time())[0].id
+        until(lambda: "no node has enough for it, even if it were empty: gpu-0 has 32 CPUs in all" in said(store, huge))
+        own = store.submit("a", witness("own", tmp_path, 0.2), time.time())[0].id
+        until_kept(kube, lambda: store.job(own).status == "completed")
+    assert (store.job(huge).status, store.job(huge).attempts) == ("waiting", 0)
+
+
 @pytest.fixture
 def defaults(kube):
     """A namespace whose pods request CPUs though nobody asked for them."""

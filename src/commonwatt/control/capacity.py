@@ -261,7 +261,8 @@ class Capacity:
             All of them, and those wanted by others than jobs.
         """
         profiling = scheduling.jobs(JobCondition.PROFILING)
-        not_yet = scheduling.jobs(JobCondition.NOT_YET) | scheduling.jobs(JobCondition.DEFERRED)
+        apart = (JobCondition.NOT_YET, JobCondition.DEFERRED, JobCondition.NO_NODE)
+        not_yet = set[int]().union(*map(scheduling.jobs, apart))
         held = {handle: count for handle, count in gpus.items() if handle not in profiling}
         asked, active = registry.job("asked_gpus"), registry.active
         if len(self.pools) == 1:

@@ -10,7 +10,11 @@ import numpy as np
 from commonwatt.control.engine import NodeView, SetPower
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.model.arrays import Bools, Ints
+from commonwatt.model.explanation import PlacementExplanation
 from commonwatt.placement import POSTPONED, Explainer, PlacementProblem, Schedule
+
+_AT_ONCE = 50  # waiting jobs that are explained again after a decision
+_Gist = tuple[object, ...]
 
 __all__ = ["DryRun", "awake", "equally_good", "planned_changes", "without_nodes"]
 
@@ -32,6 +36,8 @@ class DryRun:
     klass: Ints
     log: EventLog
     explained: set[int] = field(default_factory=set)
+    _gists: dict[int, _Gist] = field(default_factory=dict)  # of the reasons logged last, by handle
+    _turns: list[int] = field(default_factory=list)  # jobs that are explained again next
     _jobs: dict[int, Event] = field(default_factory=dict)  # logged last, by handle
     _power: dict[str, dict[int, str | None]] = field(default_factory=dict)  # state each node would be in, by reason
 
@@ -40,13 +46,28 @@ class DryRun:
         self._jobs, self._power = {}, {}
 
     def waits(self, explainer: Explainer, handles: Ints, now_s: float) -> None:
-        """Log why jobs wait, if that was not logged yet."""
+        """Log why jobs wait, if that was not logged yet; and of some, where it is followed, that it is another now."""
         waiting = np.flatnonzero((explainer.schedule.choice == POSTPONED) & (explainer.problem.stay < 0))
+        known: dict[int, int] = {}
         for j, handle in zip(waiting.tolist(), handles[waiting].tolist(), strict=True):
-            if handle not in self.explained:
-                self.explained.add(handle)
-                why = explainer.explain(j)
-                self.log.append(Event(now_s, EventKind.WAITS, handle, reason=why.reason, why=why))
+            if handle in self.explained:
+                known[handle] = j
+                continue
+            self.explained.add(handle)
+            why = explainer.explain(j)
+            self.log.append(Event(now_s, EventKind.WAITS, handle, reason=why.reason, why=why))
+            if self.log.follows_reasons:
+                self._gists[handle] = _gist(why)
+        if not self.log.follows_reasons:
+            return
+        self._gists = {handle: gist for handle, gist in self._gists.items() if handle in self.explained}
+        self._turns = [handle for handle in self._turns if handle in known] or list(known)
+        turn, self._turns = self._turns[:_AT_ONCE], self._turns[_AT_ONCE:]
+        for handle in turn:
+            why = explainer.explain(known[handle])
+            if self._gists.get(handle) != (gist := _gist(why)):
+                self._gists[handle] = gist
+                self.log.append(Event(now_s, EventKind.WAITS, handle, reason=why.reason, why=why, again=True))
 
     def place(self, problem: PlacementProblem, schedule: Schedule, handles: Ints, now_s: float) -> None:
         """Log what *schedule* would change, and why other jobs wait."""
@@ -92,6 +113,14 @@ class DryRun:
         if nodes := tuple(sorted([*on_again, *(node for node, to in fresh.items() if to is None)])):
             sentence = f"in a dry run; else {whose} would wake {_nodes(len(nodes))}"
             self.log.append(Event(now_s, EventKind.WOULD_WAKE, -1, nodes, 0, by, sentence))
+
+
+def _gist(why: PlacementExplanation) -> _Gist:
+    """Return what of a reason is news when it changes: not what time alone changes."""
+    soon = None if why.starts_within_s is None else round(why.starts_within_s / 60.0)
+    late = why.spare_s is not None and why.spare_s < 0
+    needs, shares = (why.lacks, why.needs, why.left), (why.received_gpus, why.entitled_gpus)
+    return why.reason, why.nodes, why.gpus, soon, late, why.for_oldest, why.unstopped, needs, shares
 
 
 def _nodes(count: int) -> str:

@@ -225,12 +225,16 @@ class NodeRoom:
         Shape [N, R].
     needs
         What each of the configurations takes of each of its nodes, that were asked for. Shape [C, R].
+    most
+        What of each node anybody may have, infinity where that is not known, or is a condition; ``None``: not known.
+        Shape [N, R].
     """
 
     resources: tuple[str, ...]
     left: Floats
     needs: Floats
     conditions: int = 0
+    most: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,8 @@ class Event:
         Who asked for it; ``None``: nobody, or unknown.
     why
         Why placement decided so.
+    again
+        Whether nothing has happened but that the reason is another one now.
     """
 
     time_s: float
@@ -98,6 +100,7 @@ class Event:
     lost_s: float | None = None
     requester: Requester | None = None
     why: PlacementExplanation | None = None
+    again: bool = False
 
     @property
     def sentence(self) -> str:
@@ -138,8 +141,15 @@ def report_of(change: JobEnded | JobInterrupted, name: str, nodes: tuple[int, ..
 
 @dataclass
 class EventLog:
-    """Events in the order in which they happened; none is ever changed."""
+    """Events in the order in which they happened; none is ever changed.
 
+    Attributes
+    ----------
+    follows_reasons
+        Whether somebody shows why jobs wait now, so that another reason is logged too.
+    """
+
+    follows_reasons: bool = False
     _events: list[Event] = field(default_factory=list)
 
     def append(self, event: Event) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,9 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
 from commonwatt.placement import Background, PlacementProblem
 
-__all__ = ["JobRegistry", "Rules", "Status"]
+__all__ = ["JobRegistry", "Rules", "Shortage", "Status"]
+
+_LITTLE = 1e-6  # of a resource: what adding and subtracting may leave
 
 
 class Status(IntEnum):
@@ -66,6 +68,15 @@ class Rules:
     half_life_s: float = 7 * 86400.0
     round_s: float | None = None
     first_start: bool = False
+
+
+class Shortage(NamedTuple):
+    """What a node has too little of for a job even if it were empty: the resource, what is needed, and all it has."""
+
+    node: int
+    resource: str
+    amount: float
+    most: float
 
 
 class _Column:
@@ -285,6 +296,26 @@ class JobRegistry:
         np.add.at(held, stay_nodes, np.repeat(needs[stays], self.row("width")[rows[stays]], axis=0))
         return room.resources, np.maximum(left, held), needs
 
+    def without_node(self, handles: Ints) -> dict[int, Shortage]:
+        """Return those of *handles* that no nodes could run if they were empty, with what the nearest node lacks.
+
+        As far as the engine says what nodes have beside GPUs. Raises ``EngineError``.
+        """
+        count = self.job("count")[handles]
+        rows = np.repeat(self.job("first")[handles] - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+        of, found = np.repeat(handles, count), {}
+        room = self.room(of, self.row("per_node")[rows])
+        if room is None or room.most is None or not len(handles):
+            return {}
+        asked = np.column_stack((self.row("klass")[rows], self.row("width")[rows], room.needs))
+        kinds, kind = np.unique(asked, axis=0, return_inverse=True)
+        short = [_shortage(np.flatnonzero(self.cluster.klass == own[0]), int(own[1]), own[2:], room) for own in kinds]
+        for handle, start, number in zip(handles.tolist(), (np.cumsum(count) - count).tolist(), count, strict=True):
+            lacking = [short[k] for k in kind[start : start + number].ravel()]
+            if all(lacking):
+                found[handle] = min(filter(None, lacking), key=lambda one: one.amount / max(one.most, _LITTLE))
+        return found
+
     def row_of(self, handle: int, nodes: Sequence[int], gpus_per_node: int) -> int | None:
         """Return the configuration of a job with *gpus_per_node* GPUs on each of *nodes*; ``None`` if it has none."""
         first = int(self.job("first")[handle])
@@ -415,6 +446,18 @@ class JobRegistry:
             cpus_memory=need,
             resources=resources,
         ), rows
+
+
+def _shortage(nodes: Ints, width: int, needs: Floats, room: NodeRoom) -> Shortage | None:
+    """Return what the last of the *width* nodes nearest to *needs* lacks; ``None``: nothing, or too few nodes."""
+    assert room.most is not None
+    with np.errstate(invalid="ignore", divide="ignore"):
+        parts = np.where(needs > room.most[nodes] + _LITTLE, needs / room.most[nodes], 0.0)
+    order = np.argsort(parts.max(axis=1, initial=0.0), kind="stable")
+    if len(nodes) < width or not parts[n := order[width - 1]].any():
+        return None
+    k = int(parts[n].argmax())
+    return Shortage(int(nodes[n]), room.resources[k], float(needs[k]), float(room.most[nodes[n], k]))
 
 
 def _needs(table: JobArrays, j: int) -> tuple[float, float]:

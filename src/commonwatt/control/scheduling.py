@@ -28,6 +28,8 @@ class JobCondition(Flag):
         Its tenant has as much as it may have: it is not started until something ends, or a period does.
     NOT_YET
         Its time to begin has not come, or it waits for other jobs.
+    NO_NODE
+        No node has the CPUs, memory or another resource that it needs, even if it were empty.
     TERMINATING
         A stop was requested, and it is still on its nodes. It may be placed again; it starts once it has left them.
     """
@@ -40,6 +42,7 @@ class JobCondition(Flag):
     TERMINATING = auto()
     DEFERRED = auto()
     NOT_YET = auto()
+    NO_NODE = auto()
 
 
 class NodeCondition(Flag):
@@ -71,6 +74,7 @@ _WAITS_APART = (
     JobCondition.DEFERRED,
     JobCondition.QUOTA,
     JobCondition.NOT_YET,
+    JobCondition.NO_NODE,
 )
 
 
@@ -131,7 +135,7 @@ class Scheduling:
     def demands(self, waiting: Set[int]) -> Set[int]:
         """Return those of the *waiting* jobs whose GPUs are wanted: all that start as soon as there is room."""
         kept = (JobCondition.HELD, JobCondition.UNSCHEDULABLE, JobCondition.QUOTA, JobCondition.DEFERRED,
-                JobCondition.NOT_YET)  # fmt: skip
+                JobCondition.NOT_YET, JobCondition.NO_NODE)  # fmt: skip
         return waiting - set[int]().union(*(self._jobs[condition] for condition in kept))
 
     # -- jobs that are still on their nodes

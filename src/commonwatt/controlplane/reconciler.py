@@ -86,6 +86,7 @@ class Reconciler:
         self.controller = make(self.engine)
         self.engine.names = self.controller.cluster.names
         self.controller.registry.room = self.engine.room
+        self.controller.log.follows_reasons = True
         self.recorder = Recorder(self.controller, self.engine)
         failed = store.settings().get(FAILED_PROBES)
         self._learned = LearnedRunTimes(store.ended_runs) if predicts else None

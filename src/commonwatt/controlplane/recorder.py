@@ -98,6 +98,9 @@ class Recorder:
         if event.kind is EventKind.FAILED and not sentence:
             sentence = f"{job.name} failed: {job.cause}"
         reason = event.reason[:128]
+        if event.again:
+            tick.change(job.id, reason=reason, **_why(event))
+            return
         tick.events.append(
             EventRow(
                 0, event.time_s, event.kind, job.id, names, event.gpus, reason, sentence, event.lost_s,

@@ -18,7 +18,7 @@ from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.services import SnapshotService
 from commonwatt.controlplane.starts import LONGEST, Waiting, expected_times
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.model.explanation import PlacementExplanation
+from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.store.columns import cleaned_column
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus, SampleRow
@@ -289,22 +289,24 @@ class SnapshotBuilder:
             end_s = None if job is None else job.expected_end_s
             ends.append((now_s if end_s is None else end_s, klass, gpus))
         expected = expected_times(now_s, [max(0, f) for f in free], ends, self._waiting())
-        unknown = dict.fromkeys(self._short_of_power, (None, None))
+        unknown = dict.fromkeys(self._not_foreseen, (None, None))
         for handle, (begin_s, end_s) in (expected | unknown).items():
             job_id = reconciler.engine.jobs[handle].id
             if job_id in self._jobs:
                 self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
 
     @property
-    def _short_of_power(self) -> Set[int]:
-        """Waiting jobs, by handle, for which the power budget lets no node wake: until when is not known."""
-        capacity = self._reconciler.controller.capacity
-        return frozenset() if capacity is None else capacity.waits_for_power
+    def _not_foreseen(self) -> Set[int]:
+        """Waiting jobs, by handle, that lack CPUs, memory or a power budget: nobody knows until when."""
+        controller, jobs = self._reconciler.controller, self._reconciler.engine.jobs
+        own = ((h, self._jobs.get(jobs[h].id)) for h in controller.registry.active - controller.registry.nodes.keys())
+        found = {handle for handle, job in own if job is not None and job.reason == Reason.CPUS_OR_MEMORY}
+        return found if controller.capacity is None else found | controller.capacity.waits_for_power
 
     def _waiting(self) -> list[Waiting]:
         """Waiting jobs whose start is estimated: the most pressing, by due date less shortest run time."""
         registry = self._reconciler.controller.registry
-        held = self._reconciler.controller.scheduling.jobs(JobCondition.HELD) | self._short_of_power
+        held = self._reconciler.controller.scheduling.jobs(JobCondition.HELD) | self._not_foreseen
         handles = np.array(sorted(registry.active - registry.nodes.keys() - held), dtype=np.int64)
         if not len(handles):
             return []

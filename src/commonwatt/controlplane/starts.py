@@ -1,6 +1,7 @@
 """When waiting jobs may start, and when they will.
 
-A job file's ``begin`` and ``after`` name a time and other jobs to wait for: these are conditions. The estimates are a
+A job file's ``begin`` and ``after`` name a time and other jobs to wait for: these are conditions. So is that some node
+has what the job needs beside GPUs. The estimates are a
 simple projection, not a promise: waiting jobs take turns in the order of their pressure (due date minus shortest run
 time), each in the configuration in which it would end first, GPUs counted over all nodes of a class. In a class, no job
 starts before one whose turn came earlier.
@@ -8,22 +9,30 @@ starts before one whose turn came earlier.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import numpy as np
+
 from commonwatt.control.capacity import coming_jobs
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
+from commonwatt.control.job_registry import Shortage
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.controlplane.jobs import begin_of
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.dependencies import Dependency, WaitedFor, handovers, met
+from commonwatt.model.explanation import Reason
+from commonwatt.model.units import amount_of
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus
 
 __all__ = ["LONGEST", "StartConditions", "Waiting", "expected_times"]
+
+_NODES_S = 30.0  # between looks at what nodes have for jobs that wait
 
 
 def _waited_for(row: JobRow) -> WaitedFor:
@@ -52,6 +61,9 @@ class StartConditions:
     _ends: dict[int, tuple[float, int]] = field(default_factory=dict)
     _unadmitted: tuple[Mapping[int, str], Callable[[int], int | None]] = field(default=({}, lambda _: None))
     _awaiting: Mapping[int, str] = field(default_factory=dict)  # by handle: why it may not be started yet
+    _no_node: dict[int, Shortage] = field(default_factory=dict)  # by handle: what the nearest node has too little of
+    _asked: set[int] = field(default_factory=set)  # waiting jobs for which nodes were looked at lately
+    _asked_s: float = -math.inf
     _said: dict[int, str] = field(default_factory=dict)  # by handle: what the log says
     _seen: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())  # jobs active, and running, at the last
 
@@ -133,7 +145,30 @@ class StartConditions:
             self._say(handle, "begin", f"it does not start before {moment} (UTC)", now_s)
         for handle in self._awaiting.keys() & active - self.controller.registry.nodes.keys():
             self._say(handle, "admission", self._awaiting[handle], now_s)
+        self._look_at_nodes(now_s)
         self._mark()
+
+    def _look_at_nodes(self, now_s: float) -> None:
+        """Hold jobs that no node has enough for, even if it were empty: new ones at once, all now and then.
+
+        Placement would reserve GPUs for them that nobody could use.
+        """
+        registry = self.controller.registry
+        waiting = registry.active - registry.nodes.keys()
+        if now_s >= self._asked_s + _NODES_S:
+            self._asked, self._asked_s = set(), now_s
+        new = np.array(sorted(waiting - self._asked), dtype=np.int64)
+        self._asked = set(waiting)
+        short = registry.without_node(new) if len(new) else {}
+        for handle in [h for h in self._no_node if h not in waiting or (h in new and h not in short)]:
+            del self._no_node[handle]
+            self._reconsider(handle)
+        self._no_node |= short
+        for handle, (node, resource, needs, most) in self._no_node.items():
+            if not (handle in self._begin_s or handle in self._after or handle in self._awaiting):
+                has = f"{registry.cluster.names[node]} has {amount_of(resource, most)} in all"
+                what = f"no node has enough for it, even if it were empty: {has}, and it needs"
+                self._say(handle, Reason.CPUS_OR_MEMORY, f"{what} {amount_of(resource, needs)} there", now_s)
 
     def _release(self, waiting: dict[int, float] | dict[int, Mapping[int, Dependency]], handle: int) -> None:
         del waiting[handle]
@@ -148,6 +183,7 @@ class StartConditions:
     def _mark(self) -> None:
         waiting = self._begin_s.keys() | self._after.keys() | self._awaiting.keys()
         self.controller.scheduling.mark_only(waiting, JobCondition.NOT_YET)
+        self.controller.scheduling.mark_only(self._no_node, JobCondition.NO_NODE)
 
     def _say_after(
         self, handle: int, after: Mapping[int, Dependency], verdicts: Mapping[int, bool | None], now_s: float

@@ -111,6 +111,9 @@ class NodePowerSpec(FileModel):
     limit_s: float = quantity("time limit of the program", "s", 300.0, gt=0, le=86_400)
 
 
+_ObjectName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]  # in Kubernetes
+
+
 class PriorityClassSpec(FileModel):
     """What a Job of users asks for by the PriorityClass of its pods, as far as it has no annotation of its own."""
 
@@ -171,7 +174,7 @@ class KubernetesSpec(FileModel):
         "a Job (batch/v1) of users in a queue of Kueue: placed once Kueue has admitted it, or left alone", "-",
         "after-admission",
     )  # fmt: skip
-    priority_classes: dict[str, PriorityClassSpec] = quantity(
+    priority_classes: dict[_ObjectName, PriorityClassSpec] = quantity(
         "what a Job of users asks for by the name of its pods' PriorityClass; other names say nothing", "-", dict
     )
     cpus_per_gpu: float = quantity("CPUs requested per GPU", "CPUs", 1.0, ge=0, le=1024)

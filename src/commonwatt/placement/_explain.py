@@ -215,14 +215,18 @@ class Explainer:
         for row in rows.tolist():
             alike = np.flatnonzero((p.node_class == p.klass[row]) & (p.node_gpus >= p.per_node[row]))
             now = alike[self.free[alike] >= p.per_node[row]]
-            for n in now if len(now) else alike:
-                short = np.flatnonzero(self._left[n] < p.cpus_memory[row] - EXACT)
-                part = ((p.cpus_memory[row] - self._left[n])[short] / p.cpus_memory[row][short]).max(initial=0.0)
-                if len(short) and (best is None or (len(short), part) < best[0]):
-                    best = (len(short), float(part)), int(n), row, short
+            nodes, needs = (now if len(now) else alike), p.cpus_memory[row]
+            left = self._left[nodes]
+            lacks = left < needs - EXACT
+            parts = np.divide(needs - left, needs, out=np.zeros_like(left), where=lacks).max(axis=1, initial=0.0)
+            count = lacks.sum(axis=1)
+            for k in np.lexsort((parts, np.where(count > 0, count, lacks.size)))[:1].tolist():
+                if count[k] and (best is None or (count[k], parts[k]) < best[0]):
+                    best = (count[k], parts[k]), int(nodes[k]), row
         if best is None:
             return rows[:0], {}
-        _, n, row, short = best
+        _, n, row = best
+        short = np.flatnonzero(self._left[n] < p.cpus_memory[row] - EXACT)
         named = tuple(p.resources[k] for k in short)
         needs, left = (tuple(amounts[short].tolist()) for amounts in (p.cpus_memory[row], self._left[n]))
         return np.array([n]), {"lacks": named, "needs": needs, "left": left}

@@ -69,6 +69,15 @@ def test_init_containers_count_where_they_take_more_and_sidecars_beside_all():
     assert dict(pod(spec).requests) == {"cpu": 4.25, GPU: 4}  # 3 + 1 while it is initialized; 2 + 1 afterwards
 
 
+def test_what_a_pod_requests_as_a_whole_is_in_place_of_its_containers():
+    spec = {
+        "containers": [container({"cpu": 2, "memory": "1Gi"}), container({"cpu": 1, GPU: 1})],
+        "resources": {"requests": {"cpu": 8}, "limits": {"cpu": 16, "memory": "9Gi"}},
+        "overhead": {"cpu": "250m"},
+    }
+    assert dict(pod(spec).requests) == {"cpu": 8.25, "memory": 2**30, GPU: 1}
+
+
 def test_requests_outweigh_limits_and_all_that_nodes_run_out_of_counts():
     spec = {"containers": [container({"cpu": "1", "ephemeral-storage": "1Gi"}, {"cpu": "4", "memory": "1Gi"})]}
     assert dict(pod(spec).requests) == {"cpu": 1, "memory": 2**30, "ephemeral-storage": 2**30}

@@ -161,6 +161,16 @@ def test_a_pod_that_kueue_may_have_taken_is_nobodys_fault_and_another_one_is(tmp
     assert ended(run, pod(code=3)).reason == ""
 
 
+def test_a_pod_that_was_placed_and_deleted_while_nobody_looked_may_have_run(tmp_path):
+    run = run_in(tmp_path)
+    run.job = replace(run.job, suspended=False)
+    deadline_s = time.monotonic() + 30.0
+    while (end := ended(run)) is None:
+        assert time.monotonic() < deadline_s
+    assert run.begun(end)
+    assert (end.exit_code, end.cause, end.ran_s) == (None, "its pod is gone, and left no record", 600.0)
+
+
 def test_one_that_was_stopped_has_stopped_also_before_it_had_pods(tmp_path):
     run = run_in(tmp_path / "early")
     run.note_deleted()

@@ -36,6 +36,7 @@ __all__ = ["PodAllocations", "PodNeeds"]
 
 _BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 _EXACT = 1e-6  # of a resource: what adding and subtracting may leave
+_NOT_SAID = {PODS: math.inf}  # a node that does not say how many it may have has no limit known to us; of others: none
 
 _OF_SLEEP = frozenset(f"node.kubernetes.io/{word}" for word in ("unschedulable", "not-ready", "unreachable"))
 """Taints that Kubernetes gives to a node that is asleep."""
@@ -204,8 +205,10 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
         there = [snapshot.nodes.get(host) for host in self.hosts]
         taints = sorted({taint for node in there if node is not None for taint in _lasting(node.taints)})
         left = np.zeros((len(there), len(names) + len(taints)))
+        most = np.full(left.shape, np.inf)
         for n, node in enumerate(there):
             if node is not None:
+                most[n, : len(names)] = [node.allocatable.get(k, _NOT_SAID.get(k, 0.0)) / unit_of(k) for k in names]
                 gone = [run for part in self._parts[node.name] for run in self._on[part] if part != n or run.detached]
                 free = self._free_of(node, names, snapshot, gone)
                 left[n] = [
@@ -218,18 +221,15 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
             rows[each] = [own.get(name, 0.0) / unit_of(name) for name in names]
             rows[each] += [0.0 if tolerated((taint,), known) else 1.0 for taint in taints]
         conditions = tuple(f"{CONDITION}{key}{value and f'={value}'}:{effect}" for key, value, effect in taints)
-        shape = (len(jobs), len(names) + len(taints))
-        return NodeRoom(
-            (*names, *conditions), left, np.array([rows[each] for each in jobs]).reshape(shape), len(taints)
-        )
+        asked = np.array([rows[each] for each in jobs]).reshape(len(jobs), left.shape[1])
+        return NodeRoom((*names, *conditions), left, asked, len(taints), most)
 
     def _free_of(
         self, node: Node, names: Iterable[str], snapshot: KubernetesSnapshot, runs: Iterable[KubernetesRun]
     ) -> dict[str, float]:
         """Return what of a node is neither with others nor with these *runs* of ours."""
         others = snapshot.others.get(node.name, {})
-        # a node that does not say how many pods it may have has no limit known to us
-        free = {k: node.allocatable.get(k, math.inf if k == PODS else 0.0) - others.get(k, 0.0) for k in names}
+        free = {k: node.allocatable.get(k, _NOT_SAID.get(k, 0.0)) - others.get(k, 0.0) for k in names}
         for run in dict.fromkeys(runs):
             for k, amount in self._held(run, node.name, snapshot).items():
                 if k in free:

@@ -239,7 +239,8 @@ def requests_of(spec: Mapping[str, Any]) -> dict[str, float]:
     """Return what a pod takes of its node.
 
     That is the sum of its containers and of the init containers that go on running beside them, or one of the others
-    with those that were started before it, whichever is more; and the overhead of its runtime.
+    with those that were started before it, whichever is more; what the pod as a whole requests instead, where it does;
+    and the overhead of its runtime.
     """
     total: dict[str, float] = {}
     for container in spec.get("containers") or ():
@@ -256,6 +257,7 @@ def requests_of(spec: Mapping[str, Any]) -> dict[str, float]:
     _add(total, beside)
     for name, amount in peak.items():
         total[name] = max(total.get(name, 0.0), amount)
+    total |= _counted((spec.get("resources") or {}).get("requests") or {})
     _add(total, _counted(spec.get("overhead") or {}))
     return total
 

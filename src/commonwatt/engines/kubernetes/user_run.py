@@ -169,10 +169,13 @@ class UserJobRun(KubernetesRun):
         return len(self.spec.workload) > 3 and bool(self.spec.workload[3])
 
     def _times(self, seen: PodSeen) -> tuple[float, float | None]:
-        """Return when a pod ended, and for how long its container ran; ``None`` if it did not."""
-        pod = seen.pod
+        """Return when a pod ended, and for how long its container ran; ``None`` if it did not.
+
+        Of a pod that was placed and deleted while nobody looked, nothing is known: it may have run all the time.
+        """
+        pod, now_s = seen.pod, self.now_s()
         if pod is None:
-            return self.now_s(), None
+            return now_s, max(0.0, now_s - self.spec.started_s) if self.has_chosen() else None
         finished_s = None if pod.container is None else pod.container.finished_s
         at_s = self.now_s() if finished_s is None else finished_s
         return at_s, None if pod.began_s is None else max(0.0, at_s - pod.began_s)
