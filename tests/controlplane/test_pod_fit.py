@@ -167,6 +167,49 @@ def test_what_the_server_adds_to_pods_counts_before_they_are_bound(plane, defaul
 
 
 @contextmanager
+def quota(kube, **hard):
+    """A ResourceQuota of the users' namespace, which Kubernetes has counted."""
+    body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}, "spec": {"hard": hard}}
+    path = path_of("resourcequotas", USERS)
+    kube.admin.create(path, body)
+    until(lambda: (kube.admin.get(f"{path}/gpus").get("status") or {}).get("used"))
+    try:
+        yield
+    finally:
+        kube.admin.ask("DELETE", f"{path}/gpus")
+
+
+def test_a_job_whose_namespace_has_no_quota_left_waits_for_it_and_takes_no_gpus_meanwhile(plane, kube, tmp_path):
+    path, store = plane
+    with quota(kube, **{"requests.nvidia.com/gpu": "2", "pods": "9"}), running(path):
+        first = kube.user_job("first", *command(tmp_path, "first", 300))
+        until(lambda: lines(tmp_path, "first") == ["begin"])
+        over = kube.user_job("over", *command(tmp_path, "over", 0.2), gpus=2)
+        wanted = "quota gpus of namespace team-a has 1 of nvidia.com/gpu left, and its pods need 2 of nvidia.com/gpu"
+        until(lambda: (row := of(store, over)) and row.reason == "admission")
+        assert wanted in said(store, of(store, over).id)
+        own = [store.submit("b", witness(f"own{k}", tmp_path, 0.2), time.time())[0].id for k in range(3)]
+        until(lambda: all(store.job(job).status == "completed" for job in own))
+        assert (of(store, over).status, of(store, over).attempts) == ("waiting", 0)
+        kube.remove_job(first)
+        assert ended(store, over).status == "completed"
+    assert ledger_problems(store) == []
+
+
+def test_a_job_for_which_another_of_the_same_decision_left_no_quota_gives_its_gpus_back_soon(plane, kube, tmp_path):
+    path, store = plane
+    with quota(kube, **{"requests.nvidia.com/gpu": "1"}):
+        jobs = [kube.user_job(f"q{k}", *command(tmp_path, f"q{k}", 25)) for k in range(2)]
+        with running(path):
+            until(lambda: all(of(store, job) is not None for job in jobs))
+            until(lambda: sorted(of(store, job).status for job in jobs) == ["running", "waiting"])
+            (waits,) = [job for job in jobs if of(store, job).status == "waiting"]
+            until(lambda: "quota gpus of namespace" in said(store, of(store, waits).id))
+            assert ended(store, waits).status == "completed"
+    assert ledger_problems(store) == []
+
+
+@contextmanager
 def tainted(kube, *names):
     """Nodes with a taint of their site."""
     taint = {"key": "team", "value": "x", "effect": "NoSchedule"}

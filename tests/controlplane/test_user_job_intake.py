@@ -37,8 +37,9 @@ class Kubernetes:
             all=self.all, retire=lambda job: self.done.append(("retire", job.uid)),
             hold=lambda job: self.done.append(("hold", job.uid)) or True,
             tell=lambda job, reason, message, _: self.done.append((reason, job.uid, message)),
+            short_of_quota=lambda _: self.quota,
         )  # fmt: skip
-        self.running = set()
+        self.running, self.quota = set(), ""
 
     def set(self, *jobs):
         self.there = {job.uid: job for job in jobs}
@@ -193,6 +194,23 @@ def test_one_in_a_queue_of_kueue_is_submitted_once_it_was_suspended_and_is_no_mo
     assert [row.file.workload.uid for row in desk.store.jobs()] == ["u1", "u3"]
     assert reasons(desk) == ["AwaitsAdmission", "NotTakenOver"]
     assert "'spec.suspend': got 'false'" in desk.kube.done[1][2]
+
+
+@pytest.mark.parametrize("labels", [{}, QUEUED])
+def test_one_whose_namespace_has_no_quota_left_awaits_that_unless_it_runs(desk, labels):
+    own = user_job_of(item(labels=labels)) if not labels else queued(was_suspended=True)
+    desk.kube.quota = "quota gpus has too little left"
+    desk.kube.set(own)
+    desk.look()
+    assert desk.intake.awaiting == {1: "quota gpus has too little left"}
+    desk.kube.running = {"u1"}
+    desk.kube.set(own)
+    desk.look()
+    assert desk.intake.awaiting == {}
+    desk.kube.running, desk.kube.quota = set(), ""
+    desk.kube.set(own)
+    desk.look()
+    assert desk.intake.awaiting == {}
 
 
 def test_one_that_kueue_holds_again_awaits_it_and_may_come_back_with_other_gpus(desk):

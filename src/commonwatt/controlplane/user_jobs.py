@@ -53,7 +53,8 @@ class UserJobIntake:
     refused
         By uid: why a Job is not taken over.
     awaiting
-        By number: why a job may not be placed, though it was taken over: Kueue has yet to admit its Job anew.
+        By number: why a job may not be placed, though it was taken over: Kueue has yet to admit its Job anew, or a
+        quota of its namespace has too little left.
     renewed
         Whether the GPU types of a job have changed, as Kueue has admitted it to others: a new reconciler sees that.
     """
@@ -109,8 +110,8 @@ class UserJobIntake:
         self._settle(there)
         for uid in self._jobs.keys() & there.keys():
             self._hold(there[uid])
-        queued = [(number, there[uid]) for uid, number in self._jobs.items() if uid in there and there[uid].queue]
-        found = {number: self._why_not(job, number, now_s) for number, job in queued if not job.over}
+        own = [(number, there[uid]) for uid, number in self._jobs.items() if uid in there]
+        found = {number: self._why_not(job, number, now_s) for number, job in own if not job.over}
         self.awaiting = {number: why for number, why in found.items() if why}
         for uid, number in self._jobs.items():
             gone = uid not in there or (there[uid].over and not self.engine.runs(there[uid]))
@@ -121,12 +122,17 @@ class UserJobIntake:
         return asked
 
     def _why_not(self, job: UserJob, number: int, now_s: float) -> str:
-        """Return why a job in a queue of Kueue may not be placed now; its pods may be others once it is resumed."""
+        """Return why a job may not be placed now: its namespace has no quota left, or it is in a queue of Kueue.
+
+        Pods of that may be others once it is resumed.
+        """
+        if not job.queue:
+            return self._short_of_quota(job)
         if job.suspended:
             self._rules.pop(job.uid, None)
             return f"{by_kueue(job.queue)} has yet to admit it again"
         if self._rules.get(job.uid) == job.rules:
-            return ""
+            return self._short_of_quota(job)
         if self.engine.runs(job):  # were its GPU types others now, it would start on the old ones as soon as it ends
             return f"{by_kueue(job.queue)} may have admitted it anew, and its last run has yet to end"
         try:
@@ -142,7 +148,11 @@ class UserJobIntake:
             self.ticks.write(Tick(jobs={number: {"times": [vars(figure) for figure in figures]}}))
             self.renewed = True
         self._rules[job.uid] = job.rules
-        return ""
+        return self._short_of_quota(job)
+
+    def _short_of_quota(self, job: UserJob) -> str:
+        """Return which quota of its namespace a job waits for, in words; "": none, or it runs."""
+        return "" if self.engine.runs(job) else self.engine.user_jobs.short_of_quota(job)
 
     def _is_admitted(self, job: UserJob, now_s: float) -> bool:
         """Whether Kueue has admitted a Job of its; raises ``InputError`` if nothing says that it ever held it."""

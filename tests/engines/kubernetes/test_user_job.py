@@ -14,7 +14,7 @@ from commonwatt.engines.kubernetes.api import KubernetesApi
 from commonwatt.engines.kubernetes.objects import REQUIRED
 from commonwatt.engines.kubernetes.user_gang import user_job_of
 from commonwatt.engines.kubernetes.user_job import job_file
-from commonwatt.engines.kubernetes.user_jobs import UserJobs
+from commonwatt.engines.kubernetes.user_jobs import UserJobs, quota_of
 from commonwatt.model.errors import EngineError, InputError
 
 from .test_external_jobs import CLUSTER, NODES
@@ -178,3 +178,63 @@ def test_suspension_in_a_queue_of_kueue_is_never_written():
     for job in (runs, waits, user_job_of(item(labels=QUEUED, parallelism=0))):
         server.jobs.retire(job)
     assert server.patched == [{"parallelism": 0}] * 2
+
+
+def quota(hard, used=None, **spec):
+    return quota_of({
+        "metadata": {"namespace": "team-a", "name": "q"}, "spec": {"hard": hard, **spec},
+        "status": {} if used is None else {"hard": hard, "used": used},
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "lacks"),
+    [
+        ({"requests.nvidia.com/gpu": "4"}, {"requests.nvidia.com/gpu": "2"}, ""),
+        ({"requests.nvidia.com/gpu": "4"}, {"requests.nvidia.com/gpu": "3"}, "1 of nvidia.com/gpu left"),
+        ({"requests.nvidia.com/gpu": "1"}, None, "1 of nvidia.com/gpu left"),  # not counted yet
+        ({"cpu": "8"}, {"cpu": "4500m"}, "3.5 CPUs left, and its pods need 4 CPUs"),
+        ({"requests.memory": "16Gi"}, {"requests.memory": "13Gi"}, "3 GiB of memory left"),
+        ({"limits.cpu": "0", "count/jobs.batch": "0", "services": "0"}, None, ""),  # not what pods request
+        ({"pods": "5"}, {"pods": "5"}, "0 "),
+        ({"count/pods": "5"}, {"count/pods": "5"}, "0 "),
+    ],
+)
+def test_what_a_quota_lacks_for_the_pods_of_a_job(hard, used, lacks):
+    said = quota(hard, used).lacks({"nvidia.com/gpu": 2.0, "cpu": 4.0, "memory": 4.0 * 2**30, "pods": 1.0})
+    assert lacks in said
+    assert bool(said) == bool(lacks)
+
+
+@pytest.mark.parametrize(
+    ("spec", "counts"),
+    [
+        ({}, True),
+        ({"scopes": ["NotTerminating"]}, True),
+        ({"scopes": ["Terminating"]}, False),
+        ({"scopes": ["BestEffort"]}, False),
+        ({"scopes": ["NotBestEffort", "NotTerminating"]}, True),
+        ({"scopes": ["CrossNamespacePodAffinity"]}, False),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}}, True),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["low"]}]
+                }
+            },
+            False,
+        ),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [{"scopeName": "PriorityClass", "operator": "NotIn", "values": ["low"]}]
+                }
+            },
+            True,
+        ),
+    ],
+)
+def test_of_which_jobs_a_quota_counts_the_pods(spec, counts):
+    job = replace(user_job_of(item()), requests=(("cpu", 1.0),), priority_class="high")
+    assert quota({"pods": "1"}, **spec).counts(job) is counts
+    assert not quota({"pods": "1"}, **spec).counts(replace(job, namespace="elsewhere"))

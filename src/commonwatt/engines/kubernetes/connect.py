@@ -139,12 +139,15 @@ POWER_RIGHTS = (Right("patch", "nodes", everywhere=True),)
 """What it needs to put nodes to sleep."""
 
 
+_NO_QUOTAS = "a Job whose namespace has no quota left is started, and withdrawn after start_s"
+
 USER_RIGHTS = (
     *(Right(verb, "jobs", group="batch") for verb in ("list", "watch", "patch")),
     Right("get", "pods"),
     Right("delete", "pods"),
     Right("create", "pods/binding"),
     Right("create", "events", needed=False, lacking="`kubectl describe` does not say what is decided"),
+    *(Right(verb, "resourcequotas", needed=False, lacking=_NO_QUOTAS) for verb in ("list", "watch")),
 )
 """What it asks beside in each namespace where it takes over the Jobs of users."""
 

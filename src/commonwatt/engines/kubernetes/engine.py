@@ -140,7 +140,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
         self._take_over(since, asleep)
         self.informer = Informer(api, self._pods, self._nodes, *self.user_jobs.watched)
-        self.user_jobs.informer = self.informer
+        self.user_jobs.informer, self.user_jobs.pods = self.informer, self._pods
 
     def nodes(self) -> NodeView:
         """Nodes as they are; GPUs of others are not usable."""
@@ -506,9 +506,12 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 raise
             except EngineError as error:
                 end = refused(error, self._now_s())
-            if not run.placed and end is None and time.monotonic() > run.waiting_s + self._settings.start_s:
-                cause = f"Kubernetes has not made its pods within {self._settings.start_s:g} s"
-                end = End(None, stopped=False, at_s=self._now_s(), cause=cause)
+            waited_s = time.monotonic() - run.waiting_s
+            if not run.placed and end is None and waited_s > min(self._settings.lag_s, self._settings.start_s):
+                cause = "" if run.job is None else self.user_jobs.short_of_quota(run.job)
+                if waited_s > self._settings.start_s:
+                    cause = cause or f"Kubernetes has not made its pods within {self._settings.start_s:g} s"
+                end = End(None, stopped=False, at_s=self._now_s(), cause=cause) if cause else None
         else:
             end = run.stalled(seen, self._settings)
         if end is not None:

@@ -7,14 +7,16 @@ of the Training Operator 1.7 and later.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from commonwatt.engines.kubernetes.objects import REQUIRED, is_gated, moment_s, requests_of, rules_of
 from commonwatt.engines.kubernetes.settings import SCHEDULER
 from commonwatt.engines.kubernetes.user_job import PodGroup, UserJob, asked, by_kueue, left_to
 
-__all__ = ["KINDS", "JobKind", "child_of", "jobset_of", "pytorchjob_of", "suspended_in", "user_job_of"]
+__all__ = [
+    "KINDS", "JobKind", "child_of", "jobset_of", "left_to_kueue", "pytorchjob_of", "suspended_in", "user_job_of",
+]  # fmt: skip
 
 _JOBSET_CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
 _TRAINING_OPERATOR = "kubeflow.org/training-operator"
@@ -50,6 +52,12 @@ class JobKind:
     read: Callable[[Mapping[str, Any]], UserJob]
     suspend: tuple[str, ...] = ("spec", "suspend")
     children: str = ""
+
+
+def left_to_kueue(kind: JobKind, item: Mapping[str, Any]) -> UserJob:
+    """Return what the API's object *item* asks for, left alone if it is in a queue of Kueue."""
+    job = kind.read(item)
+    return replace(job, left_to=job.left_to or by_kueue(job.queue))
 
 
 def suspended_in(kind: JobKind, item: Mapping[str, Any]) -> bool:

@@ -1,11 +1,12 @@
-"""Users' own Jobs and gangs in Kubernetes: which there are, how their pods are placed, and how they are held."""
+"""Users' own Jobs and gangs in Kubernetes: how their pods are placed, how they are held, and what quotas leave them."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,22 +18,72 @@ from commonwatt.engines.kubernetes.objects import (
     CLUSTER,
     GATE,
     JOB,
+    PODS,
     RANK,
     REQUIRED,
     RUN,
     Pod,
     is_gated,
     pod_of,
+    quantity_of,
 )
-from commonwatt.engines.kubernetes.settings import SCHEDULER
-from commonwatt.engines.kubernetes.user_gang import KINDS, JobKind, child_of, suspended_in
+from commonwatt.engines.kubernetes.settings import SCHEDULER, shown
+from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, left_to_kueue, suspended_in
 from commonwatt.engines.kubernetes.user_job import TENANT, UserJob, by_kueue
 from commonwatt.engines.kubernetes.user_run import UserJobRun
 from commonwatt.model.errors import EngineError
 
-__all__ = ["UserJobs"]
+__all__ = ["Quota", "UserJobs", "quota_of"]
 
 log = logging.getLogger("commonwatt.kubernetes")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota: what is left of what it counts, by the names of resources, and of which pods it counts that.
+
+    *scopes* are all that have to be true of a pod: a scope, an operator (of ``PriorityClass``), and values.
+    """
+
+    namespace: str
+    name: str
+    left: tuple[tuple[str, float], ...]
+    scopes: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+
+    def counts(self, job: UserJob) -> bool:
+        """Whether it counts the pods of a job; a deadline of single pods is not known, and taken for none."""
+        return self.namespace == job.namespace and all(_is_of(job, *scope) for scope in self.scopes)
+
+    def lacks(self, needs: Mapping[str, float]) -> str:
+        """Return what is missing of *needs*, in words; "" if nothing is."""
+        for name, left in self.left:
+            own = name.removeprefix("requests.").removeprefix("count/")
+            if not name.startswith("limits.") and needs.get(own, 0.0) > left + 1e-6:
+                has, wanted = shown(own, left), shown(own, needs[own])
+                return f"quota {self.name} of namespace {self.namespace} has {has} left, and its pods need {wanted}"
+        return ""
+
+
+def quota_of(item: Mapping[str, Any]) -> Quota:
+    """Return a quota of the API's object *item*; what Kubernetes has not counted yet is taken for unused."""
+    meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    hard, used = spec.get("hard") or {}, status.get("used") or {}
+    selected = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    scopes = [(name, "Exists", ()) for name in spec.get("scopes") or ()]
+    scopes += [(e["scopeName"], e.get("operator", "Exists"), tuple(e.get("values") or ())) for e in selected]
+    left = tuple((name, quantity_of(most) - quantity_of(used.get(name, 0))) for name, most in sorted(hard.items()))
+    return Quota(meta["namespace"], meta["name"], left, tuple(scopes))
+
+
+def _is_of(job: UserJob, scope: str, operator: str, values: tuple[str, ...]) -> bool:
+    if scope == "PriorityClass":
+        named = job.priority_class
+        return {
+            "In": named in values, "NotIn": named not in values, "Exists": bool(named), "DoesNotExist": not named,
+        }[operator]  # fmt: skip
+    best_effort = not any(name in ("cpu", "memory") for name, _ in job.requests)
+    known = {"BestEffort": best_effort, "NotBestEffort": not best_effort, "NotTerminating": True}
+    return known.get(scope, False)
 
 
 class UserJobs:
@@ -62,25 +113,29 @@ class UserJobs:
         self._api, self._label = api, label
         self._jobs: list[tuple[str, Watched[UserJob]]] = []
         self._children: list[Watched[tuple[str, str]]] = []
+        self._quotas = [Watched(path_of("resourcequotas", each), quota_of) for each in namespaces]
         for kind, namespace in ((KINDS[name], each) for name in kinds for each in namespaces):
             path = path_of(kind.resource, namespace, group=kind.group)
-            read = kind.read if kueue else partial(_left_to_kueue, kind)
+            read = kind.read if kueue else partial(left_to_kueue, kind)
             self._jobs.append((namespace, Watched(path, read, {"labelSelector": TENANT})))
             if kind.children:
                 path = path_of("jobs", namespace, group=KINDS["Job"].group)
                 self._children.append(Watched(path, child_of, {"labelSelector": kind.children}))
         self.informer: Informer | None = None  # which has them
+        self.pods: Watched[Pod] | None = None  # all there are
+        self._made: tuple[int, Counter[str]] = -1, Counter()  # pods by what they belong to, as of this version
         self._suspends: dict[str, bool] = {}  # whether the server knows the field, by kind, once it was asked
 
     @property
     def watched(self) -> list[Watched[Any]]:
         """All that the informer has to watch."""
-        return [*(watched for _, watched in self._jobs), *self._children]
+        return [*(watched for _, watched in self._jobs), *self._children, *self._quotas]
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Another one whenever a Job has changed."""
-        return tuple(each.version for _, each in self._jobs)
+        """Another one whenever a Job, or what a quota leaves, has changed."""
+        watched: list[Watched[Any]] = [*(jobs for _, jobs in self._jobs), *self._quotas]
+        return tuple(each.version for each in watched)
 
     def all(self) -> dict[str, UserJob]:
         """Return the Jobs by uid; raises ``EngineError`` if the server does not show them."""
@@ -101,6 +156,26 @@ class UserJobs:
         assert self.informer is not None
         there = (each for namespace, each in self._jobs if namespace == run.spec.workload[0])
         return next(filter(None, (self.informer.find(each, run.owner) for each in there)), None)
+
+    def short_of_quota(self, job: UserJob) -> str:
+        """Return which quota has too little left for a job, in words; "": none, or they may not be looked at."""
+        assert self.informer is not None
+        assert self.pods is not None
+        quotas: list[Quota] = []
+        for each in self._quotas:
+            with suppress(RefusedByServerError):
+                quotas += [quota for quota in self.informer.look(each).values() if quota.counts(job)]
+        if not quotas or job.pods < 1:
+            return ""
+        if self._made[0] != (version := self.pods.version):
+            there = (pod for pod in self.informer.look(self.pods).values() if pod.owner and not pod.over)
+            self._made = version, Counter(map(self._owner, there))
+        missing = max(0, job.pods - job.succeeded - self._made[1][job.uid])
+        needs = {PODS: float(missing)}
+        for group in job.groups or (job,):
+            for name, amount in group.requests:
+                needs[name] = needs.get(name, 0.0) + group.pods * amount * missing / job.pods
+        return next(filter(None, (quota.lacks(needs) for quota in quotas)), "")
 
     def _owner(self, pod: Pod) -> str:
         """Return the uid of what a pod belongs to: of the gang, if a Job of one has made it."""
@@ -264,11 +339,6 @@ def _is_pinned(spec: Mapping[str, Any], host: str) -> bool:
     terms = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
     rule = {"key": "metadata.name", "operator": "In", "values": [host]}
     return bool(terms) and all(rule in (term.get("matchFields") or ()) for term in terms)
-
-
-def _left_to_kueue(kind: JobKind, item: Mapping[str, Any]) -> UserJob:
-    job = kind.read(item)
-    return replace(job, left_to=job.left_to or by_kueue(job.queue))
 
 
 def _waits(pod: Pod) -> bool:
