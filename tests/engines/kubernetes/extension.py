@@ -73,6 +73,7 @@ class ExtensionServer:
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()
+        self.admin.close()
 
     def registrations(self):
         """What makes the real server pass requests on: a service, and the versions that it serves."""
