@@ -33,13 +33,13 @@ from commonwatt.engines.kubernetes.user_job import TENANT, UserJob, by_kueue
 from commonwatt.engines.kubernetes.user_run import UserJobRun
 from commonwatt.model.errors import EngineError
 
-__all__ = ["Quota", "UserJobs", "quota_of"]
+__all__ = ["NamespaceQuota", "UserJobs", "quota_of"]
 
 log = logging.getLogger("commonwatt.kubernetes")
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class NamespaceQuota:
     """A ResourceQuota: what is left of what it counts, by the names of resources, and of which pods it counts that.
 
     *scopes* are all that have to be true of a pod: a scope, an operator (of ``PriorityClass``), and values.
@@ -64,7 +64,7 @@ class Quota:
         return ""
 
 
-def quota_of(item: Mapping[str, Any]) -> Quota:
+def quota_of(item: Mapping[str, Any]) -> NamespaceQuota:
     """Return a quota of the API's object *item*; what Kubernetes has not counted yet is taken for unused."""
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     hard, used = spec.get("hard") or {}, status.get("used") or {}
@@ -72,7 +72,7 @@ def quota_of(item: Mapping[str, Any]) -> Quota:
     scopes = [(name, "Exists", ()) for name in spec.get("scopes") or ()]
     scopes += [(e["scopeName"], e.get("operator", "Exists"), tuple(e.get("values") or ())) for e in selected]
     left = tuple((name, quantity_of(most) - quantity_of(used.get(name, 0))) for name, most in sorted(hard.items()))
-    return Quota(meta["namespace"], meta["name"], left, tuple(scopes))
+    return NamespaceQuota(meta["namespace"], meta["name"], left, tuple(scopes))
 
 
 def _is_of(job: UserJob, scope: str, operator: str, values: tuple[str, ...]) -> bool:
@@ -161,7 +161,7 @@ class UserJobs:
         """Return which quota has too little left for a job, in words; "": none, or they may not be looked at."""
         assert self.informer is not None
         assert self.pods is not None
-        quotas: list[Quota] = []
+        quotas: list[NamespaceQuota] = []
         for each in self._quotas:
             with suppress(RefusedByServerError):
                 quotas += [quota for quota in self.informer.look(each).values() if quota.counts(job)]
