@@ -21,11 +21,11 @@ from commonwatt.model.scenario import PolicyLimits
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement.guarantees import Guarantees, Reservation, held_back
 
-__all__ = ["LimitTracker", "QosTracker", "NamespaceQuota", "QuotaTracker", "Use", "qos_limits"]
+__all__ = ["LimitTracker", "QosTracker", "Quota", "QuotaTracker", "Use", "qos_limits"]
 
 
 @dataclass(frozen=True)
-class NamespaceQuota:
+class Quota:
     """Largest numbers at once; ``None``: no limit."""
 
     jobs: int | None = None
@@ -39,7 +39,7 @@ class Use:
     jobs: int = 0
     gpus: int = 0
 
-    def leaves(self, quota: NamespaceQuota, gpus: int) -> bool:
+    def leaves(self, quota: Quota, gpus: int) -> bool:
         """Whether there is room for one more job with so many GPUs."""
         return (quota.jobs is None or self.jobs < quota.jobs) and (quota.gpus is None or self.gpus + gpus <= quota.gpus)
 
@@ -59,7 +59,7 @@ class QuotaTracker:
 
     def __init__(self, registry: JobRegistry) -> None:
         self.registry = registry
-        self.limits: Mapping[Hashable, NamespaceQuota] = {}
+        self.limits: Mapping[Hashable, Quota] = {}
 
     def keys(self, handle: int) -> Sequence[Hashable]:
         """Return the keys of a job."""
@@ -135,7 +135,7 @@ class QuotaTracker:
 _Key = tuple[str, str, str]  # QOS, scope, and whose jobs
 
 
-def qos_limits(table: JobArrays, qos: Sequence[Qos]) -> Iterator[tuple[int, list[tuple[_Key, NamespaceQuota]], bool]]:
+def qos_limits(table: JobArrays, qos: Sequence[Qos]) -> Iterator[tuple[int, list[tuple[_Key, Quota]], bool]]:
     """Yield jobs of *table* that have one of *qos*: row, limits, and whether some limit is less than the job asks for.
 
     A limit that is less than what a job asks for does not count for it: the job ran, so that the limit was another.
@@ -145,12 +145,12 @@ def qos_limits(table: JobArrays, qos: Sequence[Qos]) -> Iterator[tuple[int, list
         if name not in named:
             continue
         whose = {"all": name, "account": table.tenants[table.tenant[j]], "user": table.user[j] if table.user else ""}
-        own: list[tuple[_Key, NamespaceQuota]] = []
+        own: list[tuple[_Key, Quota]] = []
         larger = False
         least = max(int(table.requested_gpus[j]), int(table.config_gpus[table.configs(j)].min()))
         for scope in QOS_SCOPES:
-            quota = NamespaceQuota(*named[name].limits(scope))
-            if quota == NamespaceQuota() or not whose[scope]:
+            quota = Quota(*named[name].limits(scope))
+            if quota == Quota() or not whose[scope]:
                 continue
             fits = Use().leaves(quota, least)
             larger |= not fits

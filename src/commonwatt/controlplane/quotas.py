@@ -9,7 +9,7 @@ from typing import Literal
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
-from commonwatt.control.limits import NamespaceQuota, Use
+from commonwatt.control.limits import Quota, Use
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.model.live import LiveSpec, TenantLimits
 from commonwatt.model.units import NANO, plural
@@ -60,7 +60,7 @@ class Quotas:
         """Mark the jobs that may not start now; the log says why, once. Returns whether they are others than before."""
         names = list(self.controller.registry.tenants)
         limits = {name: found for name in names if (found := self.live.limits_of(name)).of_running}
-        self.controller.quotas.limits = {name: NamespaceQuota(of.running_jobs, of.gpus) for name, of in limits.items()}
+        self.controller.quotas.limits = {name: Quota(of.running_jobs, of.gpus) for name, of in limits.items()}
         used_up = dict(self._used_up(limits, tick, now_s))
         marked: dict[int, str] = {}
         use, jobs = self.controller.quotas.use(self.controller.gpus), self.controller.registry
