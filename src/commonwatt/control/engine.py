@@ -136,13 +136,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class JobEnded:
-    """A job will not run again; *cause* says why in words, *reason* is typed, each where it is known."""
+    """A job will not run again; *cause* says why in words, *reason* is typed, each where it is known.
+
+    If it *waited*, nothing of it ran: others have ended it.
+    """
 
     handle: int
     at_s: float
     outcome: Outcome
     cause: str = ""
     reason: str = ""
+    waited: bool = False
 
 
 @dataclass(frozen=True)

@@ -327,7 +327,7 @@ class WriteAheadEngine:
                     self._off_nodes(job, change.at_s, change.lost_s)
                     continue
                 self._changes.append(self._interrupted(job, replace(change, handle=handle)))
-            elif change.outcome is not Outcome.COMPLETED and before:
+            elif change.outcome is not Outcome.COMPLETED and before and not change.waited:
                 continue
             elif change.outcome is Outcome.FAILED and not change.reason and self.may_restart(handle):
                 cause = "it ended with an error while it was measured"

@@ -18,6 +18,7 @@ from commonwatt.controlplane.jobs import JobMaker, TimeFigure, capped, due_of
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.kubernetes.user_gang import KINDS
 from commonwatt.engines.kubernetes.user_job import DUE, WEIGHT, UserJob, by_kueue
+from commonwatt.engines.kubernetes.user_run import end_without_run
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, QuotaError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live import PriorityClassSpec
@@ -71,6 +72,7 @@ class UserJobIntake:
     _queued: set[str] = field(default_factory=set)  # uids seen while Kueue held them
     _rules: dict[str, str] = field(default_factory=dict)  # of the pods of Kueue's Jobs, by uid, as last looked at
     _jobs: dict[str, int] | None = None  # those not known to have ended, by uid
+    _spaces: dict[str, str] = field(default_factory=dict)  # their namespaces, by uid
     _cancelled: set[int] = field(default_factory=set)
     _done: set[str] = field(default_factory=set)  # that have ended here: Kubernetes makes no pods of them any more
     _seen: tuple[int, ...] = ()
@@ -99,7 +101,9 @@ class UserJobIntake:
     def _look(self, there: Mapping[str, UserJob], now_s: float) -> bool:
         if self._jobs is None:
             rows = self.store.jobs(status=ACTIVE, limit=_MOST)
-            self._jobs = {row.file.workload.uid: row.id for row in rows if row.file.workload is not None}
+            taken = [(row.file.workload, row.id) for row in rows if row.file.workload is not None]
+            self._jobs = {workload.uid: number for workload, number in taken}
+            self._spaces = {workload.uid: workload.namespace for workload, _ in taken}
         self.refused = {uid: why for uid, why in self.refused.items() if uid in there}
         self._done &= there.keys()
         self._queued &= there.keys()
@@ -114,25 +118,29 @@ class UserJobIntake:
         found = {number: self._why_not(job, number, now_s) for number, job in own if not job.over}
         self.awaiting = {number: why for number, why in found.items() if why}
         for uid, number in self._jobs.items():
+            if uid in there and there[uid].end and not self.engine.runs(there[uid]):
+                self.engine.report(end_without_run(there[uid], number, now_s))
+                continue
+            unseen = uid not in there and self._spaces.get(uid) in self.engine.user_jobs.unseen
             gone = uid not in there or (there[uid].over and not self.engine.runs(there[uid]))
-            if gone and number not in self._cancelled:
+            if gone and not unseen and number not in self._cancelled:
                 self._cancelled.add(number)
                 self.store.ask(RequestKind.CANCEL, now_s, job=number, value={"by": "tenant"})
                 asked = True
         return asked
 
     def _why_not(self, job: UserJob, number: int, now_s: float) -> str:
-        """Return why a job may not be placed now: its namespace has no quota left, or it is in a queue of Kueue.
+        """Return why a job may not be placed now: Kubernetes would make no pods, or it is in a queue of Kueue.
 
         Pods of that may be others once it is resumed.
         """
         if not job.queue:
-            return self._short_of_quota(job)
+            return self._short_of_pods(job)
         if job.suspended:
             self._rules.pop(job.uid, None)
             return f"{by_kueue(job.queue)} has yet to admit it again"
         if self._rules.get(job.uid) == job.rules:
-            return self._short_of_quota(job)
+            return self._short_of_pods(job)
         if self.engine.runs(job):  # were its GPU types others now, it would start on the old ones as soon as it ends
             return f"{by_kueue(job.queue)} may have admitted it anew, and its last run has yet to end"
         try:
@@ -148,11 +156,12 @@ class UserJobIntake:
             self.ticks.write(Tick(jobs={number: {"times": [vars(figure) for figure in figures]}}))
             self.renewed = True
         self._rules[job.uid] = job.rules
-        return self._short_of_quota(job)
+        return self._short_of_pods(job)
 
-    def _short_of_quota(self, job: UserJob) -> str:
-        """Return which quota of its namespace a job waits for, in words; "": none, or it runs."""
-        return "" if self.engine.runs(job) else self.engine.user_jobs.short_of_quota(job)
+    def _short_of_pods(self, job: UserJob) -> str:
+        """Return why Kubernetes would make no pods of a job now, as far as is known; "": it would, or the job runs."""
+        jobs = self.engine.user_jobs
+        return "" if self.engine.runs(job) else jobs.short_of_quota(job) or jobs.made_none(job)
 
     def _is_admitted(self, job: UserJob, now_s: float) -> bool:
         """Whether Kueue has admitted a Job of its; raises ``InputError`` if nothing says that it ever held it."""
@@ -208,7 +217,7 @@ class UserJobIntake:
         assert self._jobs is not None
         row = self._submitted(job)
         if row is not None:
-            self._jobs[job.uid] = row.id
+            self._jobs[job.uid], self._spaces[job.uid] = row.id, job.namespace
             return False
         try:
             if job.tenant not in self.tenants[job.namespace]:
@@ -229,7 +238,7 @@ class UserJobIntake:
             self._refuse(job, str(error), now_s)
             return False
         self.refused.pop(job.uid, None)
-        self._jobs[job.uid], self._rules[job.uid] = row.id, job.rules
+        self._jobs[job.uid], self._rules[job.uid], self._spaces[job.uid] = row.id, job.rules, job.namespace
         if job.ignored:
             self._tell(job, "Ignored", f"wishes of its pods that are not kept: {', '.join(job.ignored)}", now_s)
         log.info(

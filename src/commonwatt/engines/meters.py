@@ -119,18 +119,19 @@ def holders_of(cluster: Cluster, n: int, specs: Iterable[RunSpec]) -> list[Holde
 
 def catch_up(
     meters: Meters, cluster: Cluster, since: Since, spans: Sequence[tuple[float, float, RunSpec]],
-    asleep: Collection[int] = (),
+    asleep: Collection[int] = (), unseen: Collection[int] = (),
 ) -> None:  # fmt: skip
     """Close the readings of the time in which there was no engine.
 
     *spans* are all runs, each with its start and its end, infinite if it runs; *asleep* are the nodes that were asleep
-    meanwhile.
+    meanwhile. On those *unseen* a run may be over: their last reading stays open until that is known.
     """
     now_s = meters.now_s()
     for n, (since_s, since_j, _) in since.items():
         meters.resume(n, since_s, since_j)
         own = [span for span in spans if n in span[2].nodes and span[1] > since_s]
-        for to_s in sorted({t for span in own for t in span[:2] if since_s < t < now_s} | {now_s}):
+        known = {t for span in own for t in span[:2] if since_s < t < now_s}
+        for to_s in sorted(known if n in unseen else known | {now_s}):
             there = [spec for begin_s, end_s, spec in own if begin_s < to_s <= end_s]
             meters.close(n, holders_of(cluster, n, there), asleep=n in asleep and not there, at_s=to_s)
 

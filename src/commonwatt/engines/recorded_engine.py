@@ -155,6 +155,10 @@ class RecordedEngine(LiveEngine, Generic[RunT]):
             return Stopped(handle, 0.0)
         return Stopped(handle, self._reports.interrupted(run.spec, end.at_s, end.ran_s))
 
+    def report(self, change: Change) -> None:
+        """Have the next poll report a change that somebody else has seen."""
+        self._changes.append(change)
+
     # -- progress and energy
 
     def progress(self, handles: Ints) -> JobProgress:
@@ -228,6 +232,8 @@ class SchedulerRun:
         Since when it waits to start there: in Slurm's queue, or for its pods to start.
     detached
         The controller takes it for gone, and it is not.
+    charged
+        It was charged up to when it was over; how it ended is not known yet.
     """
 
     folder: RunFolder
@@ -236,7 +242,13 @@ class SchedulerRun:
     asked_s: float | None = None
     waiting_s: float = field(default_factory=time.monotonic)
     detached: bool = False
+    charged: bool = False
     now_s: Callable[[], float] = time.time
+
+    @property
+    def ends_unseen(self) -> bool:
+        """Whether it may be over without a record of that, as others than our runner end it."""
+        return False
 
     def ended_s(self) -> float:
         """When it ended, by its record; infinite if it has none."""
@@ -273,8 +285,8 @@ class RunAllocations(ABC, Generic[SchedulerRunT, SeenT]):
             self._on[n].remove(run)
 
     def specs(self, n: int) -> list[RunSpec]:
-        """Return the specs of the runs on node *n*."""
-        return [run.spec for run in self._on[n]]
+        """Return the specs of the runs on node *n*, without those that are over."""
+        return [run.spec for run in self._on[n] if not run.charged]
 
     def own(self, n: int) -> int:
         """Return how many GPUs of node *n* our runs have."""
@@ -338,6 +350,14 @@ class SchedulerEngine(RecordedEngine[SchedulerRunT]):
             self._meter(run.spec.nodes)
             self._allocations.leave(run)
 
+    def _charge_until_over(self, over: Iterable[tuple[float, SchedulerRunT]]) -> None:
+        """Close the readings of runs when they were *over*; they keep their GPUs until it is known how they ended."""
+        for at_s, run in sorted(over, key=lambda one: one[0]):
+            for n in run.spec.nodes:
+                waking, asleep = self._power_state(n)
+                self._meters.close(n, self._holders(n), waking=waking, asleep=asleep, at_s=at_s)
+            run.charged = True
+
     def _take_over(self, since: Since, asleep: Collection[int] = ()) -> None:
         """Take over the runs of an earlier engine: those that ended unnoticed are reported.
 
@@ -345,13 +365,15 @@ class SchedulerEngine(RecordedEngine[SchedulerRunT]):
         were asleep meanwhile.
         """
         spans: list[tuple[float, float, RunSpec]] = []
+        unseen: set[int] = set()
         last: dict[int, tuple[SchedulerRunT, float]] = {}
         for folder, ordered in RunFolder.all_in(self._state / "runs"):
             run = self._run_of(folder, ordered.placed(self._cluster.names))
             ended_s = run.ended_s()
             spans.append((run.spec.started_s, ended_s, run.spec))
             last[run.spec.handle] = run, ended_s
-        catch_up(self._meters, self._cluster, since, spans, asleep)
+            unseen |= set(run.spec.nodes) if ended_s == math.inf and run.ends_unseen else set()
+        catch_up(self._meters, self._cluster, since, spans, asleep, unseen)
         for handle, (run, ended_s) in last.items():
             self._history.add(run.spec)
             self._reports.add(run.spec)

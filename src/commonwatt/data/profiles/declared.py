@@ -39,7 +39,7 @@ from commonwatt.model.nodes import REFERENCE_TYPE, GpuTypeSpec
 from commonwatt.model.training_profile import TrainingProfile
 
 __all__ = [
-    "DEFAULT_LOGGED", "Declared", "OneType", "how_to_declare", "is_known", "preferred", "profiles_for", "standard_name",
+    "DEFAULT_LOGGED", "Declared", "OneType", "is_known", "preferred", "profiles_for", "standard_name",
     "taken_as_fast", "type_name",
 ]  # fmt: skip
 
@@ -55,11 +55,6 @@ def preferred(profiles: Profiles) -> tuple[str, ...]:
 def taken_as_fast(profiles: Profiles) -> tuple[str, ...]:
     """Return the GPU types that the log names, the cluster lacks and nobody knows: taken to be as fast as its own."""
     return profiles.others if isinstance(profiles, OneType) else ()
-
-
-def how_to_declare(name: str) -> str:
-    """Return what to write into a scenario for a GPU type of unknown speed."""
-    return f"gpu_types: {{{name}: {{speed: 1.0, relative_to: {REFERENCE_TYPE}}}}}"
 
 
 def is_known(name: str) -> bool:
@@ -126,7 +121,7 @@ class Declared:
             near = did_you_mean(name, (*self.specs, *GPU_TYPES, *estimated.split(", ")))
             expected = (
                 f"a GPU type whose speed is known ({', '.join(GPU_TYPES)}; by its data sheet {estimated}){near}, "
-                f"or its speed in the scenario: {how_to_declare(name)}"
+                f"or its speed in the scenario: gpu_types: {{{name}: {{speed: 1.0, relative_to: {REFERENCE_TYPE}}}}}"
             )
             raise InputError(expected, file=file, field=field, value=name)
         return found

@@ -6,10 +6,11 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from commonwatt.engines.kubernetes.access import Access, access_of
@@ -18,7 +19,18 @@ from commonwatt.model.errors import ArgumentError, EngineDownError, EngineError,
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["KubernetesApi", "RefusedByServerError", "api_once", "listed", "path_of"]
+__all__ = [
+    "DENIED",
+    "KubernetesApi",
+    "NotYetAllowedError",
+    "RefusedByServerError",
+    "api_once",
+    "listed",
+    "path_of",
+    "send_all",
+]
+
+_Of = TypeVar("_Of")
 
 _ROLES_S = 30.0
 _DENIED = re.compile(r"cannot (?P<verb>\S+) resource \"(?P<resource>[^\"]+)\"")
@@ -32,6 +44,13 @@ class RefusedByServerError(EngineError):
     def __init__(self, status: int, reason: str, message: str) -> None:
         self.status, self.reason = status, reason
         super().__init__(message)
+
+
+class NotYetAllowedError(EngineDownError):
+    """A valid token may not do that, so soon after the server has answered first that its roles may not be loaded."""
+
+
+DENIED = (RefusedByServerError, NotYetAllowedError)
 
 
 def path_of(resource: str, namespace: str | None = None, name: str = "", *, group: str = "v1") -> str:
@@ -198,7 +217,7 @@ class KubernetesApi:
         up_s = self._came_up_s
         if denied is not None and (up_s is None or time.monotonic() < up_s + self._roles_s):
             msg = f"not allowed (yet) to {denied['verb']} {denied['resource']}: {message}"
-            raise EngineDownError(msg)
+            raise NotYetAllowedError(msg)
         if denied is not None:
             message = f"not allowed to {denied['verb']} {denied['resource']}; a Role has to grant it: {message}"
         raise RefusedByServerError(code, reason, message)
@@ -227,6 +246,17 @@ def listed(api: KubernetesApi, resource: str) -> Iterator[Mapping[str, Any]]:
         if not more:
             return
         params["continue"] = more
+
+
+def send_all(due: Iterable[tuple[_Of, Callable[[], object]]], at_once: int) -> Iterator[tuple[_Of, EngineError]]:
+    """Make requests, so many at once, each for something; yields for what one was refused, and why."""
+    with ThreadPoolExecutor(at_once) as pool:
+        sent = [(of, pool.submit(request)) for of, request in due]
+    for of, future in sent:
+        try:
+            future.result()
+        except EngineError as error:
+            yield of, error
 
 
 def _status(content: bytes) -> tuple[str, str]:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from commonwatt.control.engine import Capabilities, Change, NodeRoom, NodeView, SetPower, Start
+from commonwatt.control.engine import Capabilities, Change, NodeRoom, NodeView, Reading, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
-from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of, send_all
 from commonwatt.engines.kubernetes.external_jobs import external_jobs
 from commonwatt.engines.kubernetes.informer import Informer, KubernetesSnapshot, Watched, snapshot_of
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
@@ -28,8 +27,7 @@ from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, StartOrder
 from commonwatt.engines.kubernetes.settings import (
     KubernetesSettings,
     cluster_label,
-    folder_of,
-    pod_manifest,
+    manifests,
     pod_name,
     prepare,
     rank_specs,
@@ -37,7 +35,7 @@ from commonwatt.engines.kubernetes.settings import (
 )
 from commonwatt.engines.kubernetes.user_job import UserJob, job_file
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
-from commonwatt.engines.kubernetes.user_run import UserJobRun
+from commonwatt.engines.kubernetes.user_run import UserJobRun, runs_over
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import Since
 from commonwatt.engines.recorded_engine import SchedulerEngine
@@ -306,13 +304,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     ) -> None:
         """Send requests of all *orders* at once; what refused one of an order, the first of them, is its error."""
         due = [(order, request) for order in orders.values() if order.error is None for request in requests_of(order)]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            sent = [(order, pool.submit(request)) for order, request in due]
-        for order, future in sent:
-            try:
-                future.result()
-            except EngineError as error:
-                order.error = order.error or error
+        for order, error in send_all(due, _AT_ONCE):
+            order.error = order.error or error
 
     def _bindings(self, run: KubernetesRun) -> list[Callable[[], None]]:
         """Return the requests that place the pods of a run."""
@@ -389,10 +382,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def _manifests(self, specs: Sequence[RunSpec]) -> list[dict[str, Any]]:
         path = self._state / "runs" / f"{specs[0].handle}-{specs[0].attempt}"
         resources = [self._allocations.resources[n] for n in specs[0].nodes]
-        return [
-            pod_manifest(self._settings, spec, self._label, resource, folder_of(path, rank), self._state, rank)
-            for rank, (spec, resource) in enumerate(zip(specs, resources, strict=True))
-        ]
+        return manifests(self._settings, specs, self._label, resources, path, self._state)
 
     def _create(self, run: KubernetesRun, rank: int, spec: RunSpec, body: Mapping[str, Any]) -> None:
         """Write down and create a pod; one whose creation was not answered is there already."""
@@ -461,10 +451,19 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         super()._vacate(handle)
         self._snapshot = None
 
+    def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
+        """Readings closed since the last call; *up_to_now* only if it is known what runs: else they stay open."""
+        with suppress(EngineError):
+            if up_to_now:
+                self._charge_until_over(runs_over(self._runs.values(), partial(self._seen, snapshot=self._look())))
+                return super().readings(up_to_now=True)
+        return super().readings()
+
     def _advance(self, snapshot: KubernetesSnapshot) -> None:
         """Give up runs whose node is lost, that were never placed, or that the kubelet does not start."""
         self._power.advance(snapshot.nodes)
         self._meter_power(snapshot)
+        self._charge_until_over(runs_over(self._runs.values(), partial(self._seen, snapshot=snapshot)))
         gone = self._allocations.lost(snapshot)
         for run in self._runs.values():
             seen = self._seen(run, snapshot)
@@ -494,7 +493,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
         One on a lost node goes on until Kubernetes has removed its pod: nothing else says that it does not run.
         """
-        if run.deleted_by_us() or run.folder.end() is not None:
+        if run.unseen or run.deleted_by_us() or run.folder.end() is not None:
             return
         end: End | None = None
         if not run.placed and run.has_chosen():  # an earlier engine may have placed them
@@ -506,12 +505,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 raise
             except EngineError as error:
                 end = refused(error, self._now_s())
-            waited_s = time.monotonic() - run.waiting_s
-            if not run.placed and end is None and waited_s > min(self._settings.lag_s, self._settings.start_s):
-                cause = "" if run.job is None else self.user_jobs.short_of_quota(run.job)
-                if waited_s > self._settings.start_s:
-                    cause = cause or f"Kubernetes has not made its pods within {self._settings.start_s:g} s"
-                end = End(None, stopped=False, at_s=self._now_s(), cause=cause) if cause else None
+            if not run.placed and end is None and (cause := self.user_jobs.podless(run, self._settings)):
+                end = End(None, stopped=False, at_s=self._now_s(), cause=cause)
         else:
             end = run.stalled(seen, self._settings)
         if end is not None:
@@ -560,8 +555,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def _seen(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> dict[int, PodSeen]:
         if isinstance(run, UserJobRun):
-            run.job = self.user_jobs.of(run)
-            return run.seen(self._by_uid, self._pods.gone)
+            return run.looked_at(self.user_jobs.of, self._by_uid, self._pods.gone)
         return {rank: self._pod_of(run, rank, snapshot) for rank in run.ranks}
 
     def _pod_of(self, run: KubernetesRun, rank: int, snapshot: KubernetesSnapshot) -> PodSeen:

@@ -20,7 +20,7 @@ from commonwatt.model.units import amount_of
 
 __all__ = [
     "GPU", "PASSING", "SCHEDULER", "KubernetesSettings", "cluster_label", "container_requests", "folder_of",
-    "mark_of_run", "pod_manifest", "pod_name", "prepare", "rank_specs", "resource_of", "shown", "unit_of",
+    "manifests", "mark_of_run", "pod_manifest", "pod_name", "prepare", "rank_specs", "resource_of", "shown", "unit_of",
     "untolerated",
 ]  # fmt: skip
 
@@ -218,6 +218,17 @@ def container_requests(
     if memory := 1e9 * settings.memory_gb_per_gpu * gpus if memory_gib is None else 2**30 * memory_gib:
         found[MEMORY] = str(math.ceil(memory))
     return found
+
+
+def manifests(
+    settings: KubernetesSettings, specs: Sequence[RunSpec], label: str, resources: Sequence[str], path: Path,
+    state: Path,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return the pods of a run, by rank, with its records in *path*; others as ``pod_manifest``."""
+    return [
+        pod_manifest(settings, spec, label, resource, folder_of(path, rank), state, rank)
+        for rank, (spec, resource) in enumerate(zip(specs, resources, strict=True))
+    ]
 
 
 def pod_manifest(

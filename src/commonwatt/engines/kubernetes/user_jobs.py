@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
@@ -11,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from commonwatt.engines.kubernetes.announce import About, post_event
-from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.objects import (
     ATTEMPT,
@@ -27,15 +28,19 @@ from commonwatt.engines.kubernetes.objects import (
     pod_of,
     quantity_of,
 )
-from commonwatt.engines.kubernetes.settings import SCHEDULER, shown
+from commonwatt.engines.kubernetes.settings import SCHEDULER, KubernetesSettings, shown
 from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, left_to_kueue, suspended_in
 from commonwatt.engines.kubernetes.user_job import TENANT, UserJob, by_kueue
 from commonwatt.engines.kubernetes.user_run import UserJobRun
 from commonwatt.model.errors import EngineError
+from commonwatt.model.units import plural
 
 __all__ = ["NamespaceQuota", "UserJobs", "quota_of"]
 
 log = logging.getLogger("commonwatt.kubernetes")
+
+_MADE_S, _LONGEST_S = 60.0, 3600.0
+"""How long Kubernetes may take to make the pods of a Job that may have them, and the longest pause after it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,11 @@ class UserJobs:
                 self._children.append(Watched(path, child_of, {"labelSelector": kind.children}))
         self.informer: Informer | None = None  # which has them
         self.pods: Watched[Pod] | None = None  # all there are
+        self.unseen: dict[str, str] = {}  # namespaces whose Jobs we may not look at (any more), and why
         self._made: tuple[int, Counter[str]] = -1, Counter()  # pods by what they belong to, as of this version
+        self._none_made: dict[
+            str, tuple[int, float]
+        ] = {}  # how often Kubernetes made no pods, and until when not to try
         self._suspends: dict[str, bool] = {}  # whether the server knows the field, by kind, once it was asked
 
     @property
@@ -133,26 +142,43 @@ class UserJobs:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Another one whenever a Job, or what a quota leaves, has changed."""
+        """Another one whenever a Job, what a quota leaves, or for which Jobs no pods are made, has changed."""
         watched: list[Watched[Any]] = [*(jobs for _, jobs in self._jobs), *self._quotas]
-        return tuple(each.version for each in watched)
+        return *(each.version for each in watched), sum(tries for tries, _ in self._none_made.values())
 
     def all(self) -> dict[str, UserJob]:
-        """Return the Jobs by uid; raises ``EngineError`` if the server does not show them."""
+        """Return the Jobs by uid, without those of namespaces where we may not look (``unseen``).
+
+        Raises ``EngineError`` if the server does not answer.
+        """
         found: dict[str, UserJob] = {}
-        for _, each in self._jobs:
+        denied: dict[str, str] = {}
+        for namespace, each in self._jobs:
             assert self.informer is not None
-            found |= self.informer.look(each)
+            try:
+                found |= self.informer.look(each)
+            except DENIED as error:
+                denied[namespace] = str(error)
+        for namespace in denied.keys() - self.unseen.keys():
+            said = {"namespace": namespace, "cause": denied[namespace]}
+            log.warning("users' Jobs of a namespace are not seen: they stay as they are", extra=said)
+        self.unseen = denied
         return found
 
     def find(self, uid: str) -> UserJob | None:
-        """Return a Job, ``None`` if it is gone; raises ``EngineError`` as ``all`` does."""
+        """Return a Job, ``None`` if it is gone, or unseen; raises ``EngineError`` as ``all`` does."""
         assert self.informer is not None
-        found = (self.informer.find(each, uid) for _, each in self._jobs)
-        return next((job for job in found if job is not None), None)
+        for _, each in self._jobs:
+            with suppress(*DENIED):
+                if (job := self.informer.find(each, uid)) is not None:
+                    return job
+        return None
 
     def of(self, run: UserJobRun) -> UserJob | None:
-        """Return the Job of a run, ``None`` if it is gone; raises ``EngineError`` as ``all`` does."""
+        """Return the Job of a run, ``None`` if it is gone.
+
+        Raises one of ``DENIED`` if its namespace is unseen, ``EngineError`` as ``all`` does.
+        """
         assert self.informer is not None
         there = (each for namespace, each in self._jobs if namespace == run.spec.workload[0])
         return next(filter(None, (self.informer.find(each, run.owner) for each in there)), None)
@@ -163,24 +189,53 @@ class UserJobs:
         assert self.pods is not None
         quotas: list[NamespaceQuota] = []
         for each in self._quotas:
-            with suppress(RefusedByServerError):
+            with suppress(*DENIED):
                 quotas += [quota for quota in self.informer.look(each).values() if quota.counts(job)]
-        if not quotas or job.pods < 1:
+        if not quotas or not (missing := self._missing(job)):
             return ""
-        if self._made[0] != (version := self.pods.version):
-            there = (pod for pod in self.informer.look(self.pods).values() if pod.owner and not pod.over)
-            self._made = version, Counter(map(self._owner, there))
-        missing = max(0, job.pods - job.succeeded - self._made[1][job.uid])
         needs = {PODS: float(missing)}
         for group in job.groups or (job,):
             for name, amount in group.requests:
                 needs[name] = needs.get(name, 0.0) + group.pods * amount * missing / job.pods
         return next(filter(None, (quota.lacks(needs) for quota in quotas)), "")
 
+    def _missing(self, job: UserJob) -> int:
+        """Return how many pods of a job are not there that have to run yet."""
+        assert self.informer is not None
+        assert self.pods is not None
+        if self._made[0] != (version := self.pods.version):
+            there = (pod for pod in self.informer.look(self.pods).values() if pod.owner and not pod.over)
+            self._made = version, Counter(map(self._owner, there))
+        return max(0, job.pods - job.succeeded - self._made[1][job.uid])
+
+    def podless(self, run: UserJobRun, settings: KubernetesSettings) -> str:
+        """Return why a run that waits for its pods is to be withdrawn, in words; "": it may wait."""
+        waited_s, job = time.monotonic() - run.waiting_s, run.job
+        if job is None or waited_s <= min(settings.lag_s, settings.start_s):
+            return ""
+        if short := self.short_of_quota(job):
+            return short
+        if waited_s <= (most_s := min(settings.start_s, _MADE_S)):
+            return ""
+        tries = self._none_made.get(job.uid, (0, 0.0))[0] + 1
+        self._none_made[job.uid] = tries, time.monotonic() + min(_LONGEST_S, 2.0**tries * _MADE_S)
+        return f"Kubernetes has not made its pods within {most_s:g} s: the Events of its {job.kind} say why"
+
+    def made_none(self, job: UserJob) -> str:
+        """Return that Kubernetes has made no pods of a job of late, so that it waits a while; "" if it may start."""
+        tries, until_s = self._none_made.get(job.uid, (0, 0.0))
+        if time.monotonic() > until_s or not self._missing(job):
+            return ""
+        return f"Kubernetes has made no pods of its {job.kind}, {plural(tries, 'time')}: its Events say why"
+
     def _owner(self, pod: Pod) -> str:
         """Return the uid of what a pod belongs to: of the gang, if a Job of one has made it."""
-        found = (self.informer.find(each, pod.owner) for each in self._children if self.informer is not None)
-        return next((child[1] for child in found if child is not None), pod.owner)
+        for each in self._children:
+            with suppress(*DENIED):
+                assert self.informer is not None
+                if (child := self.informer.find(each, pod.owner)) is not None:
+                    return child[1]
+        return pod.owner
 
     # -- starting
 
@@ -216,6 +271,7 @@ class UserJobs:
                 self._ungate(run, rank, pod, hosts[run.node_of(rank)])
             if pod is not None and _waits(pod) and pod.scheduler == SCHEDULER:
                 self._bind(run, rank, pod, hosts[run.node_of(rank)])
+        self._none_made.pop(job.uid, None)
         return True
 
     def _notes(self, run: UserJobRun, rank: int) -> dict[str, str]:

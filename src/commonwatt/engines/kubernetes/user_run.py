@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from commonwatt.control.engine import JobEnded, Outcome
+from commonwatt.engines.kubernetes.api import DENIED
 from commonwatt.engines.kubernetes.objects import Pod
 from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, disrupted, taken_away
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
@@ -14,7 +17,7 @@ from commonwatt.engines.local.folder import EVICTED, End
 from commonwatt.engines.state_folder import read_json, write_record
 from commonwatt.model.errors import EngineDownError
 
-__all__ = ["UserJobRun"]
+__all__ = ["UserJobRun", "end_without_run", "runs_over"]
 
 _POD = "pod.json"
 _DONE = "succeeded before"  # in place of a uid
@@ -37,9 +40,12 @@ class UserJobRun(KubernetesRun):
     ----------
     job
         As it was seen last; ``None`` if it is gone.
+    unseen
+        Whether nobody may look at it now.
     """
 
     job: UserJob | None = None
+    unseen: bool = False
     _chosen: dict[int, str] = field(default_factory=dict)  # uid by rank
 
     @property
@@ -97,22 +103,54 @@ class UserJobRun(KubernetesRun):
                 found[rank] = PodSeen(gone.get(uid), gone=True)
         return found
 
+    def looked_at(
+        self, job_of: Callable[[UserJobRun], UserJob | None], pods: Mapping[str, Pod], gone: Mapping[str, Pod]
+    ) -> dict[int, PodSeen]:
+        """Look for its Job, and return its pods as ``seen`` does; while nobody may look, it stays as it is."""
+        try:
+            self.job, self.unseen = job_of(self), False
+        except DENIED:
+            self.unseen = True
+            return {rank: PodSeen(None) for rank in self.ranks}
+        return self.seen(pods, gone)
+
     def begun(self, end: End) -> bool:
         """Whether a container of it ran."""
         return end.ran_s is not None
+
+    @property
+    def ends_unseen(self) -> bool:
+        """Whether it may be over without a record of that: it is, Kubernetes ends it."""
+        return True
+
+    def ended_s(self) -> float:
+        """When its last pod ended, by their records; infinite if one has none."""
+        ends = [self.rank_folder(rank).end() for rank in self.ranks]
+        return max(math.inf if end is None else end.timely(self.spec, self.now_s()).at_s for end in ends)
+
+    def over_s(self, seen: Mapping[int, PodSeen]) -> float | None:
+        """Return when the last of its pods was over; ``None`` if one is not, or it has none yet."""
+        if not self.has_chosen() or not all(one.over for one in seen.values()):
+            return None
+        before = {rank for rank in self.ranks if self.pod_uid(rank) == _DONE}
+        at_s = max((self._times(one)[0] for rank, one in seen.items() if rank not in before), default=self.now_s())
+        known_s = None if self.job is None else self.job.end_s
+        return max(self.spec.started_s, at_s if known_s is None else min(at_s, known_s))
 
     def ended(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
         """Return how it ended, ``None`` if it has not; one that was stopped before it had pods has."""
         if self.deleted_by_us() and not self.has_chosen() and self.folder.end() is None:
             return self.give_up(End(None, stopped=True, at_s=self.now_s(), cause="stopped"))
         end = KubernetesRun.ended(self, seen, settings)
-        return end if end is None or end.exit_code != 0 else self._completed(end, settings)
+        return end if end is None or end.exit_code != 0 else self._completed(end, seen, settings)
 
-    def _completed(self, end: End, settings: KubernetesSettings) -> End | None:
+    def _completed(self, end: End, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
         """Return *end* once the Job says so too: if a pod that had succeeded was deleted, Kubernetes makes another."""
         job = self.job
         if job is None or job.end or self._gang or self.deleted_by_us() or job.succeeded >= len(self.ranks):
             return end
+        if not any(seen[rank].deleted for rank in self.ranks if self.pod_uid(rank) != _DONE):
+            return None  # all that succeeded are there: it has yet to count them
         if time.monotonic() < self.missing_s.setdefault(_ALL, time.monotonic()) + settings.lag_s:
             return None
         said = f"{job.succeeded} of its {len(self.ranks)} pods count as succeeded: one that had was deleted"
@@ -137,8 +175,13 @@ class UserJobRun(KubernetesRun):
         if self.deleted_by_us():
             return End(None, stopped=True, at_s=at_s, cause="stopped", ran_s=ran_s)
         if job is not None and job.end == "Failed":
-            late = job.why.startswith("DeadlineExceeded") or _LATE in job.why
-            reason = "time-limit" if late else "out-of-memory" if container and container.reason == "OOMKilled" else ""
+            reason = (
+                "time-limit"
+                if _is_late(job)
+                else "out-of-memory"
+                if container and container.reason == "OOMKilled"
+                else ""
+            )
             said = f"its {job.kind} has failed: {job.why}" + (f" (exit code {code})" if code else "")
             return End(code or _OVER_LIMIT, stopped=False, at_s=at_s, cause=said, ran_s=ran_s, reason=reason)
         cause = "its Job was deleted" if job is None else disrupted(seen)
@@ -179,3 +222,25 @@ class UserJobRun(KubernetesRun):
         finished_s = None if pod.container is None else pod.container.finished_s
         at_s = self.now_s() if finished_s is None else finished_s
         return at_s, None if pod.began_s is None else max(0.0, at_s - pod.began_s)
+
+
+def end_without_run(job: UserJob, number: int, now_s: float) -> JobEnded:
+    """Return how a job has ended whose Job has while nothing of it ran here."""
+    at_s = now_s if job.end_s is None else job.end_s
+    if job.end == "Complete":
+        return JobEnded(number, at_s, Outcome.COMPLETED, waited=True)
+    reason = "time-limit" if _is_late(job) else "job-failed"
+    return JobEnded(number, at_s, Outcome.FAILED, f"its {job.kind} has failed: {job.why}", reason, waited=True)
+
+
+def _is_late(job: UserJob) -> bool:
+    return job.why.startswith("DeadlineExceeded") or _LATE in job.why
+
+
+def runs_over(
+    runs: Iterable[KubernetesRun], seen_of: Callable[[KubernetesRun], Mapping[int, PodSeen]]
+) -> Iterator[tuple[float, KubernetesRun]]:
+    """Yield those of *runs* that belong to users' Jobs, are over and were charged beyond that, with when they were."""
+    for run in runs:
+        if isinstance(run, UserJobRun) and not run.charged and (at_s := run.over_s(seen_of(run))) is not None:
+            yield at_s, run

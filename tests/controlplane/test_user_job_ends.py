@@ -1,0 +1,158 @@
+"""Users' Jobs that end while parts of Kubernetes, or the controller, are away: how they end, and what they are charged.
+
+On a real Kubernetes.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from commonwatt.engines.kubernetes.api import path_of
+from commonwatt.model.units import MICRO
+from tests.engines.kubernetes.site import USERS, until
+
+from .chaos import controller, kill, ledger_problems, running, store_of, witness
+from .test_over_kubernetes import config_over
+from .test_user_jobs import command, condition, ended, lines, of, without_preemption
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def plane(kube, tmp_path):
+    path = config_over(kube, tmp_path, jobs={USERS: ["a", "b"]})
+    without_preemption(path)
+    return path, store_of(path, tenants="ab")
+
+
+def gpu_s(store, job):
+    return store.account(of(store, job).id)["gpu_us"] / MICRO
+
+
+def kinds(store, job):
+    return [event.kind for event in store.events(job=of(store, job).id)]
+
+
+def test_jobs_that_kubernetes_counts_late_are_completed(plane, kube, tmp_path):
+    path, store = plane
+    one = kube.user_job("one", *command(tmp_path, "one", 2))
+    pair = kube.user_job("pair", "sleep", "2", pods=2)
+    with running(path):
+        until(lambda: all((row := of(store, job)) and row.status == "running" for job in (one, pair)))
+        until(lambda: all(pod["status"]["phase"] == "Running" for job in (one, pair) for pod in kube.pods_of(job)))
+        kube.end("kube-controller-manager")
+        time.sleep(6.0)  # they end meanwhile, and lag_s passes
+        kube.begin("kube-controller-manager")
+        for job in (one, pair):
+            row = ended(store, job)
+            assert (row.status, row.attempts) == ("completed", 1)
+            assert not {"interrupted", "not-started", "cancelled"} & set(kinds(store, job))
+    assert gpu_s(store, one) < 4.0
+    assert ledger_problems(store) == []
+
+
+def test_a_job_that_kubernetes_ends_while_it_waits_here_ends_so_here(plane, kube, tmp_path):
+    path, store = plane
+    fill = kube.user_job("fill", "sleep", "300", gpus=2, pods=2)
+    with running(path):
+        until(lambda: (row := of(store, fill)) and row.status == "running")
+        late = kube.user_job("late", *command(tmp_path, "late", 1), activeDeadlineSeconds=3)
+        row = ended(store, late)
+        assert (row.status, row.reason, row.attempts) == ("failed", "time-limit", 0)
+        assert "its Job has failed: DeadlineExceeded" in row.sentence
+        kube.remove_job(fill)
+        assert ended(store, fill).status == "cancelled"
+    assert condition(kube, "late", "Failed")
+    assert lines(tmp_path, "late") == []
+
+
+def test_jobs_that_end_while_no_controller_runs_are_charged_until_then(plane, kube, tmp_path):
+    path, store = plane
+    child = controller(path)
+    try:
+        wide = kube.user_job("wide", "sleep", "10", pods=2)  # a node for each
+        until(lambda: (row := of(store, wide)) and row.status == "running")
+        jobs = [
+            kube.user_job("short", *command(tmp_path, "short", 8)),
+            wide,
+            kube.user_job("fails", *command(tmp_path, "fails", 8, 1), backoffLimit=0),
+        ]
+        until(lambda: all((row := of(store, job)) and row.status == "running" for job in jobs))
+        own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
+    finally:
+        kill(child)
+    time.sleep(25.0)
+    with running(path):
+        assert [ended(store, job).status for job in jobs] == ["completed", "completed", "failed"]
+        until(lambda: store.job(own).status == "completed")
+    assert gpu_s(store, jobs[0]) == pytest.approx(9, abs=3)
+    assert gpu_s(store, jobs[1]) == pytest.approx(22, abs=6)
+    assert gpu_s(store, jobs[2]) == pytest.approx(9, abs=3)
+    assert ledger_problems(store) == []
+
+
+def test_a_job_that_ends_while_the_server_is_away_is_charged_until_then(plane, kube, tmp_path):
+    path, store = plane
+    with running(path):
+        job = kube.user_job("away", *command(tmp_path, "away", 4))
+        until(lambda: lines(tmp_path, "away") == ["begin"])
+        kube.end("kube-apiserver")
+        until(lambda: lines(tmp_path, "away") == ["begin", "end"])
+        time.sleep(8.0)
+        kube.begin("kube-apiserver")
+        assert ended(store, job).status == "completed"
+    assert gpu_s(store, job) < 11.0  # the kubelet, too, may only say it once the server is there
+    assert ledger_problems(store) == []
+
+
+def test_a_namespace_that_may_not_be_seen_stops_nothing_elsewhere(kube, tmp_path):
+    path = config_over(kube, tmp_path, jobs={USERS: ["a"], "team-gone": ["b"]})
+    store = store_of(path, tenants="ab")
+    with running(path):
+        job = kube.user_job("here", *command(tmp_path, "here", 0.2))
+        own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
+        assert ended(store, job).status == "completed"
+        until(lambda: store.job(own).status == "completed")
+
+
+def test_jobs_stay_as_they_are_while_their_namespace_may_not_be_seen(plane, kube, tmp_path):
+    path, store = plane
+    child = controller(path)
+    binding = path_of("rolebindings", USERS, "commonwatt-users-jobs", group="rbac.authorization.k8s.io/v1")
+    was = kube.admin.get(binding)
+    try:
+        job = kube.user_job("stays", *command(tmp_path, "stays", 40))
+        until(lambda: lines(tmp_path, "stays") == ["begin"])
+        kill(child)
+        kube.admin.ask("DELETE", binding)
+        child = controller(path)
+        own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
+        until(lambda: store.job(own).status == "completed")
+        assert of(store, job).status == "running"
+    finally:
+        meta = {key: was["metadata"][key] for key in ("name", "namespace")}
+        kube.admin.create(binding.rpartition("/")[0], {**was, "metadata": meta})
+        try:
+            assert ended(store, job).status == "completed"
+        finally:
+            kill(child)
+    assert lines(tmp_path, "stays") == ["begin", "end"]
+    assert (of(store, job).attempts, ledger_problems(store)) == (1, [])
+
+
+def test_a_job_whose_pods_cannot_be_made_gives_its_gpus_back_and_waits(kube, tmp_path):
+    path = config_over(kube, tmp_path, jobs={USERS: ["a", "b"]}, start_s=4)
+    without_preemption(path)
+    store = store_of(path, tenants="ab")
+    with running(path):
+        job = kube.user_job("none", "true", gpus=2, pods=2, pod={"priorityClassName": "nonexistent"})
+        until(lambda: (row := of(store, job)) and "the Events of its Job say why" in (row.sentence or ""))
+        until(lambda: of(store, job).reason == "admission")
+        assert "Kubernetes has made no pods of its Job, " in of(store, job).sentence
+        own = kube.user_job("own", *command(tmp_path, "own", 0.2), gpus=2)
+        assert ended(store, own).status == "completed"
+        assert of(store, job).attempts <= 2
