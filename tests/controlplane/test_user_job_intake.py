@@ -37,7 +37,7 @@ class Kubernetes:
             all=self.all, retire=lambda job: self.done.append(("retire", job.uid)),
             hold=lambda job: self.done.append(("hold", job.uid)) or True,
             tell=lambda job, reason, message, _: self.done.append((reason, job.uid, message)),
-            short_of_quota=lambda _: self.quota,
+            short_of_quota=lambda _: self.quota, made_none=lambda _: "", unseen={},
         )  # fmt: skip
         self.running, self.quota = set(), ""
 
@@ -51,6 +51,9 @@ class Kubernetes:
         if self.error is not None:
             raise self.error
         return self.there
+
+    def report(self, change):
+        self.done.append((change.outcome, change.reason, change.handle))
 
     def runs(self, job):
         return job.uid in self.running
@@ -100,17 +103,42 @@ def test_each_uid_is_submitted_once_whoever_looks_and_whatever_is_changed_since(
     assert len(desk.asked(RequestKind.SUBMIT)) == 2
 
 
-def test_one_that_is_gone_or_over_is_cancelled_once_unless_its_run_is_yet_to_report(desk):
+@pytest.mark.parametrize(
+    ("end", "why", "reported"),
+    [
+        ("Complete", "", ("completed", "", 2)),
+        ("Failed", "DeadlineExceeded: it was active for too long", ("failed", "time-limit", 2)),
+        ("Failed", "BackoffLimitExceeded: it failed", ("failed", "job-failed", 2)),
+    ],
+)
+def test_one_that_is_gone_is_cancelled_once_and_one_that_is_over_has_ended_unless_its_run_is_yet_to_report(
+    desk, end, why, reported
+):
     desk.kube.set(user_job("u1"), user_job("u2"))
     desk.look()
     desk.kube.running = {"u2"}
-    desk.kube.set(user_job("u2", end="Complete"))
+    desk.kube.set(user_job("u2", end=end, why=why))
     assert desk.look()
     assert not desk.look()
-    assert desk.asked(RequestKind.CANCEL) == [1]
+    assert (desk.asked(RequestKind.CANCEL), desk.kube.done) == ([1], [])
     desk.kube.running = set()
-    assert desk.look()
-    assert desk.asked(RequestKind.CANCEL) == [1, 2]
+    desk.look()
+    assert (desk.asked(RequestKind.CANCEL), desk.kube.done) == ([1], [reported])
+
+
+def test_those_of_a_namespace_that_may_not_be_seen_stay(desk):
+    desk.kube.set(user_job("u1"))
+    desk.look()
+    desk.kube.user_jobs.unseen = {"team-a": "not allowed to watch jobs"}
+    desk.kube.set()
+    desk.look()
+    assert desk.asked(RequestKind.CANCEL) == []
+    desk.intake = desk.another()  # after a restart
+    desk.look()
+    assert desk.asked(RequestKind.CANCEL) == []
+    desk.kube.user_jobs.unseen = {}
+    desk.look()
+    assert desk.asked(RequestKind.CANCEL) == [1]
 
 
 def test_one_that_has_ended_here_is_retired_and_not_submitted_again(desk):

@@ -157,7 +157,10 @@ def test_one_whose_pods_do_not_come_is_withdrawn(engine_on, kubeconfig, kube, mo
     engine.apply([Start(7, "slow", (0,), 1)])
     (change,) = changes_of(engine)
     assert isinstance(change, JobInterrupted)
-    assert (change.begun, change.cause) == (False, "Kubernetes has not made its pods within 1 s: the Events of its Job say why")
+    assert (change.begun, change.cause) == (
+        False,
+        "Kubernetes has not made its pods within 1 s: the Events of its Job say why",
+    )
 
 
 def test_one_on_a_node_that_is_lost_is_not_placed_elsewhere_before_kubernetes_has_removed_its_pod(

@@ -163,7 +163,8 @@ def test_a_pod_that_kueue_may_have_taken_is_nobodys_fault_and_another_one_is(tmp
 
 def test_a_pod_that_was_placed_and_deleted_while_nobody_looked_may_have_run(tmp_path):
     run = run_in(tmp_path)
-    run.job = replace(run.job, suspended=False)
+    run.choose([pod()])
+    run.note_bound()
     deadline_s = time.monotonic() + 30.0
     while (end := ended(run)) is None:
         assert time.monotonic() < deadline_s

@@ -377,7 +377,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             raise EngineError(msg)
         fits = partial(self._allocations.check_pods, run, snapshot=snapshot)
         if self.user_jobs.place(run, job, self._by_uid.values(), hosts, fits):
-            run.placed, run.waiting_s = True, time.monotonic()
+            run.note_bound()
 
     def _manifests(self, specs: Sequence[RunSpec]) -> list[dict[str, Any]]:
         path = self._state / "runs" / f"{specs[0].handle}-{specs[0].attempt}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from commonwatt.control.engine import JobEnded, Outcome
@@ -19,7 +20,7 @@ from commonwatt.model.errors import EngineDownError
 
 __all__ = ["UserJobRun", "end_without_run", "runs_over"]
 
-_POD = "pod.json"
+_POD, _BOUND = "pod.json", "bound"
 _DONE = "succeeded before"  # in place of a uid
 _MOST_BYTES = 4096
 _ALL = -1  # in place of a rank
@@ -211,14 +212,23 @@ class UserJobRun(KubernetesRun):
     def _gang(self) -> bool:
         return len(self.spec.workload) > 3 and bool(self.spec.workload[3])
 
+    def note_bound(self) -> None:
+        """Write down that its pods were bound to their nodes."""
+        self.placed, self.waiting_s = True, time.monotonic()
+        with suppress(OSError):
+            (self.folder.path / _BOUND).touch(mode=0o600)
+
+    def _is_bound(self) -> bool:
+        return (self.folder.path / _BOUND).exists()
+
     def _times(self, seen: PodSeen) -> tuple[float, float | None]:
         """Return when a pod ended, and for how long its container ran; ``None`` if it did not.
 
-        Of a pod that was placed and deleted while nobody looked, nothing is known: it may have run all the time.
+        Of a pod that was bound and deleted while nobody looked, nothing is known: it may have run all the time.
         """
         pod, now_s = seen.pod, self.now_s()
         if pod is None:
-            return now_s, max(0.0, now_s - self.spec.started_s) if self.has_chosen() else None
+            return now_s, max(0.0, now_s - self.spec.started_s) if self._is_bound() else None
         finished_s = None if pod.container is None else pod.container.finished_s
         at_s = self.now_s() if finished_s is None else finished_s
         return at_s, None if pod.began_s is None else max(0.0, at_s - pod.began_s)
