@@ -43,8 +43,7 @@ __all__ = [
     "taken_as_fast", "type_name",
 ]  # fmt: skip
 
-DEFAULT_LOGGED = "P100"
-"""GPU type of logged run times where neither the log nor the workload names one."""
+DEFAULT_LOGGED = "P100"  # GPU type of logged run times where neither the log nor the workload names one
 
 
 def preferred(profiles: Profiles) -> tuple[str, ...]:
