@@ -257,6 +257,8 @@ class UserJobs:
         same ones. Raises ``EngineError`` if one cannot be placed, as it is gone or somebody else was faster.
         """
         there = {pod.uid: pod for pod in pods if pod.owner and self._owner(pod) == job.uid}
+        if not run.has_chosen() and any(pod.deleting and not pod.over for pod in there.values()):
+            return False  # those that are left may be deleted, too, as the job was suspended a moment ago
         if not run.has_chosen():
             free = [pod for pod in there.values() if (pod.gated or pod.scheduler == SCHEDULER) and _waits(pod)]
             left = len(run.ranks) if job.gang else len(run.ranks) - job.succeeded
