@@ -38,8 +38,9 @@ class Kubernetes:
             hold=lambda job: self.done.append(("hold", job.uid)) or True,
             tell=lambda job, reason, message, _: self.done.append((reason, job.uid, message)),
             short_of_quota=lambda _: self.quota, made_none=lambda _: "", unseen={},
+            note_refusal=lambda job, why: self.noted.append((job.uid, why)),
         )  # fmt: skip
-        self.running, self.quota = set(), ""
+        self.running, self.quota, self.noted = set(), "", []
 
     def set(self, *jobs):
         self.there = {job.uid: job for job in jobs}
@@ -163,6 +164,7 @@ def test_what_is_refused_says_why_once_and_is_taken_when_it_is_put_right(desk):
     assert "a tenant of namespace team-a (a, b)" in told["u1"]
     assert "at most 1, the GPUs of tenant a" in told["u2"]
     assert "at most 0.5" in told["u3"]
+    assert dict(desk.kube.noted) == told
     desk.kube.set(user_job("u1", tenant="b"))
     assert desk.look()
 

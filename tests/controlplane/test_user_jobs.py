@@ -260,6 +260,9 @@ def test_kubernetes_itself_says_why_a_job_waits_when_it_starts_and_what_it_cost(
         assert notes["commonwatt.io/job"] == str(of(store, waits).id)
         assert notes["commonwatt.io/cost"] == "0 EUR"
         assert "run-time': got 'soon'" in until(lambda: told(kube, odd).get("NotTakenOver"))
+        refused = until(lambda: (n := noted(kube, "odd")).get("commonwatt.io/status") and n)
+        assert refused["commonwatt.io/status"] == "refused"
+        assert "run-time': got 'soon'" in refused["commonwatt.io/reason"]
         until(lambda: {"Accepted", "Started"} <= told(kube, first).keys())
         (pod,) = kube.pods_of(waits)
         until(lambda: "Accepted" in told(kube, pod))
@@ -332,3 +335,37 @@ def test_check_asks_for_the_rights_in_each_namespace_of_users(kube, tmp_path):
     assert [line["verdict"] for line in lines] == ["ok", "failed"]
     assert lines[0]["found"] == f"Jobs of namespace {USERS} are taken over for a"
     assert "list jobs, watch jobs, patch jobs, get pods" in lines[1]["found"]
+
+
+def test_check_says_which_fields_of_pods_the_server_does_not_know_and_which_classes_ask_for_too_much(kube, tmp_path):
+    classes = {"urgent": {"tardiness_weight": 2.0}, "batch": {"tardiness_weight": 0.1}}
+    path = config_over(
+        kube, tmp_path, jobs={USERS: ["a", "b"]}, priority_classes=classes, pod={"toleration": [{"key": "x"}]}
+    )
+    config = yaml.safe_load(path.read_text())
+    config["live"] |= {"limits": {"tardiness_weight": 5.0}, "tenant_limits": {"b": {"tardiness_weight": 1.0}}}
+    path.write_text(yaml.safe_dump(config))
+    store_of(path, tenants="ab")
+    found = {(line["verdict"], line["found"]) for line in console.run("check", path, "--json").document["checks"]}
+    said = "the API server does not know toleration of live.kubernetes.pod, and leaves that out"
+    assert ("failed", said) in found
+    assert ("warning", "priority class urgent stands for more tardiness_weight than b may ask for") in found
+    assert not any("priority class batch" in text for _, text in found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"jobs": {USERS: []}}, "live.kubernetes.jobs.team-a"),
+        ({"state": ""}, "live.kubernetes.state"),
+        ({"image": "-x"}, "live.kubernetes.image"),
+        ({"image": "a b"}, "live.kubernetes.image"),
+        ({"priority_classes": {"Urgent": {"tardiness_weight": 1}}}, "live.kubernetes.priority_classes"),
+    ],
+)
+def test_settings_that_can_only_be_mistakes_are_refused(kube, tmp_path, changed, said):
+    path = config_over(kube, tmp_path, **changed)
+    found = console.run("check", path)
+    assert found.code == 2
+    assert said in found.err
+    assert found.err.count("\n") == 1

@@ -36,7 +36,7 @@ from commonwatt.engines.slurm.parsing import SlurmNode, host_names
 from commonwatt.engines.state_folder import used_by_another
 from commonwatt.model.admin_results import CheckLine
 from commonwatt.model.errors import EngineDownError, EngineError
-from commonwatt.model.live import KubernetesSpec, NodePowerSpec
+from commonwatt.model.live import LiveSpec, NodePowerSpec
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import DAY_S, plural
@@ -305,8 +305,9 @@ def kubernetes_checks(config: Scenario, cluster: Cluster, folder: Path) -> Itera
         yield warning("power readings", "none: energy and cost will be unknown", advice)
 
 
-def _users_jobs(spec: KubernetesSpec, api: KubernetesApi) -> Iterator[CheckLine]:
+def _users_jobs(live: LiveSpec, api: KubernetesApi) -> Iterator[CheckLine]:
     """Check the rights in the namespaces where the Jobs of users are taken over."""
+    spec = live.kubernetes
     for namespace in () if spec.read_only else spec.jobs:
         gangs = [kind for kind in spec.job_kinds if kind in GANG_RIGHTS]
         files = " and users-gangs.yaml" if gangs else ""
@@ -324,8 +325,19 @@ def _users_jobs(spec: KubernetesSpec, api: KubernetesApi) -> Iterator[CheckLine]
             advice = "install it, or take it out of live.kubernetes.job_kinds: until then no Job is taken over"
             yield failed("users' jobs", f"the API server does not know {', '.join(absent)}", advice)
             continue
+        yield from _too_urgent(live, namespace)
         kinds, tenants = ", ".join(f"{kind}s" for kind in spec.job_kinds), ", ".join(spec.jobs[namespace])
         yield fine("users' jobs", f"{kinds} of namespace {namespace} are taken over for {tenants}")
+
+
+def _too_urgent(live: LiveSpec, namespace: str) -> Iterator[CheckLine]:
+    """Warn of priority classes that stand for more than a tenant may ask for: its Jobs are refused."""
+    for name, asked in live.kubernetes.priority_classes.items():
+        limits = {tenant: live.limits_of(tenant).tardiness_weight for tenant in live.kubernetes.jobs[namespace]}
+        over = [tenant for tenant, most in limits.items() if most is not None and asked.tardiness_weight > most]
+        if over:
+            said = f"priority class {name} stands for more tardiness_weight than {', '.join(over)} may ask for"
+            yield warning("users' jobs", said, "raise live.limits, or lower live.kubernetes.priority_classes")
 
 
 def _is_served(api: KubernetesApi, kind: JobKind, namespace: str) -> bool:
@@ -351,7 +363,7 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
         yield warning("rights", f"the token may not {right}: {right.lacking}", advice)
     if not denied:
         yield fine("rights", "the token may do all that is needed")
-    yield from _users_jobs(spec, api)
+    yield from _users_jobs(config.live, api)
     nodes = nodes_in(api)
     if spec.power is not None and not spec.read_only:
         yield _node_power(spec.power, api, settings.namespace, nodes)
@@ -369,13 +381,17 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
     if spec.read_only:
         return
     try:
-        dry_run(api, settings, cluster, (folder / spec.state).absolute())
+        unknown = dry_run(api, settings, cluster, (folder / spec.state).absolute())
     except EngineDownError:
         raise
     except EngineError as error:
         yield failed(
             "pods", f"a pod as commonwatt makes them is refused: {error}", "see live.kubernetes.pod and volumes"
         )
+        return
+    if unknown:
+        said = f"the API server does not know {', '.join(unknown)} of live.kubernetes.pod, and leaves that out"
+        yield failed("pods", said, "use fields of a pod's spec: `kubectl explain pod.spec` lists them")
     else:
         yield fine("pods", f"a pod as commonwatt makes them is accepted in namespace {settings.namespace} (dry run)")
 

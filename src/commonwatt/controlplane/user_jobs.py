@@ -288,6 +288,8 @@ class UserJobIntake:
             held = self._is_held(job)
             why += "; it is suspended" if held else "; Kubernetes places its pods"
         self._tell(job, "NotTakenOver", why, now_s)
+        with suppress(EngineError):
+            self.engine.user_jobs.note_refusal(job, why)
 
     def _tell(self, job: UserJob, reason: str, said: str, now_s: float) -> None:
         with suppress(EngineError):  # the next controller tries again

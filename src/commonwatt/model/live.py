@@ -126,7 +126,7 @@ class KubernetesSpec(FileModel):
 
     state: str = quantity(
         "folder of the engine's records, on a volume that all pods see under this path; relative to this file", "-",
-        "state",
+        "state", min_length=1,
     )  # fmt: skip
     cluster_id: str = quantity(
         "mark of this control plane's pods", "-", "commonwatt", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,40}$"
@@ -142,7 +142,9 @@ class KubernetesSpec(FileModel):
         "namespace of the pods; absent: that of the context, or of commonwatt's own pod", "-", None,
         pattern=_NAMESPACE,
     )  # fmt: skip
-    image: str | None = quantity("container image of jobs that name none", "-", None, min_length=1, max_length=512)
+    image: str | None = quantity(
+        "container image of jobs that name none", "-", None, max_length=512, pattern=r"^[A-Za-z0-9][^\s]*$"
+    )
     python: str = quantity("Python (3.9 or newer) in the images, which runs the runner", "-", "python3", min_length=1)
     volumes: dict[str, str] = quantity(
         "volumes of every pod by the absolute path where they are mounted: claim:NAME (a PersistentVolumeClaim) or "
@@ -160,7 +162,7 @@ class KubernetesSpec(FileModel):
         "resource of a GPU type by its name; absent: nvidia.com/gpu, and nvidia.com/mig-PROFILE for TYPE-PROFILE", "-",
         dict,
     )  # fmt: skip
-    jobs: dict[str, tuple[str, ...]] = quantity(
+    jobs: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = quantity(
         "tenants whose Jobs (batch/v1) are taken over, by the namespace where users create them", "-", dict
     )
     job_kinds: tuple[Literal["Job", "JobSet", "PyTorchJob"], ...] = quantity(

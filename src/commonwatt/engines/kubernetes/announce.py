@@ -82,7 +82,8 @@ def annotate(api: KubernetesApi, about: About, notes: Mapping[str, str | None]) 
     try:
         api.merge(path, {"metadata": {"uid": about.uid, "annotations": dict(notes)}})
     except RefusedByServerError as error:
-        if error.status not in _NOT_THERE:
+        another = error.status == 422 and "metadata.uid" in str(error)
+        if error.status not in _NOT_THERE and not another:
             raise
 
 

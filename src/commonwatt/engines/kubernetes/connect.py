@@ -187,8 +187,11 @@ def nodes_in(api: KubernetesApi) -> list[Node]:
     return [node_of(item) for item in listed(api, "nodes")]
 
 
-def dry_run(api: KubernetesApi, settings: KubernetesSettings, cluster: Cluster, state: Path) -> None:
-    """Have the server check a pod as the engine makes them, without making it; raises ``EngineError`` if it refuses."""
+def dry_run(api: KubernetesApi, settings: KubernetesSettings, cluster: Cluster, state: Path) -> list[str]:
+    """Have the server check a pod as the engine makes them, without making it; returns fields it does not know.
+
+    These are fields of the site's own. Raises ``EngineError`` if the server refuses the pod.
+    """
     kind = cluster.classes[cluster.klass[0]]
     spec = RunSpec(
         handle=0, attempt=0, name="check", nodes=(0,), gpus_per_node=1, slots=((),), started_s=0.0, base_epochs=0.0,
@@ -197,7 +200,8 @@ def dry_run(api: KubernetesApi, settings: KubernetesSettings, cluster: Cluster, 
     )  # fmt: skip
     resource = resource_of(kind.gpu_type, settings.resources)
     body = pod_manifest(settings, spec, "check", resource, state / "runs" / "0-0", state)
-    api.create(path_of("pods", settings.namespace), body, dryRun="All")
+    made = api.create(path_of("pods", settings.namespace), body, dryRun="All")
+    return [name for name, value in settings.pod.items() if value and name not in made["spec"]]
 
 
 def mismatches(cluster: Cluster, nodes: Iterable[Node], resources: Mapping[str, str]) -> tuple[list[str], list[str]]:

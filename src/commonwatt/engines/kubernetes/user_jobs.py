@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from commonwatt.engines.kubernetes.announce import About, post_event
+from commonwatt.engines.kubernetes.announce import About, annotate, post_event
 from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.objects import (
@@ -322,6 +322,11 @@ class UserJobs:
     def tell(self, job: UserJob, reason: str, message: str, now_s: float) -> None:
         """Write an Event about a Job; raises ``EngineError``."""
         post_event(self._api, About(job.kind, job.namespace, job.name, job.uid), message, reason, message, now_s)
+
+    def note_refusal(self, job: UserJob, why: str) -> None:
+        """Write into the annotations of a Job why it is not taken over; raises ``EngineError``."""
+        notes = {"commonwatt.io/status": "refused", "commonwatt.io/reason": why[:1000]}
+        annotate(self._api, About(job.kind, job.namespace, job.name, job.uid), notes)
 
     def stop(self, run: UserJobRun, pods: Iterable[Pod]) -> None:
         """Stop the *pods* of a run: by suspending its Job, else by deleting them; then others are made, and wait."""
