@@ -1,8 +1,10 @@
+import os
+
 import pytest
 
 from commonwatt.model.results import ReproduceListResult, ReproduceResult
 from commonwatt.model.suite_results import ReproduceAllResult
-from commonwatt.reproduce import registry
+from commonwatt.reproduce import collection, registry
 from commonwatt.reproduce.papers import andreas_sweep as sweep
 
 HEAVY = {"numba", "polars", "matplotlib", "plotly", "joblib", "pydantic", "numpy"}
@@ -55,11 +57,17 @@ def test_all(run, tmp_path, monkeypatch):
     again = run("reproduce", "all", "--quick", "--seeds", 1, "--jobs", 1, "--out", out)
     assert "kept: 2 runs of an earlier call" in again.err
     assert "etf-figure-3" in again.out
-    monkeypatch.setattr(registry, "find", lambda name: None)  # every topic that is run fails
+    monkeypatch.setattr(collection, "_process", dies)
     failed = run("reproduce", "all", "--quick", "--seeds", 2, "--jobs", 1, "--skip", "gsharp-figure-6", "--out", out)
     assert failed.code == 1
     assert "failed" in failed.out
     assert "Traceback" not in failed.err
+    assert "its process ended with 3 and left no result" in (out / "report.html").read_text()
+
+
+def dies(run, draw):
+    """In place of a run, in a process of its own."""
+    os._exit(3)
 
 
 @pytest.mark.slow
