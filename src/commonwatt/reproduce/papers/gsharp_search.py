@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import process_time
 from typing import Literal
@@ -30,7 +30,19 @@ from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import MissingExtraError
 from commonwatt.optimize import SearchResult
 from commonwatt.reproduce.papers import gsharp_plots as plots
-from commonwatt.reproduce.papers.gsharp_study import EVERY, HEURISTICS, TASKS, Case, GSharpPart, GSharpStudy, Task
+from commonwatt.reproduce.papers.gsharp_study import (
+    EVERY,
+    HEURISTICS,
+    LARGE,
+    SCALE_UP,
+    SMALL,
+    TASKS,
+    TIMES_SMALLER,
+    Case,
+    GSharpPart,
+    GSharpStudy,
+    Task,
+)
 
 __all__ = ["figure_12", "figure_13", "figure_14", "learners", "searches", "speedups", "summary", "table_6"]
 
@@ -110,13 +122,46 @@ def figure_14(study: GSharpStudy, part: GSharpPart) -> None:
 
 _PAPER_MAKESPAN = {"standard-ga": 2.96e9, "a2c": 3.24e6, "ppo": 4.26e6}
 _PAPER_SECONDS = {"standard-ga": 40.0, "a2c": 4000.0, "ppo": 4500.0}
+_PAPER_CONVERGED_S = {"a2c": 1200.0, "ppo": 1100.0}
 _PAPER_ALL, _PAPER_ALL_S = 6.40e8, 1019.0
 """Table 7: all optimisers of nevergrad together."""
 _ELITE = ("portfolio", "de", "halton", "hammersley")
-_PAPER_ELITE, _PAPER_ELITE_S = 1.96e8, 1462.0
+_PAPER_ELITE, _PAPER_ELITE_S, _PAPER_ELITE_CONVERGED_S = 1.96e8, 1462.0, 1097.0
+_PAPER_GSHARP_S, _PAPER_GSHARP_CONVERGED_S = 25.0, 1.75
 _PAPER_SPEEDUP = {
     "standard-ga": 0.2, "nevergrad's optimisers": 0.95, "nevergrad's best four": 3.1, "a2c": 187.4, "ppo": 142.5,
 }  # fmt: skip
+_ORDERS = 10.0
+"""What "orders of magnitude" is at least."""
+
+
+@dataclass(frozen=True)
+class _Searched:
+    """A method on some batches: makespans, those of G# with as many evaluations, and seconds of both.
+
+    Seconds are those of 10,000 evaluations, and of those until the makespan is within 1% of the last.
+    """
+
+    makespans: dict[tuple[Task, Case], float]
+    gsharp: dict[tuple[Task, Case], float]
+    took_s: float
+    gsharp_s: float
+    converged_s: float
+    gsharp_converged_s: float
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(list(self.makespans.values())))
+
+    @property
+    def over(self) -> float:
+        """Geometric mean of the makespans over G#'s."""
+        return float(np.exp(np.mean([np.log(self.makespans[pair] / self.gsharp[pair]) for pair in self.makespans])))
+
+    @property
+    def ahead(self) -> int:
+        """Batches on which G# is not the better one."""
+        return sum(self.makespans[pair] <= self.gsharp[pair] for pair in self.makespans)
 
 
 def searches(study: GSharpStudy, part: GSharpPart) -> None:
@@ -127,29 +172,43 @@ def searches(study: GSharpStudy, part: GSharpPart) -> None:
     """
     full = len(study.instances) > 1
     pairs: list[tuple[Task, Case]] = [(task, case) for task in TASKS for case in EVERY] if full else [("mix", EVERY[1])]
-    budget = study.budget if full else study.budget // 10
-    found, took = _searched(study, part, ("standard-ga", *_NEVERGRAD), pairs, budget, "" if full else _PART)
-    summary(study, part, found, took, pairs, "" if full else _PART)
+    budget, why = (study.budget, "") if full else (study.budget // 10, _PART)
+    found = _searched(study, part, ("standard-ga", *_NEVERGRAD), pairs, budget, why)
+    summary(study, part, found, pairs, why)
+    _others(study, part, found, why)
 
 
 def summary(
-    study: GSharpStudy, part: GSharpPart, found: dict[str, float], took: dict[str, float],
-    pairs: Sequence[tuple[Task, Case]], why: str,
-) -> None:  # fmt: skip
-    """Add the means over optimisers, and the speedups, of the makespans *found* and the seconds each *took*."""
-    means = {"standard-ga": found["standard-ga"]}
+    study: GSharpStudy, part: GSharpPart, found: dict[str, _Searched], pairs: Sequence[tuple[Task, Case]], why: str
+) -> None:
+    """Add the means over optimisers, and the speedups, of what was *found*."""
+    means = {"standard-ga": found["standard-ga"].mean}
     for name, methods, paper, paper_s in (("nevergrad's optimisers", _NEVERGRAD, _PAPER_ALL, _PAPER_ALL_S),
                                           ("nevergrad's best four", _ELITE, _PAPER_ELITE, _PAPER_ELITE_S)):  # fmt: skip
-        boxes = [method for method in methods if method in found]
+        boxes = [found[method] for method in methods if method in found]
         if boxes:
-            means[name] = float(np.mean([found[method] for method in boxes]))
+            means[name] = float(np.mean([box.mean for box in boxes]))
             part.row(f"mean makespan of {name}", paper, means[name], "cycles", why, comparable=not why)
-            seconds = float(np.mean([took[method] for method in boxes]))
-            part.row(f"seconds of {name} for 10,000 evaluations", paper_s, seconds, "s", _CPU)
-    boxes = [method for method in _NEVERGRAD if method in found]
-    if boxes:
-        part.row("the best of nevergrad's optimisers", None, min(boxes, key=lambda method: found[method]))
+            _times(part, name, paper_s, None if methods is _NEVERGRAD else _PAPER_ELITE_CONVERGED_S, boxes)
+    boxes_by_name = {method: found[method].mean for method in _NEVERGRAD if method in found}
+    if boxes_by_name:
+        part.row("the best of nevergrad's optimisers", None, min(boxes_by_name, key=boxes_by_name.__getitem__))
     speedups(study, part, means, pairs, why)
+
+
+def _times(
+    part: GSharpPart, name: str, paper_s: float | None, converged_s: float | None, found: Sequence[_Searched]
+) -> None:
+    """Add the seconds of methods for 10,000 evaluations, and until they have converged, and both over G#'s."""
+    for what, printed, of_gsharp, ours, genetic, note in (
+        ("for 10,000 evaluations", paper_s, _PAPER_GSHARP_S, [one.took_s for one in found],
+         [one.gsharp_s for one in found], _CPU),
+        ("until within 1% of its best", converged_s, _PAPER_GSHARP_CONVERGED_S, [one.converged_s for one in found],
+         [one.gsharp_converged_s for one in found], f"{_CPU}; the paper does not say when a search has converged"),
+    ):  # fmt: skip
+        part.row(f"seconds of {name} {what}", printed, float(np.mean(ours)), "s", note)
+        ratio = None if printed is None else printed / of_gsharp
+        part.row(f"time of {name} {what}, over G#'s", ratio, float(np.mean(ours) / np.mean(genetic)), "x", note)
 
 
 def speedups(
@@ -160,6 +219,31 @@ def speedups(
     for name, mean in means.items():
         part.row(f"speedup over rules: mean makespan of rules over that of {name}", _PAPER_SPEEDUP[name],
                  float(np.mean(rules)) / mean, "x", why, comparable=not why)  # fmt: skip
+
+
+def _others(study: GSharpStudy, part: GSharpPart, found: dict[str, _Searched], why: str) -> None:
+    """Add what Fig. 7 and 10 say of all other methods at once: rules and optimisers, but for those that learn."""
+    said = (
+        f"mean over {len(HEURISTICS)} rules and {len(found)} optimisers, with as many evaluations as G#; the paper's "
+    )
+    said += "has A2C and PPO2, too, and rules that draw at random"
+    for figure, where, cases, place in (("7", "S1 and S2, 16 GB/s", SMALL, 0), ("7", "S4 and S5, 256 GB/s", LARGE, 1),
+                                        ("10", "S6, 256 GB/s", (SCALE_UP,), 2)):  # fmt: skip
+        for name, printed in TIMES_SMALLER.items():
+            tasks = TASKS if name == "all batches" else (name,)
+            if len(printed) > place:
+                pairs = [(task, case) for task in tasks for case in cases]
+                ratio = None if why else _ratio(study, found, pairs)
+                part.row(f"Fig. {figure}, {where}, {name}: other methods over G#", printed[place], ratio, "x",
+                         why or said)  # fmt: skip
+
+
+def _ratio(study: GSharpStudy, found: dict[str, _Searched], pairs: Sequence[tuple[Task, Case]]) -> float:
+    """Mean makespan of rules and optimisers over G#'s on *pairs*, as the paper averages."""
+    genetic = next(iter(found.values())).gsharp
+    ratios = [study.solve(rule, *pair).cost / genetic[pair] for rule in HEURISTICS for pair in pairs]
+    ratios += [one.makespans[pair] / genetic[pair] for one in found.values() for pair in pairs]
+    return float(np.mean(ratios))
 
 
 _CPU = "processor time, one core"
@@ -174,42 +258,55 @@ def learners(study: GSharpStudy, part: GSharpPart) -> None:
     full = len(study.instances) > 1
     why = "one of the paper's 24 settings and classes: mix on S2" if full else _PART
     pairs: list[tuple[Task, Case]] = [("mix", EVERY[1])]
-    found, _ = _searched(study, part, _LEARNERS, pairs, study.budget if full else study.budget // 100, why)
-    speedups(study, part, found, pairs, why)
+    found = _searched(study, part, _LEARNERS, pairs, study.budget if full else study.budget // 100, why)
+    speedups(study, part, {method: one.mean for method, one in found.items()}, pairs, why)
 
 
 def _searched(
     study: GSharpStudy, part: GSharpPart, methods: Sequence[str], pairs: list[tuple[Task, Case]], budget: int, why: str
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Add what each of *methods* reaches, and its seconds for 10,000 evaluations; *why* it cannot be compared."""
-    found: dict[str, float] = {}
-    took: dict[str, float] = {}
+) -> dict[str, _Searched]:
+    """Add what each of *methods* reaches, and its seconds; *why* it cannot be compared with the paper's number."""
+    found: dict[str, _Searched] = {}
     for method in methods:
         try:
-            found[method], over, spent_s = _means(study, method, pairs, budget)
+            found[method] = one = _search(study, method, pairs, budget)
         except MissingExtraError as error:
             part.row(f"mean makespan of {method}", _PAPER_MAKESPAN.get(method), None, "cycles", str(error))
             continue
-        took[method] = spent_s / len(pairs) * 10_000 / budget
-        told = f"{budget} evaluations, {over:.3g} times as long as G# with as many{'; ' * bool(why)}{why}"
+        told = f"{budget} evaluations, {one.over:.3g} times as long as G# with as many{'; ' * bool(why)}{why}"
         printed = _PAPER_MAKESPAN.get(method)
-        part.row(f"mean makespan of {method}", printed, found[method], "cycles", told, comparable=not why)
-        part.row(f"{method}: makespan over that of G# with as many evaluations", None, over, "x")
-        part.row(f"seconds of {method} for 10,000 evaluations", _PAPER_SECONDS.get(method), took[method], "s", _CPU)
-    return found, took
+        part.row(f"mean makespan of {method}", printed, one.mean, "cycles", told, comparable=not why)
+        part.row(f"{method}: makespan over that of G# with as many evaluations", None, one.over, "x")
+        _times(part, method, _PAPER_SECONDS.get(method), _PAPER_CONVERGED_S.get(method), [one])
+    if found:
+        ahead = {method: one.ahead for method, one in found.items() if one.ahead}
+        where = f"{len(pairs)} settings and classes, {budget} evaluations each"
+        named = "; ".join(f"{method} on {number}" for method, number in ahead.items())
+        part.row("G# is better than each of them everywhere, with as many evaluations", paper=True, ours=not ahead,
+                 note=f"{where}{'; not better than ' * bool(named)}{named}")  # fmt: skip
+        least = min(one.over for one in found.values())
+        part.row("each is worse than G# by orders of magnitude (10 times), with as many evaluations", paper=True,
+                 ours=least >= _ORDERS, note=f"{where}; the nearest: {least:.3g} times on geometric mean")  # fmt: skip
+    return found
 
 
-def _means(study: GSharpStudy, method: str, pairs: list[tuple[Task, Case]], budget: int) -> tuple[float, float, float]:
-    """Return the mean makespan over *pairs*, that over G#'s within the same budget on geometric mean, and seconds."""
-    made, spent_s = [], 0.0
-    for task, case in pairs:
-        problem, seed = study.problem(task, case), study.seeds[0]
-        began = process_time()
-        ours = ALGORITHMS[method](budget).solve(problem, np.random.default_rng(seed)).cost
-        spent_s += process_time() - began
-        made.append((ours, ALGORITHMS["gsharp"](budget).solve(problem, np.random.default_rng(seed)).cost))
-    makespans, genetic = np.array(made).T
-    return float(makespans.mean()), float(np.exp(np.mean(np.log(makespans / genetic)))), spent_s
+def _search(study: GSharpStudy, method: str, pairs: list[tuple[Task, Case]], budget: int) -> _Searched:
+    """Run a method, and G# with as many evaluations, on each of *pairs* once."""
+    made: dict[str, dict[tuple[Task, Case], float]] = {"gsharp": {}, method: {}}
+    took_s, converged_s = dict.fromkeys(made, 0.0), dict.fromkeys(made, 0.0)
+    ALGORITHMS["gsharp"](100).solve(study.problem(*pairs[0]), np.random.default_rng(0))  # compiled
+    for pair in pairs:
+        for name in made:
+            began = process_time()
+            found = ALGORITHMS[name](budget).solve(study.problem(*pair), np.random.default_rng(study.seeds[0]))
+            spent_s = (process_time() - began) * 10_000 / budget / len(pairs)
+            near = next((spent for spent, best in found.history if best <= 1.01 * found.cost), budget)
+            took_s[name] += spent_s
+            converged_s[name] += spent_s * near / budget
+            made[name][pair] = found.cost
+    return _Searched(
+        made[method], made["gsharp"], took_s[method], took_s["gsharp"], converged_s[method], converged_s["gsharp"]
+    )
 
 
 _EACH = {  # Table 6(a): batches 1 to 4
