@@ -11,8 +11,17 @@ from commonwatt.mapping.costs import PLATFORMS, ModelName
 from commonwatt.reproduce.papers import gsharp_plots as plots
 from commonwatt.reproduce.papers.etf_plots import draw
 from commonwatt.reproduce.papers.gsharp_jobs import figure_6, figure_11, flexible, makespan
-from commonwatt.reproduce.papers.gsharp_methods import beside_published, figure_7, figure_8, figure_10, table_7
-from commonwatt.reproduce.papers.gsharp_search import figure_12, figure_13, figure_14, learners, searches, table_6
+from commonwatt.reproduce.papers.gsharp_methods import (
+    beside_published,
+    figure_7,
+    figure_8,
+    figure_10,
+    figure_12,
+    figure_13,
+    figure_14,
+    table_7,
+)
+from commonwatt.reproduce.papers.gsharp_search import learners, searches, table_6
 from commonwatt.reproduce.papers.gsharp_study import TASKS, GSharpPart, GSharpStudy
 from commonwatt.reproduce.topic import Extent, TopicAnswer, TopicRequest
 
