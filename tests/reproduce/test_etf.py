@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from commonwatt.reproduce.papers.etf_figures import grows_with_disparity
 from commonwatt.reproduce.registry import find, reproduce
 from commonwatt.reproduce.topic import TopicRequest
 from tests.cli.console import run
@@ -47,7 +48,9 @@ def test_numbers_the_paper_prints(rows):
         "Fig. 11: phi = 0: energy of A1 over A2": 0.03,
     }.items():
         row = rows[name]
-        assert row.comparable == (name != "Fig. 5: F_E under TF")  # whose value was put in
+        put_in = name == "Fig. 5: F_E under TF" or "power ratio" in name
+        assert row.comparable != put_in, name
+        assert row.note.startswith("put in: ") == put_in, name
         assert row.ours == pytest.approx(row.paper, rel=tolerance), name
 
 
@@ -65,6 +68,27 @@ def test_system_fairness_rises_with_the_clock_and_etf_is_never_below(result):
     for name, line in lines.items():
         assert all(b >= a - 0.02 for a, b in pairwise(line)), name
     assert all(e >= max(t, f) - 0.02 for e, t, f in zip(lines["ETF"], lines["TF"], lines["EF"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("etf", "holds"),
+    [
+        ([0.4, 0.4, 0.5, 1.0], True),  # improvements 2, 1.6, 1.25, 1
+        ([0.3, 0.375, 0.5, 1.0], True),  # 1.5, 1.5, 1.25, 1: it stays, and never falls
+        ([0.3, 0.4, 0.5, 1.0], False),  # 1.5 at the largest disparity, below 1.6
+        ([0.2, 0.25, 0.4, 1.0], False),  # no improvement at all
+    ],
+)
+def test_the_improvement_grows_with_the_disparity(etf, holds):
+    other = [0.2, 0.25, 0.4, 1.0]
+    found, said = grows_with_disparity({"TF": other, "EF": other, "ETF": etf})
+    assert found is holds
+    assert f"over TF from 1.00 to {etf[0] / 0.2:.2f}" in said
+
+
+def test_the_papers_latency_is_held_against_one_value_only(rows):
+    printed = {name: row.paper for name, row in rows.items() if "Fig. 10: latency" in name}
+    assert sorted(printed.values(), key=str) == [-10.0, None]
 
 
 def test_one_figure_from_the_command_line(tmp_path):

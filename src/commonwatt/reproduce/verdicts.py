@@ -102,6 +102,7 @@ _RANDOM = Rule("ratio", 1.25, 2.0)
 RULES: tuple[tuple[str, str, Rule], ...] = (
     ("etf-figure-2", "*", _FAIR),
     ("etf-figure-5", "*", _FAIR),
+    ("etf-figure-6", "*grows with the disparity", Rule("yes", change="it grows up to some disparity and then stays")),
     ("etf-figure-7", "*", _FAIR),
     ("etf-figure-8", "*", Rule("yes", change="a simulated device stands in for the GPU")),
     ("etf-figure-11", "*", _FAIR),
