@@ -82,6 +82,15 @@ def test_reduction_by_hand(quick):
 
 
 @pytest.mark.slow
+def test_the_time_to_complete_is_a_claim(quick):
+    time = {p.series: p.mean for p in quick.points if p.quantity == "time to complete all jobs"}
+    saved = [1 - time["random-greedy"] / time[name] for name in ("fifo", "edf", "priority")]
+    row = next(r for r in quick.rows if r.quantity.startswith("time to complete all jobs is less"))
+    assert (row.paper, row.ours, row.comparable) == (True, sum(saved) > 0, True)
+    assert [sweep.completion_row(saved).ours for saved in (-0.1, 0.0, 0.1)] == [False, False, True]
+
+
+@pytest.mark.slow
 def test_processes_change_nothing_but_time(quick):
     together = sweep.run(TopicRequest(extent="quick", seeds=1, jobs=2), 2)
     assert quick.digests == together.digests
