@@ -7,6 +7,7 @@ import pytest
 
 from commonwatt.mapping import ALGORITHMS
 from commonwatt.mapping.costs._layers import Layer
+from commonwatt.reproduce.papers import gsharp_methods
 from commonwatt.reproduce.papers.gsharp import claims_9
 from commonwatt.reproduce.papers.gsharp_jobs import random_jobs
 from commonwatt.reproduce.papers.gsharp_search import learners, searches
@@ -72,6 +73,44 @@ def test_a_difference_below_a_percent_is_none():
     assert not any(holds for holds, _ in claims_9(totals).values())
     totals["S4", 1.0] = 0.9
     assert claims_9(totals)["at 1 GB/s heterogeneous (S4) beats homogeneous (S3)"] == (True, "S4 over S3: 0.900")
+
+
+def test_what_is_said_of_s2_and_of_each_class_is_judged(monkeypatch):
+    """S2 beside S1, and G# beside every rule, from stated makespans."""
+    study, part = GSharpStudy((0,), 100, (0,)), GSharpPart("Fig. 7")
+    spans = {"S1": 2.0, "S2": 1.0}
+    monkeypatch.setattr(
+        study,
+        "makespan",
+        lambda method, task, case, model="": spans[case[0]] * (1.0 if method == "gsharp" else 9.0 - case[1]),
+    )
+    cases = (("S1", 1.0), ("S2", 5.0))
+    gsharp_methods._each_class(study, part, cases)
+    monkeypatch.setattr(gsharp_methods, "SMALL", cases)
+    gsharp_methods._heterogeneous(study, part)
+    spans["S2"] = 3.0
+    gsharp_methods._each_class(study, part, (("S2", 8.1),))
+    gsharp_methods._heterogeneous(study, part)
+    assert [row.ours for row in part.rows] == [True, True, False, False, False, False]
+    assert all(row.paper is True for row in part.rows)
+    assert "vision on S2 (fcfs-olb: 0.9000)" in part.rows[3].note
+
+
+def test_homogeneous_beats_big_little_where_bandwidth_is_ample():
+    totals = {(setting, gbs): 1.0 for setting in ("S3", "S4", "S5") for gbs in (1.0, 256.0)} | {("S5", 256.0): 1.5}
+    assert claims_9(totals)["at 256 GB/s S3 beats BigLittle (S5)"][0]
+
+
+@pytest.mark.data
+@pytest.mark.long
+def test_a_way_of_ours_has_no_verdict_in_table_6():
+    if reference_folder() is None:
+        pytest.skip("no published batches: set COMMONWATT_DATA")
+    answer = run("reproduce", "gsharp-table-6", "--quick", "--json").document
+    ours = [each for each in answer["rows"] if "the nearest job, ours" in each["quantity"]]
+    assert len(ours) == 8
+    assert {each["paper"] for each in ours} == {None}
+    assert row(answer, "Table 6: the gain of a direct transfer")["paper"] is True
 
 
 @pytest.mark.data

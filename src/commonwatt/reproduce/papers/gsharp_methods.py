@@ -62,6 +62,8 @@ def figure_7(study: GSharpStudy, part: GSharpPart) -> None:
              100 * (1 - study.total("gsharp", ("S1", 16.0)) / totals[best]), "%",
              f"the paper's best rule is SJF-RR, ours {best}")  # fmt: skip
     _against_pso(study, part)
+    _heterogeneous(study, part)
+    _each_class(study, part, (*SMALL, *LARGE))
     for name, cases in (("S1 and S2, 16 GB/s", SMALL), ("S4 and S5, 256 GB/s", LARGE)):
         for task in TASKS:
             part.row(f"{name}, {task}: rules over G#", None, _ratio(study, (task,), cases), "x")
@@ -72,6 +74,33 @@ def figure_7(study: GSharpStudy, part: GSharpPart) -> None:
         shown = {m: [study.makespan(m, task, case) for task in TASKS] for m in ("gsharp", "heft", "fcfs-olb")}
         title = f"{case[0]} at {case[1]:g} GB/s"
         part.draw(title, partial(plots.bars, values=shown, groups=TASKS, logarithmic=True))
+
+
+def _heterogeneous(study: GSharpStudy, part: GSharpPart) -> None:
+    """What 5.3.2 says of S2 beside S1."""
+    change = {
+        method: study.total(method, SMALL[1]) / study.total(method, SMALL[0]) for method in ("gsharp", *HEURISTICS)
+    }
+    part.row("total makespan of G# is less on S2 than on S1", paper=True, ours=change["gsharp"] < 1,
+             note=f"{change['gsharp']:.3f} of it")  # fmt: skip
+    worse = [f"{name} {ratio:.3g} times" for name, ratio in change.items() if name != "gsharp" and ratio > 1]
+    part.row("many rules (more than half) take longer on S2 than on S1", paper=True,
+             ours=2 * len(worse) > len(HEURISTICS),
+             note=f"the paper: many methods; {len(worse)} of {len(HEURISTICS)}: {', '.join(worse)}")  # fmt: skip
+
+
+def _each_class(study: GSharpStudy, part: GSharpPart, cases: tuple[Case, ...]) -> None:
+    """Whether G# is ahead of every rule on every class, as the paper's bars have it."""
+    behind = []
+    for case in cases:
+        for task in TASKS:
+            best = min(HEURISTICS, key=lambda method: study.makespan(method, task, case))
+            ratio = study.makespan(best, task, case) / study.makespan("gsharp", task, case)
+            if ratio < 1:
+                behind.append(f"{task} on {case[0]} ({best}: {ratio:.4f})")
+    said = "the paper: than every other method"
+    part.row("G# takes no longer than any rule in each class and setting", paper=True, ours=not behind,
+             note=f"{said}; ahead: {', '.join(behind)}" if behind else said)  # fmt: skip
 
 
 def _against_pso(study: GSharpStudy, part: GSharpPart) -> None:
@@ -141,6 +170,7 @@ def figure_8(study: GSharpStudy, part: GSharpPart) -> None:
 def figure_10(study: GSharpStudy, part: GSharpPart) -> None:
     """Sixteen sub-accelerators."""
     part.row("S6, 256 GB/s: rules over G#, all batches", None, _ratio(study, TASKS, (SCALE_UP,)), "x")
+    _each_class(study, part, (SCALE_UP,))
     best = [
         min(study.makespan(m, task, SCALE_UP) for m in HEURISTICS) / study.makespan("gsharp", task, SCALE_UP)
         for task in TASKS
@@ -256,7 +286,7 @@ def table_7(study: GSharpStudy, part: GSharpPart) -> None:
     ]
     part.row("seconds for 10,000 evaluations of G#", 25.0, took, "s", "mix on S4, one core; the paper: an i9-9820")
     part.row("seconds until G# is within 1% of its best", 1.75, took * float(np.mean(near)) / 10_000, "s",
-             f"mean over cases: {np.mean(near):.0f} evaluations")  # fmt: skip
+             f"mean over cases: {np.mean(near):.0f} evaluations; others' are with the searches")  # fmt: skip
 
 
 def _transferred(study: GSharpStudy, pairs: list[tuple[Task, Case]], epochs: int) -> float:
