@@ -24,7 +24,7 @@ from commonwatt.reproduce import registry
 from commonwatt.reproduce import topic as topic_module
 from commonwatt.reproduce.collection import Reproduction, chosen, options
 from commonwatt.reproduce.topic import Topic, TopicAnswer, TopicRun
-from commonwatt.reproduce.verdicts import RULES, Rule, judged
+from commonwatt.reproduce.verdicts import LEGEND, RULES, Rule, judged
 
 NAMES = [topic.name for topic in registry.of_papers()]
 
@@ -63,6 +63,12 @@ def row(paper, ours, unit="-", *, comparable=True, note="", held_pct=None):
         (Rule(), 0.0, 1.0, "does not hold"),
         (Rule(), -10.0, -10.5, "holds"),
         (Rule("most"), 100.0, 1.0, "holds"),
+        (Rule("less"), 100.0, 105.0, "holds"),
+        (Rule("less"), 100.0, 95.0, "holds"),
+        (Rule("less"), 100.0, 94.0, "holds with changes"),  # better than printed
+        (Rule("less"), 100.0, 1.0, "holds with changes"),
+        (Rule("less"), 100.0, 109.0, "holds with changes"),
+        (Rule("less"), 100.0, 111.0, "does not hold"),
         (Rule("most"), 100.0, 109.0, "holds with changes"),
         (Rule("most", 0.0, 0.0), 15.0, 15.0, "holds"),
         (Rule("most", 0.0, 0.0), 15.0, 16.0, "does not hold"),
@@ -121,6 +127,24 @@ def test_yes_over_seeds_and_draws():
 def test_not_comparable_and_why(rows, stand_in, why):
     claim = judged("t", rows, stand_in)
     assert (claim.verdict, claim.why) == ("not comparable", why)
+
+
+def test_a_value_far_better_than_printed_does_not_simply_hold():
+    for topic, quantity, printed in (("gsharp-table-6", "mix, by rank: Trf-1-ep over the full search", 1.46),
+                                     ("market", "rounds until no price changes by 1e-05", 100.0)):  # fmt: skip
+        found = judged(topic, [row(printed, printed / 2).model_copy(update={"quantity": quantity})])
+        assert (found.verdict, found.why) == ("holds with changes", "0.5 of the paper's value: better than printed")
+    limit = row(15.0, 9.0).model_copy(update={"quantity": "Fig. 5.3: rounds until no price changes by 0.0001"})
+    assert judged("market", [limit]).verdict == "holds"  # within 15 rounds
+
+
+def test_the_legend_has_the_factors_of_every_rule():
+    said = " ".join(LEGEND)
+    for _, _, rule in RULES:
+        if rule.kind == "ratio":
+            assert f"a factor of {rule.holds:g}" in said
+            assert f"within one of {rule.changes:g}" in said
+    assert f"within {Rule().holds:.0%}" in said
 
 
 def test_rules_belong_to_topics():

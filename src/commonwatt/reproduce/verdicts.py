@@ -16,7 +16,7 @@ from typing import Literal
 from commonwatt.model.results import ReproduceRow
 from commonwatt.model.suite_results import ReproduceClaim, Verdict
 
-__all__ = ["RULES", "Rule", "judged", "rule_of"]
+__all__ = ["LEGEND", "RULES", "Rule", "judged", "rule_of"]
 
 MOSTLY_PCT, HALF_PCT = 90.0, 50.0
 """A claim that is yes for every seed holds from the first part of draws on; one below the second does not hold."""
@@ -29,8 +29,9 @@ class Rule:
     Attributes
     ----------
     kind
-        ``close``: by their difference, relative to the paper's value (absolute where that is 0). ``most``: ours may be
-        less, and exceed the paper's by so much. ``ratio``: by the larger over the smaller, if both are on the same
+        ``close``: by their difference, relative to the paper's value (absolute where that is 0). ``less``: the same,
+        but any better value, which is a lesser one, holds with changes. ``most``: the paper prints a limit; ours may be
+        less, and exceed it by so much. ``ratio``: by the larger over the smaller, if both are on the same
         side of 1. ``yes``: by the part of seeds or draws. ``none``: they cannot be compared.
     holds, changes
         Largest distance to hold, and to hold with changes.
@@ -38,7 +39,7 @@ class Rule:
         What had to be changed to compare at all: a claim that is met then holds with changes.
     """
 
-    kind: Literal["close", "most", "ratio", "yes", "none"] = "close"
+    kind: Literal["close", "less", "most", "ratio", "yes", "none"] = "close"
     holds: float = 0.05
     changes: float = 0.10
     change: str = ""
@@ -49,12 +50,17 @@ class Rule:
         match self.kind:
             case "close":
                 said = f"holds within {self.holds:.0%} of the paper's value, with changes within {self.changes:.0%}"
+            case "less":
+                said = (
+                    f"holds within {self.holds:.0%} of the paper's value, with changes within {self.changes:.0%} or if "
+                    "better (less)"
+                )
             case "most":
-                said = f"holds up to {self.holds:.0%} above the paper's value, with changes up to {self.changes:.0%}"
+                said = f"holds up to {self.holds:.0%} above the paper's limit, with changes up to {self.changes:.0%}"
             case "ratio":
                 said = (
                     f"holds within a factor of {self.holds:g} on the same side of 1, with changes within one of "
-                    f"{self.changes:g}"
+                    f"{self.changes:g}, as the paper does not say over what it averages or when it stops"
                 )
             case "yes":
                 said = (
@@ -80,6 +86,8 @@ class Rule:
             )
         off = ours - paper if self.kind == "most" else abs(ours - paper)
         scale = abs(paper) or 1.0
+        if self.kind == "less" and paper - ours > self.holds * scale:
+            return "holds with changes"
         if off <= self.holds * scale * (1 + 1e-12):
             return self._met()
         return "holds with changes" if off <= self.changes * scale else "does not hold"
@@ -98,6 +106,7 @@ _STATED_POWER = "a tenant of stated power stands in for MobileNet-V2"
 _FAIR = Rule(change=_STATED_POWER)
 _T5 = "T5 stands in for TransformerXL, whose own layers take six times as long"
 _RANDOM = Rule("ratio", 1.25, 2.0)
+"""Of means over methods or random mappings, of which the paper does not say which they are."""
 
 RULES: tuple[tuple[str, str, Rule], ...] = (
     ("etf-figure-2", "*", _FAIR),
@@ -115,21 +124,39 @@ RULES: tuple[tuple[str, str, Rule], ...] = (
     ("gsharp-learners", "*time of*over G#'s", _RANDOM),
     ("gsharp-searches", "*mean makespan*", Rule("none")),
     ("gsharp-learners", "*mean makespan*", Rule("none")),
-    ("gsharp-table-6", "*the nearest job, ours: Raw over*", Rule("none")),
     ("gsharp-table-6", "*: Raw over*", _RANDOM),
-    ("gsharp-table-6", "*the nearest job, ours*", Rule("most", change="jobs are paired by need, not rank")),
-    ("gsharp-table-6", "*over the full search*", Rule("most")),
+    ("gsharp-table-6", "*over the full search*", Rule("less")),
     ("gsharp-table-7", "*mean makespan*", Rule("none")),
-    ("market", "*rounds until*", Rule("most", 0.0, 0.0)),
+    ("market", "*by 0.0001", Rule("most", 0.0, 0.0)),
+    ("market", "*by 1e-05", Rule("less")),
 )  # fmt: skip
 """Topic, pattern of the quantity, rule; the first that fits. Others: ``yes`` for yes and no, else ``close``.
 
-``ratio`` is for means over methods, or over random mappings, that the paper does not list.
 """
+
+LEGEND = (
+    (
+        f"A number of one thing holds within {Rule().holds:.0%} of the paper's value, and with changes within "
+        f"{Rule().changes:.0%}: the papers print two or three digits."
+    ),
+    (
+        "A mean over methods or over random mappings, or a time to converge, holds within a factor of "
+        f"{_RANDOM.holds:g}, and with changes within one of {_RANDOM.changes:g}, on the same side of 1. The paper does "
+        "not say which methods or mappings it averages, or when a search has converged; another choice gives another "
+        "number, so the room is wider. Both factors are our choice: no paper gives one."
+    ),
+    (
+        f"Yes and no hold if it is yes for every seed and {MOSTLY_PCT:.0f}% or more of the draws, with changes if for "
+        f"{HALF_PCT:.0f}% or more."
+    ),
+    "A value that is better than the printed one by more than that holds with changes: it is not the paper's.",
+    "Where something had to be replaced to compare at all, a claim that is met holds with changes, as the rule says.",
+    "What is put in, measured on other data or in seconds of another machine is not comparable.",
+)
+"""What the rules are and why, for the reader of a report."""
 
 _WHY_NONE = {
     "gsharp-figure-6": "the paper averages three networks of each class, this row all layers that we have",
-    "gsharp-table-6": "random mappings, the same as by rank",
     **dict.fromkeys(
         ("gsharp-table-7", "gsharp-searches", "gsharp-learners"), "the paper does not print the bandwidths"
     ),
@@ -205,4 +232,6 @@ def _verdict(
     off = (
         f"{float(ours) / float(row.paper):.3g} of the paper's value" if row.paper else f"{float(ours):.3g} instead of 0"
     )
+    if rule.kind == "less" and float(ours) < float(row.paper) * (1 - rule.holds):
+        off += ": better than printed"
     return rule.of_number(float(row.paper), float(ours)), rule.words, off
