@@ -179,9 +179,8 @@ def _tables_3_4(study: CuffStudy) -> list[ReproduceRow]:
              for way, runs in (("point", study.point), ("quantile", study.quantile))}  # fmt: skip
     rows.append(_less_under_prediction(study, under["point"], under["quantile"]))
     if len(study.quantile) > 1:
-        scores = {kind: level_scores(0.5, study.scored(rolled), study.actual)
-                  for kind, rolled in study.quantile.items()}  # fmt: skip
-        rows.append(_best_network(study, {k: (s.under_prediction_pct, s.mae) for k, s in scores.items()}))
+        each = {kind: level_scores(0.5, study.scored(rolled), study.actual) for kind, rolled in study.quantile.items()}
+        rows.append(_best_network(study, {kind: (one.under_prediction_pct, one.mae) for kind, one in each.items()}))
     rows.append(_row(study, "Table 4: MAE within 2 points of the point forecast's", paper=True, ours=bool(worst <= 2),
                      unit="-", note=f"largest difference {worst:.2f} GPUs"))  # fmt: skip
     return rows
