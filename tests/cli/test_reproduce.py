@@ -1,4 +1,8 @@
 import os
+import re
+import shutil
+from html import unescape
+from pathlib import Path
 
 import pytest
 
@@ -6,6 +10,7 @@ from commonwatt.model.results import ReproduceListResult, ReproduceResult
 from commonwatt.model.suite_results import ReproduceAllResult
 from commonwatt.reproduce import collection, registry
 from commonwatt.reproduce.papers import andreas_sweep as sweep
+from commonwatt.reproduce.verdicts import LEGEND
 
 HEAVY = {"numba", "polars", "matplotlib", "plotly", "joblib", "pydantic", "numpy"}
 
@@ -54,6 +59,18 @@ def test_all(run, tmp_path, monkeypatch):
     page = (out / "report.html").read_text()
     assert "The example of section 4.3" in page
     assert page.count("data:image/svg+xml") == 4
+    (out / "result.json").rename(tmp_path / "kept.json")
+    shutil.copytree(out / "figures", tmp_path / "figures")
+    other = tmp_path / "other"
+    from_record = run("reproduce", "all", "--from", tmp_path / "kept.json", "--out", other, "--json")
+    assert from_record.code == 0, from_record.err
+    assert ReproduceAllResult.model_validate(from_record.document) == result
+
+    def still(text):  # the SVG of a figure has a date
+        return re.sub(r"base64,[^\"]*", "", text)
+
+    assert still((other / "report.html").read_text()) == still(page)
+    assert sorted(path.name for path in other.iterdir()) == ["figures", "report.html"]  # nothing was run
     again = run("reproduce", "all", "--quick", "--seeds", 1, "--jobs", 1, "--out", out)
     assert "kept: 2 runs of an earlier call" in again.err
     assert "etf-figure-3" in again.out
@@ -63,6 +80,17 @@ def test_all(run, tmp_path, monkeypatch):
     assert "failed" in failed.out
     assert "Traceback" not in failed.err
     assert "its process ended with 3 and left no result" in (out / "report.html").read_text()
+
+
+def test_the_record_of_the_docs_is_a_report_again(run, tmp_path):
+    record = Path(__file__).parents[2] / "docs" / "data" / "reproduce-full.json"
+    done = run("reproduce", "all", "--from", record, "--out", tmp_path, "--json")
+    assert done.code == 0, done.err
+    page = unescape((tmp_path / "report.html").read_text())
+    result = ReproduceAllResult.model_validate(done.document)
+    assert sum(result.verdicts.values()) == sum(len(topic.claims) for topic in result.topics) > 200
+    assert all(sentence in page for sentence in LEGEND)
+    assert page.count("data:image/svg+xml") >= 10  # what the papers print, drawn from the record alone
 
 
 def dies(run, draw):
@@ -84,8 +112,12 @@ def test_the_same_seed_gives_the_same_answer(run):
         (["andreas-armida", "--plot", "x.jpg"], "expected a file ending in .png, .svg, .pdf"),
         (["andreas-armida", "--plot", "/no/such/folder/x.png"], "expected a file in an existing folder"),
         (["andreas-armida", "--quick", "--full"], "expected --quick or --full, not both"),
-        (["andreas-armida", "--out", "x"], "expected all, which alone takes --out, --only and --skip"),
-        (["andreas-armida", "--only", "etf"], "expected all, which alone takes --out, --only and --skip"),
+        (["andreas-armida", "--out", "x"], "expected all, which alone takes --out, --only, --skip and --from"),
+        (["andreas-armida", "--only", "etf"], "expected all, which alone takes --out, --only, --skip and --from"),
+        (["andreas-armida", "--from", "x"], "expected all, which alone takes --out, --only, --skip and --from"),
+        (["all", "--from", "/no/such/file"], "field '--from': got '/no/such/file', expected a file that can be read"),
+        (["all", "--from", __file__], "expected a result.json of reproduce all"),
+        (["all", "--from", "x", "--full"], "expected no choice of what to run, as nothing is"),
         (["all", "--only", "gsharpp"], "field '--only': got 'gsharpp', expected one of andreas-scenario-1, "),
         (["all", "--only", "gsharp-table-6", "--skip", "gsharp"], "expected fewer names: none is left to run"),
         (["all", "--skip", "cufff"], "(did you mean cuff?)"),

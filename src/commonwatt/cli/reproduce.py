@@ -46,12 +46,16 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
     "--out", type=click.Path(path_type=Path), metavar="DIR",
     help="With all: folder of the report and of what ends; a later call goes on from there.  [default: out/reproduce]",
 )  # fmt: skip
+@click.option(
+    "--from", "recorded", type=click.Path(path_type=Path), metavar="FILE",
+    help="With all: run nothing; write the report of this result.json of an earlier call again.",
+)  # fmt: skip
 @plot_option("the figure")
 @seed_option
 @json_option
 def command(
     name: str | None, *, quick: bool, full: bool, seeds: int | None, jobs: int | None, only: tuple[str, ...],
-    skip: tuple[str, ...], out: Path | None, plot: Path | None, seed: int, as_json: bool,
+    skip: tuple[str, ...], out: Path | None, recorded: Path | None, plot: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Reproduce the figure or table NAME of a paper beside the paper's values. Without NAME, list them.
 
@@ -62,6 +66,7 @@ def command(
       commonwatt reproduce
       commonwatt reproduce all --quick --out out/reproduce
       commonwatt reproduce all --only gsharp --skip gsharp-learners
+      commonwatt reproduce all --from out/reproduce/result.json --out out/again
       commonwatt reproduce andreas-scenario-1 --quick --plot scenario-1.png
       commonwatt reproduce andreas-table-3 --json
     """
@@ -78,12 +83,17 @@ def command(
     if name == "all":
         if plot is not None:
             raise InputError("no file, as report.html has all figures", field="--plot", value=str(plot))
+        if recorded is not None:
+            if quick or full or seeds or only or skip:
+                raise InputError("no choice of what to run, as nothing is", field="--from", value=str(recorded))
+            _again(recorded, out or recorded.parent, as_json=as_json)
+            return
         _all(
             out or Path("out/reproduce"), extent, seed, seeds, jobs or os.cpu_count() or 1, only, skip, as_json=as_json
         )
         return
-    if out is not None or only or skip:
-        raise InputError("all, which alone takes --out, --only and --skip", field="NAME", value=name)
+    if out is not None or only or skip or recorded is not None:
+        raise InputError("all, which alone takes --out, --only, --skip and --from", field="NAME", value=name)
     topic = find(name)
     if plot is not None and not topic.draws:
         raise InputError("a topic that has a picture", field="--plot", value=name)
@@ -105,26 +115,19 @@ def _all(
     skip: tuple[str, ...], *, as_json: bool,
 ) -> None:  # fmt: skip
     from commonwatt.data.files import write_atomic
-    from commonwatt.model.errors import InputError
     from commonwatt.model.units import plural
     from commonwatt.reproduce.collection import Reproduction, chosen
 
-    if out.exists() and not out.is_dir():
-        raise InputError("a folder", field="--out", value=str(out))
     topics = chosen(only, skip)
     collection = Reproduction(out, extent, seed, seeds, topics, jobs)
-    try:
-        for folder in (out / "runs", out / "figures"):
-            folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"a folder that can be written ({error.strerror})", field="--out", value=str(out)) from None
+    _make(out, "runs", "figures")
     began = perf_counter()
     with progress_bar("reproduce all", len(collection.runs()), 1.0) as bar:
         result, kept = collection.run(bar.done)
     if not kept:
         result = result.model_copy(update={"call_s": perf_counter() - began})
     write_atomic(out / "result.json", result.model_dump_json(indent=1) + "\n")
-    write_atomic(out / "report.html", _report(result, out))
+    write_atomic(out / "report.html", _report(result, out, out / "figures"))
     if kept:
         say(f"kept: {plural(kept, 'run')} of an earlier call in {out}")
     say(f"written: {out / 'report.html'}")
@@ -136,14 +139,44 @@ def _all(
         sys.exit(1)
 
 
-def _report(result: ReproduceAllResult, out: Path) -> str:
+def _make(out: Path, *names: str) -> None:
+    """Make folders in *out*; raises ``InputError`` where that cannot be."""
+    from commonwatt.model.errors import InputError
+
+    if out.exists() and not out.is_dir():
+        raise InputError("a folder", field="--out", value=str(out))
+    try:
+        for name in names:
+            (out / name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"a folder that can be written ({error.strerror})", field="--out", value=str(out)) from None
+
+
+def _again(recorded: Path, out: Path, *, as_json: bool) -> None:
+    """Write the report of a recorded result, with the figures beside it."""
+    from commonwatt.data.files import write_atomic
+    from commonwatt.reproduce.collection import recorded as read
+
+    result = read(recorded)
+    _make(out, "figures")
+    write_atomic(out / "report.html", _report(result, out, recorded.parent / "figures"))
+    say(f"written: {out / 'report.html'}")
+    if as_json:
+        print_json(result)
+    else:
+        _tell_all(result)
+
+
+def _report(result: ReproduceAllResult, out: Path, drawn: Path) -> str:
+    """Return the page; *drawn* has our figures."""
     from commonwatt.report.claims_page import Redrawing, draw_printed, render_claims
     from commonwatt.reproduce.collection import drawable, redrawings
+    from commonwatt.reproduce.verdicts import LEGEND
 
     figures: dict[str, tuple[bytes | None, bytes | None]] = {}
     described = redrawings()
     for topic in result.topics:
-        ours, printed = out / "figures" / f"{topic.name}.svg", out / "figures" / f"{topic.name}-printed.svg"
+        ours, printed = drawn / f"{topic.name}.svg", out / "figures" / f"{topic.name}-printed.svg"
         redrawing = described[topic.name] = drawable(topic, described.get(topic.name, Redrawing()))
         if topic.state == "done" and redrawing.panels:
             draw_printed(topic, redrawing, printed)
@@ -153,7 +186,7 @@ def _report(result: ReproduceAllResult, out: Path) -> str:
             ours.read_bytes() if ours.is_file() else None,
             printed.read_bytes() if printed.is_file() else None,
         )
-    return render_claims(result, figures, described)
+    return render_claims(result, figures, described, LEGEND)
 
 
 def _tell_all(result: ReproduceAllResult) -> None:

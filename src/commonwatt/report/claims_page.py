@@ -15,6 +15,7 @@ from commonwatt.model.suite_results import (
     ReproduceTopicResult,
     Verdict,
 )
+from commonwatt.model.units import HOUR_S
 from commonwatt.report.palette import policy_colour
 from commonwatt.report.saving import saved
 
@@ -237,6 +238,7 @@ def render_claims(
     result: ReproduceAllResult,
     figures: Mapping[str, tuple[bytes | None, bytes | None]],
     redrawings: Mapping[str, Redrawing],
+    legend: Sequence[str] = (),
 ) -> str:
     """Return the page.
 
@@ -248,6 +250,8 @@ def render_claims(
         SVG by topic: our figure, and the redrawing of the paper's; ``None``: there is none.
     redrawings
         What the redrawings show, by topic.
+    legend
+        What the rules of verdicts are, and why.
     """
     counts = "".join(
         f'<tr><td class="v" style="color:{_COLOURS[verdict]}">{verdict}</td><td class="n">{number}</td></tr>'
@@ -275,8 +279,14 @@ def render_claims(
         f"<table style='width:auto'><tr><th>verdict</th><th>claims</th></tr>{counts}</table>\n"
         '<p class="note">A verdict is computed by the rule beside it, from the mean over the seeds or the part of '
         "seeds and draws. Values that the paper does not print have none.</p>\n"
+        + "".join(f'<p class="note">{escape(sentence)}</p>\n' for sentence in legend)
+        + f"<p class='small'>All runs, as if one after another: {_hours(result.wall_s)}.</p>\n"
         f"{body}\n</body></html>\n"
     )
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / HOUR_S:.1f} h" if seconds >= HOUR_S else f"{seconds / 60:.0f} min"
 
 
 _MARKS = {"bars": "hatched bars", "points": "open points", "lines": "black lines"}

@@ -28,14 +28,14 @@ from commonwatt.data import locate
 from commonwatt.data.files import write_atomic
 from commonwatt.model.errors import ArgumentError, InputError, MissingExtraError
 from commonwatt.model.names import one_of
-from commonwatt.model.results import ReproducePoint, ReproduceResult
+from commonwatt.model.results import ReproducePoint, ReproduceResult, ReproduceRow
 from commonwatt.model.suite_results import ReproduceAllResult, ReproduceClaim, ReproduceTopicResult
 from commonwatt.report.claims_page import Redrawing, RedrawnPanel
 from commonwatt.reproduce import registry
 from commonwatt.reproduce.topic import Extent, Topic, TopicRequest, TopicRun, data_digest, digest_of, loaded, see
 from commonwatt.reproduce.verdicts import judged
 
-__all__ = ["SEEDS", "Reproduction", "chosen", "drawable", "options", "redrawings"]
+__all__ = ["SEEDS", "Reproduction", "chosen", "drawable", "options", "recorded", "redrawings"]
 
 SEEDS: dict[Extent, tuple[int, int]] = {"quick": (2, 2), "default": (3, 3), "full": (3, 1)}
 """Seeds of each extent: of a topic, and of one that takes long."""
@@ -103,7 +103,6 @@ class Reproduction:
         topics = tuple(
             _topic_result(topic, [outcomes[topic.name, seed] for seed in self.seeds_of(topic)]) for topic in self.topics
         )
-        verdicts = [claim.verdict for topic in topics for claim in topic.claims]
         extent = "" if self.extent == "default" else f" --{self.extent}"
         counted = "" if self.seeds is None else f" --seeds {self.seeds}"
         selected = options(topic.name for topic in self.topics)
@@ -113,13 +112,41 @@ class Reproduction:
             extent=self.extent,
             seed=self.seed,
             seeds=tuple(range(self.seed, max(self.seeds_of(topic).stop for topic in self.topics))),
-            verdicts={
-                name: verdicts.count(name)
-                for name in ("holds", "holds with changes", "does not hold", "not comparable")
-            },
+            verdicts=_counted(claim.verdict for topic in topics for claim in topic.claims),
             wall_s=sum(topic.wall_s for topic in topics),
             topics=topics,
         )
+
+
+def _counted(verdicts: Iterable[str]) -> dict[str, int]:
+    every = list(verdicts)
+    return {name: every.count(name) for name in ("holds", "holds with changes", "does not hold", "not comparable")}
+
+
+def recorded(path: Path) -> ReproduceAllResult:
+    """Return what an earlier call found, from its ``result.json`` or from the record of one in ``docs/data``.
+
+    Such a record has no curves. Raises ``InputError`` if the file is neither.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        for topic in document["topics"]:
+            topic["claims"] = [{"sd": None, **claim} for claim in topic["claims"]]
+            if isinstance(topic["others"], dict):  # a record: values only
+                topic["others"] = [
+                    judged(
+                        topic["name"], [ReproduceRow(quantity=name, paper=None, ours=ours, unit="-", comparable=False)]
+                    )
+                    for name, ours in topic["others"].items()
+                ]
+            topic.update({"x_name": None, "points": (), "notes": (), "input_digests": ()} | topic)
+        document["verdicts"] = _counted(claim["verdict"] for topic in document["topics"] for claim in topic["claims"])
+        document.setdefault("wall_s", sum(topic["wall_s"] for topic in document["topics"]))
+        return ReproduceAllResult.model_validate(document)
+    except OSError as error:
+        raise InputError(f"a file that can be read ({error.strerror})", field="--from", value=str(path)) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError("a result.json of reproduce all", field="--from", value=str(path)) from None
 
 
 def redrawings() -> dict[str, Redrawing]:
