@@ -7,7 +7,12 @@
     python docs/hooks/measured_pages.py --times out/quick             # of a smaller extent: how long it takes only
     cp bench.json docs/data/bench.json                                # of ``commonwatt bench --out bench.json``
 
-keeps what a page needs of the results: a topic of the largest extent that was recorded. Pages are generated whole, as
+keeps what a page needs of the results: a topic of the largest extent that was recorded. A run of some topics replaces
+these in a record of its extent and leaves the others. After a change of the rules alone,
+
+    python docs/hooks/measured_pages.py --judge
+
+judges what is recorded again. Pages are generated whole, as
 those with a form in ``docs/data/pages``, or between ``<!-- recorded: NAME -->`` and ``<!-- end -->``: the text called
 NAME of ``docs/data/remarks.txt``. In both
 ``{topic | quantity}`` is our value, ``{paper: topic | quantity}`` the paper's, and ``{does not hold: PREFIX}`` a list
@@ -38,7 +43,7 @@ VERDICTS = ("holds", "holds with changes", "does not hold", "not comparable")
 BLOCK = re.compile(r"<!-- recorded: ([\w-]+) -->\n.*?<!-- end -->", re.S)
 FIELD = re.compile(r"\{(paper: )?([a-z0-9-]+) \| ([^{}]+)\}")
 LIST = re.compile(r"\{(holds with changes|does not hold|not comparable): (\w+)\}")
-CLAIM = ("quantity", "paper", "ours", "unit", "least", "most", "held_pct", "verdict", "rule", "why")
+CLAIM = ("quantity", "paper", "ours", "unit", "least", "most", "held_pct", "verdict", "rule", "why", "note")
 
 
 def record(folder: Path, name: str | None = None) -> None:
@@ -46,7 +51,7 @@ def record(folder: Path, name: str | None = None) -> None:
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     topics = [
         {
-            **{key: topic[key] for key in ("name", "title", "paper", "state", "reason", "stand_in", "seeds")},
+            **{key: topic[key] for key in ("name", "title", "paper", "state", "reason", "stand_in", "seeds", "notes")},
             "wall_s": round(topic["wall_s"], 1),
             "claims": [{key: claim[key] for key in CLAIM} for claim in topic["claims"]],
             "others": {claim["quantity"]: claim["ours"] for claim in topic["others"]},
@@ -55,7 +60,35 @@ def record(folder: Path, name: str | None = None) -> None:
     ]
     kept = {key: result[key] for key in ("version", "command", "extent", "seed", "seeds")} | {"topics": topics}
     path = DATA / f"reproduce-{name or result['extent']}.json"
+    if path.is_file():
+        kept = merged(json.loads(path.read_text(encoding="utf-8")), kept)
     path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return the record *old* with the topics of *new*; *new* alone if it has all of them, or is of another extent."""
+    by_name = {topic["name"]: topic for topic in new["topics"]}
+    alike = old["extent"] == new["extent"] and old["seed"] == new["seed"]
+    if not alike or {topic["name"] for topic in old["topics"]} <= set(by_name):
+        return new
+    kept = [by_name.pop(topic["name"], topic) for topic in old["topics"]]
+    return old | {"topics": [*kept, *by_name.values()]}
+
+
+def judge() -> None:
+    """Judge every recorded claim that was compared again, by the rules as they are now."""
+    from commonwatt.model.results import ReproduceRow
+    from commonwatt.reproduce.verdicts import judged
+
+    for path in sorted(DATA.glob("reproduce-*.json")):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        for topic in kept["topics"]:
+            for claim in topic["claims"]:
+                if claim["rule"] != "not compared":  # else the run says why
+                    row = {key: claim[key] for key in ("quantity", "paper", "ours", "unit", "held_pct")}
+                    found = judged(topic["name"], [ReproduceRow(**row, comparable=True)])
+                    claim.update({key: getattr(found, key) for key in ("verdict", "rule", "why")})
+        path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def record_times(folder: Path) -> None:
@@ -63,10 +96,12 @@ def record_times(folder: Path) -> None:
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     path = DATA / "times.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    kept[result["extent"]] = {
-        "command": result["command"], "cores": os.cpu_count(), "call_s": result.get("call_s"),
-        "topics": {topic["name"]: round(topic["wall_s"], 1) for topic in result["topics"]},
-    }  # fmt: skip
+    old, took = kept.get(result["extent"]), {topic["name"]: round(topic["wall_s"], 1) for topic in result["topics"]}
+    if old is not None and not set(old["topics"]) <= set(took):  # a run of some: the others stay, and no call made all
+        kept[result["extent"]] = old | {"call_s": None, "topics": old["topics"] | took}
+    else:
+        called = {"command": result["command"], "cores": os.cpu_count(), "call_s": result.get("call_s")}
+        kept[result["extent"]] = called | {"topics": took}
     path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
@@ -83,7 +118,13 @@ def times() -> str:
         rows.append(f"| {name} | {' | '.join(map(_time, sums))} |")
     called = [f"`{each['command']}` took {_time(each['call_s'])} on {each['cores']} cores"
               for each in kept.values() if each["call_s"]]  # fmt: skip
-    return "\n".join(rows) + (f"\n\n{'; '.join(called)}." if called else "")
+    whole = sum(by_extent["full"].values())
+    longest = max(by_extent["full"].values())
+    said = (
+        f"All that is recorded of the full extent took {_time(whole)} one run after another: with two at a time "
+        f"{_time(max(whole / 2, longest))} at best, with four {_time(max(whole / 4, longest))}."
+    )
+    return "\n\n".join(["\n".join(rows), wrapped(said), *([f"{'; '.join(called)}."] if called else [])])
 
 
 def _time(seconds: float) -> str:
@@ -190,6 +231,8 @@ def commands() -> str:
 
 def claims_page() -> str:
     """Return the page of all claims."""
+    from commonwatt.reproduce.verdicts import LEGEND
+
     every = [claim["verdict"] for topic, _ in results().values() for claim in topic["claims"]]
     rows = "\n".join(f"| {verdict} | {every.count(verdict)} |" for verdict in VERDICTS)
     parts = [
@@ -198,6 +241,8 @@ def claims_page() -> str:
         commands(),
         filled(remarks()["claims"]),
         f"| verdict | claims |\n| --- | ---: |\n{rows}",
+        "## How claims are judged",
+        wrapped("\n".join(f"- {sentence}" for sentence in LEGEND)),
         "## How long it takes",
         filled(remarks()["times"]),
         times(),
@@ -223,6 +268,8 @@ def _topic(topic: dict[str, Any], result: dict[str, Any]) -> list[str]:
     rules: dict[str, None] = {}
     for claim in topic["claims"]:
         why = f": {claim['why']}" if claim["verdict"] == "not comparable" else ""
+        note = claim.get("note", "")
+        why += f" ({note})" if note and note != claim["why"] else ""
         rows.append(
             f"| {escaped(claim['quantity'])} | {shown(claim['paper'])} | {shown(claim['ours'])} | {claim['unit']} | "
             f"{_spread(claim, len(topic['seeds']))} | {claim['verdict']}{escaped(why)} |"
@@ -276,6 +323,8 @@ def pages() -> dict[Path, str]:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--record"]:
         record(Path(sys.argv[2]), *sys.argv[3:4])
+    if sys.argv[1:2] == ["--judge"]:
+        judge()
     if sys.argv[1:2] == ["--times"]:
         record_times(Path(sys.argv[2]))
     for page, content in pages().items():

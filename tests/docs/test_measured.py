@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from commonwatt.model.results import ReproduceRow
-from commonwatt.reproduce.verdicts import judged
+from commonwatt.reproduce.verdicts import LEGEND, judged
 from tests.docs.pages import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "hooks"))
@@ -36,6 +36,61 @@ def test_another_result_gives_another_page(monkeypatch):
     pages = measured_pages.pages()
     differ = {page.stem for page, text in pages.items() if page.read_text(encoding="utf-8") != text}
     assert differ == {"claims", "measured"}
+
+
+def test_the_claims_page_shows_notes_and_what_the_rules_are(monkeypatch):
+    changed = json.loads(json.dumps({name: list(pair) for name, pair in measured_pages.results().items()}))
+    claim = changed["etf-figure-3"][0]["claims"][0]
+    claim["note"] = "a remark | of the run"
+    monkeypatch.setattr(measured_pages, "results", lambda: changed)
+    page = measured_pages.claims_page()
+    assert "holds (a remark \\| of the run) |" in page
+    for sentence in LEGEND:
+        assert sentence.split(":")[0].split(",")[0] in " ".join(page.split())
+
+
+def test_a_run_of_some_topics_replaces_these_in_the_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(measured_pages, "DATA", tmp_path)
+
+    def run_of(*names, wall_s):
+        topic = {"title": "t", "paper": "p", "state": "done", "reason": None, "stand_in": None, "seeds": [0],
+                 "notes": [], "claims": [], "others": [], "wall_s": wall_s}  # fmt: skip
+        result = {"version": "0", "command": " ".join(names), "extent": "full", "seed": 0, "seeds": [0],
+                  "topics": [{**topic, "name": name} for name in names]}  # fmt: skip
+        (tmp_path / "result.json").write_text(json.dumps(result))
+        measured_pages.record(tmp_path)
+        measured_pages.record_times(tmp_path)
+        kept = json.loads((tmp_path / "reproduce-full.json").read_text())
+        times = json.loads((tmp_path / "times.json").read_text())["full"]
+        assert times["topics"] == {topic["name"]: topic["wall_s"] for topic in kept["topics"]}
+        return kept["command"], {topic["name"]: topic["wall_s"] for topic in kept["topics"]}
+
+    assert run_of("a", "b", wall_s=1.0) == ("a b", {"a": 1.0, "b": 1.0})
+    assert run_of("b", "c", wall_s=2.0) == ("a b", {"a": 1.0, "b": 2.0, "c": 2.0})
+    assert run_of("a", "b", "c", wall_s=3.0) == ("a b c", {"a": 3.0, "b": 3.0, "c": 3.0})
+
+
+def test_what_is_recorded_is_judged_again_by_the_rules_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(measured_pages, "DATA", tmp_path)
+    claim = {"quantity": "q", "paper": 2.0, "ours": 2.0, "unit": "x", "held_pct": None, "verdict": "does not hold",
+             "rule": "an old rule", "why": "old"}  # fmt: skip
+    other = {**claim, "verdict": "not comparable", "rule": "not compared", "why": "put in"}
+    record = {"topics": [{"name": "etf-figure-3", "claims": [claim, other]}]}
+    (tmp_path / "reproduce-full.json").write_text(json.dumps(record))
+    measured_pages.judge()
+    found, same = json.loads((tmp_path / "reproduce-full.json").read_text())["topics"][0]["claims"]
+    assert (found["verdict"], "within 5%" in found["rule"], found["why"]) == ("holds", True, "1 of the paper's value")
+    assert same == other
+
+
+def test_the_page_says_how_long_everything_takes_together():
+    whole = sum(topic["wall_s"] for topic, _ in measured_pages.results().values())
+    assert f"took {measured_pages._time(whole)} one run after another" in " ".join(measured_pages.times().split())
+
+
+def test_every_topic_has_a_time_at_every_extent():
+    kept = json.loads((DATA / "times.json").read_text(encoding="utf-8"))
+    assert {frozenset(each["topics"]) for each in kept.values()} == {frozenset(measured_pages.results())}
 
 
 def test_a_field_that_was_not_recorded_is_an_error():
