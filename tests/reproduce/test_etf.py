@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from commonwatt.reproduce.papers.etf_figures import grows_with_disparity
+from commonwatt.reproduce.papers.etf_runs import grows_with_disparity
 from commonwatt.reproduce.registry import find, reproduce
 from commonwatt.reproduce.topic import TopicRequest
 from tests.cli.console import run

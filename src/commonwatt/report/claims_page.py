@@ -15,7 +15,6 @@ from commonwatt.model.suite_results import (
     ReproduceTopicResult,
     Verdict,
 )
-from commonwatt.model.units import HOUR_S
 from commonwatt.report.palette import policy_colour
 from commonwatt.report.saving import saved
 
@@ -204,16 +203,9 @@ def _draw_lines(axes: Axes, panel: RedrawnPanel, topic: ReproduceTopicResult) ->
         own = [point for point in points if point.series == name]
         x, mean, sd = ([getattr(point, what) or 0.0 for point in own] for what in ("x", "mean", "sd"))
         axes.errorbar(
-            x,
-            mean,
-            sd,
-            fmt="o-",
-            markersize=3,
-            linewidth=max(1.2, 3.2 - k),
-            color=policy_colour(k),
-            capsize=2,
+            x, mean, sd, fmt="o-", markersize=3, linewidth=max(1.2, 3.2 - k), color=policy_colour(k), capsize=2,
             label=f"{name}, ours",
-        )
+        )  # fmt: skip
     claims = _claims(topic)
     for marks, line in ((panel.across, axes.axvline), (panel.level, axes.axhline)):
         for name, quantity in marks.items():
@@ -280,13 +272,9 @@ def render_claims(
         '<p class="note">A verdict is computed by the rule beside it, from the mean over the seeds or the part of '
         "seeds and draws. Values that the paper does not print have none.</p>\n"
         + "".join(f'<p class="note">{escape(sentence)}</p>\n' for sentence in legend)
-        + f"<p class='small'>All runs, as if one after another: {_hours(result.wall_s)}.</p>\n"
+        + f"<p class='small'>All runs, as if one after another: {result.wall_s:,.0f} s.</p>\n"
         f"{body}\n</body></html>\n"
     )
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds / HOUR_S:.1f} h" if seconds >= HOUR_S else f"{seconds / 60:.0f} min"
 
 
 _MARKS = {"bars": "hatched bars", "points": "open points", "lines": "black lines"}

@@ -17,10 +17,10 @@ from commonwatt.model.arrays import Floats
 from commonwatt.model.demand import LEVELS
 from commonwatt.model.errors import MissingExtraError
 from commonwatt.model.results import ReproducePoint, ReproduceRow
-from commonwatt.model.units import DAY_S, HOUR_S
+from commonwatt.model.units import DAY_S
 from commonwatt.report.palette import policy_colour
 from commonwatt.report.saving import saved
-from commonwatt.reproduce.papers.cuff_traces import KINDS, Trace, forecasts, traces
+from commonwatt.reproduce.papers.cuff_traces import KINDS, Trace, average_day, forecasts, traces
 from commonwatt.reproduce.topic import Bar, TopicAnswer, TopicRequest
 
 if TYPE_CHECKING:
@@ -292,14 +292,6 @@ def _points(study: CuffStudy) -> list[ReproducePoint]:
         for quantity, (value, unit) in values.items():
             found.append(ReproducePoint(series=name, quantity=quantity, x=level, mean=value, sd=None, unit=unit))
     return found
-
-
-def average_day(trace: Trace) -> list[float | None]:
-    """Mean demand by hour of day (UTC, or from the origin of the series)."""
-    series = trace.series
-    hours = ((series.start_s + series.step_s * np.arange(len(series))) % DAY_S // HOUR_S).astype(int)
-    means = [float(np.nanmean(series.gpus[hours == hour])) if (hours == hour).any() else np.nan for hour in range(24)]
-    return [mean if np.isfinite(mean) else None for mean in means]
 
 
 def _draw(studies: Sequence[CuffStudy], path: Path) -> None:

@@ -12,10 +12,10 @@ from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.series_files import read_series
 from commonwatt.forecasting import NetworkPredictor, NetworkSettings, Recipe, Rolled, roll
 from commonwatt.model.demand import DemandSeries
-from commonwatt.model.units import DAY_S
+from commonwatt.model.units import DAY_S, HOUR_S
 from commonwatt.reproduce.topic import Extent
 
-__all__ = ["KINDS", "Trace", "forecasts", "traces"]
+__all__ = ["KINDS", "Trace", "average_day", "forecasts", "traces"]
 
 KINDS: dict[Extent, tuple[str, ...]] = {
     "quick": ("gru",),
@@ -102,3 +102,11 @@ def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool
     predictor = NetworkPredictor(kind, point=point, settings=settings)
     first = trace.begin - round(_WARM_UP_DAYS * DAY_S / trace.series.step_s)
     return roll(predictor, trace.series, first, np.random.default_rng(seed), fit_before=trace.begin)
+
+
+def average_day(trace: Trace) -> list[float | None]:
+    """Mean demand by hour of day (UTC, or from the origin of the series)."""
+    series = trace.series
+    hours = ((series.start_s + series.step_s * np.arange(len(series))) % DAY_S // HOUR_S).astype(int)
+    means = [float(np.nanmean(series.gpus[hours == hour])) if (hours == hour).any() else np.nan for hour in range(24)]
+    return [mean if np.isfinite(mean) else None for mean in means]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from commonwatt.reproduce.papers.etf_runs import (
     RealRun,
     Runs,
     gpu_here,
+    grows_with_disparity,
     run_really,
     share,
     tenant,
@@ -26,7 +26,7 @@ from commonwatt.reproduce.papers.etf_runs import (
 from commonwatt.reproduce.topic import Extent, TopicAnswer, TopicRequest
 from commonwatt.timeslicing import Etf, QuantumProblem, phi_fair
 
-__all__ = ["EtfFigure", "answer", "grows_with_disparity"]
+__all__ = ["EtfFigure", "answer"]
 
 _QUANTA: dict[Extent, int] = {"quick": 80, "default": 200, "full": 2000}
 _LONG_QUANTA: dict[Extent, int] = {"quick": 40, "default": 200, "full": 2000}
@@ -187,20 +187,6 @@ def _figure_6(runs: Runs) -> EtfFigure:
                note=said)  # fmt: skip
     figure.panels.append(partial(plots.lines, x="A2's clock, MHz", y="system fairness F_S", at=CLOCKS_MHZ, named=lines))
     return figure
-
-
-def grows_with_disparity(lines: dict[str, list[float]]) -> tuple[bool, str]:
-    """Return whether ETF's improvement never falls as power disparity rises, and is larger at its end; and how it goes.
-
-    *lines* have F_S of TF, EF and ETF from the largest disparity to none. A change of 1% counts as none.
-    """
-    holds, said = True, []
-    for name in ("TF", "EF"):
-        gains = [etf / other for etf, other in zip(lines["ETF"], lines[name], strict=True)]
-        holds &= all(more >= 0.99 * less for more, less in pairwise(gains)) and gains[0] > 1.01 * gains[-1]
-        level = sum(gain >= 0.99 * gains[0] for gain in gains)
-        said.append(f"over {name} from {gains[-1]:.2f} to {gains[0]:.2f}, at {level} clocks within 1% of the latter")
-    return holds, f"{'; '.join(said)}; a change of 1% counts as none"
 
 
 def _against_phi(figure: EtfFigure, runs: Runs, tenants: list[dict[str, Any]]) -> dict[float, TimesliceRunResult]:

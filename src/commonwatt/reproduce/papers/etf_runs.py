@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +27,7 @@ __all__ = [
     "RealRun",
     "Runs",
     "gpu_here",
+    "grows_with_disparity",
     "run_really",
     "share",
     "tenant",
@@ -133,6 +135,20 @@ def share(result: TimesliceRunResult, name: str) -> tuple[float, float]:
     """Return the shares of time and energy of the tenant called *name*."""
     tenant = next(t for t in result.tenants if t.name == name)
     return tenant.time_share or 0.0, tenant.energy_share or 0.0
+
+
+def grows_with_disparity(lines: dict[str, list[float]]) -> tuple[bool, str]:
+    """Return whether ETF's improvement never falls as power disparity rises, and is larger at its end; and how it goes.
+
+    *lines* have F_S of TF, EF and ETF from the largest disparity to none. A change of 1% counts as none.
+    """
+    holds, said = True, []
+    for name in ("TF", "EF"):
+        gains = [etf / other for etf, other in zip(lines["ETF"], lines[name], strict=True)]
+        holds &= all(more >= 0.99 * less for more, less in pairwise(gains)) and gains[0] > 1.01 * gains[-1]
+        level = sum(gain >= 0.99 * gains[0] for gain in gains)
+        said.append(f"over {name} from {gains[-1]:.2f} to {gains[0]:.2f}, at {level} clocks within 1% of the latter")
+    return holds, f"{'; '.join(said)}; a change of 1% counts as none"
 
 
 @dataclass
