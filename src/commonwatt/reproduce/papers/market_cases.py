@@ -208,7 +208,7 @@ def _figure_5_4(of: Study) -> dict[str, tuple[bool, str]]:
             f"{100 * entitled:.1f}%; the smaller: " + ", ".join(f"{100 * p:.1f}% in {n}" for n, p in later.items())),
         "user set 1: in CFG3 user 1 has more of core cluster 4 than of any other": (
             bool(third[3] > third[:3].max()), f"{100 * third[3]:.1f}%, and {100 * third[:3].max():.1f}% of another"),
-        "user set 1: user 2 has the most PEs in all configurations": (
+        "user set 1: user 2 receives a higher proportion (read as: most of all PEs) in all configurations": (
             all(bool(pes[1] > max(pes[0], pes[2])) for pes in most.values()),
             "; ".join(f"{name}: " + ", ".join(f"{p:.1f}" for p in pes) for name, pes in most.items())),
     }  # fmt: skip
