@@ -109,3 +109,23 @@ def test_every_figure_has_a_description_whose_claims_were_recorded():
             assert panel.curves or any(isinstance(value, float) for value in values), (name, panel.title)
         if not redrawing.panels and not redrawing.unprinted:
             assert "table" in name or name in ("gsharp-searches", "gsharp-learners")  # a table needs no picture
+
+
+def test_a_place_that_no_claim_gives_is_one_that_its_claim_names():
+    """A typed place along an axis is printed by the paper, as the name of the claim beside it says."""
+    for name, redrawing in redrawings().items():
+        for panel in redrawing.panels:
+            for _, *places in panel.points:
+                named = " ".join(place for place in places if isinstance(place, str))
+                typed = [f"{place:g}" for place in places if not isinstance(place, str)]
+                assert all(place in named for place in typed), (name, panel.title)
+
+
+def test_what_was_put_in_is_not_drawn_as_reproduced():
+    recorded = json.loads((Path(__file__).parents[2] / "docs" / "data" / "reproduce-full.json").read_text())
+    put_in = {(topic["name"], claim["quantity"]) for topic in recorded["topics"] for claim in topic["claims"]
+              if claim["why"].startswith("put in: power at")}  # fmt: skip
+    drawn = {(name, quantity) for name, redrawing in redrawings().items() for panel in redrawing.panels
+             for group in panel.groups.values() for quantity in group.values()}  # fmt: skip
+    assert put_in
+    assert not put_in & drawn
