@@ -149,7 +149,10 @@ LEGEND = (
         f"Yes and no hold if it is yes for every seed and {MOSTLY_PCT:.0f}% or more of the draws, with changes if for "
         f"{HALF_PCT:.0f}% or more."
     ),
-    "A value that is better than the printed one by more than that holds with changes: it is not the paper's.",
+    (
+        "A makespan after a transfer, or a number of rounds, that is better than printed by more than that holds with "
+        "changes: it is not the paper's."
+    ),
     "Where something had to be replaced to compare at all, a claim that is met holds with changes, as the rule says.",
     "What is put in, measured on other data or in seconds of another machine is not comparable.",
 )
