@@ -130,7 +130,7 @@ def test_a_job_that_no_node_can_hold_is_refused_and_the_largest_node_is_named(pl
     odd = kube.user_job("odd", pod={"containers": [{**NONE, "resources": {"limits": licence}}]})
     with running(path):
         why = until(lambda: told(kube, huge).get("NotTakenOver"))
-        assert "spec.template.spec.containers.resources.requests.cpu': got '33 CPUs', expected at most 32 CPUs" in why
+        assert "spec.template.spec': got 'a pod that requests 33 CPUs', expected at most 32 CPUs" in why
         assert "requests.example.com/licence" in until(lambda: told(kube, odd).get("NotTakenOver"))
 
 

@@ -102,6 +102,23 @@ def test_one_is_suspended_placed_whole_and_complete_when_it_says_so(plane, kube,
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
+def test_one_that_had_pods_is_resumed_only_after_its_controller_has_deleted_them(plane, gangs, kube, tmp_path, kind):
+    path, store = plane
+    item = made(kube.admin, gang(kind, "train", *script(tmp_path, "train")))
+    until(lambda: len(pods_of(kube, item)) == 2)
+    gangs.controllers.paused = True
+    with running(path):
+        until(lambda: "has yet to delete pods" in (noted(kube, item).get("commonwatt.io/reason") or ""))
+        assert is_suspended(kube, item)
+        assert bound(kube, item) == []
+        gangs.controllers.paused = False
+        row = ended(store, item)
+        assert (row.status, row.attempts) == ("completed", 1)
+    assert lines(tmp_path, "train") == ["begin", "begin", "end", "end"]
+    assert ledger_problems(store) == []
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
 def test_one_that_does_not_fit_as_a_whole_stays_suspended_and_says_why(plane, kube, tmp_path, kind):
     path, store = plane
     without_preemption(path)

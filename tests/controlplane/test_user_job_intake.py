@@ -38,9 +38,10 @@ class Kubernetes:
             hold=lambda job: self.done.append(("hold", job.uid)) or True,
             tell=lambda job, reason, message, _: self.done.append((reason, job.uid, message)),
             short_of_quota=lambda _: self.quota, made_none=lambda _: "", unseen={},
+            is_stopping=lambda job: job.uid in self.stopping,
             note_refusal=lambda job, why: self.noted.append((job.uid, why)),
         )  # fmt: skip
-        self.running, self.quota, self.noted = set(), "", []
+        self.running, self.stopping, self.quota, self.noted = set(), set(), "", []
 
     def set(self, *jobs):
         self.there = {job.uid: job for job in jobs}
@@ -239,6 +240,24 @@ def test_one_whose_namespace_has_no_quota_left_awaits_that_unless_it_runs(desk, 
     assert desk.intake.awaiting == {}
     desk.kube.running, desk.kube.quota = set(), ""
     desk.kube.set(own)
+    desk.look()
+    assert desk.intake.awaiting == {}
+
+
+def test_one_whose_pods_were_changed_in_number_awaits_that_it_is_undone_also_after_a_restart(desk):
+    desk.kube.set(user_job("u1"))
+    desk.look()
+    assert desk.intake.awaiting == {}
+    desk.kube.set(user_job("u1", pods=3))
+    for intake in (desk.intake, desk.another()):
+        desk.intake = intake
+        desk.look()
+        assert "was changed to 3 pods, and was taken over with 1 pod:" in desk.intake.awaiting[1]
+    desk.kube.running = {"u1"}
+    desk.look()
+    assert desk.intake.awaiting == {}
+    desk.kube.running = set()
+    desk.kube.set(user_job("u1"))
     desk.look()
     assert desk.intake.awaiting == {}
 

@@ -22,6 +22,7 @@ from commonwatt.engines.kubernetes.user_run import end_without_run
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, QuotaError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live import PriorityClassSpec
+from commonwatt.model.units import plural
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import ACTIVE, JobRow, RequestKind
@@ -73,6 +74,7 @@ class UserJobIntake:
     _rules: dict[str, str] = field(default_factory=dict)  # of the pods of Kueue's Jobs, by uid, as last looked at
     _jobs: dict[str, int] | None = None  # those not known to have ended, by uid
     _spaces: dict[str, str] = field(default_factory=dict)  # their namespaces, by uid
+    _pods: dict[str, int] = field(default_factory=dict)  # how many pods they were submitted with, by uid
     _cancelled: set[int] = field(default_factory=set)
     _done: set[str] = field(default_factory=set)  # that have ended here: Kubernetes makes no pods of them any more
     _seen: tuple[int, ...] = ()
@@ -101,9 +103,9 @@ class UserJobIntake:
     def _look(self, there: Mapping[str, UserJob], now_s: float) -> bool:
         if self._jobs is None:
             rows = self.store.jobs(status=ACTIVE, limit=_MOST)
-            taken = [(row.file.workload, row.id) for row in rows if row.file.workload is not None]
-            self._jobs = {workload.uid: number for workload, number in taken}
-            self._spaces = {workload.uid: workload.namespace for workload, _ in taken}
+            self._jobs = {}
+            for row in rows:
+                self._note(row)
         self.refused = {uid: why for uid, why in self.refused.items() if uid in there}
         self._done &= there.keys()
         self._queued &= there.keys()
@@ -161,7 +163,14 @@ class UserJobIntake:
     def _short_of_pods(self, job: UserJob) -> str:
         """Return why Kubernetes would make no pods of a job now, as far as is known; "": it would, or the job runs."""
         jobs = self.engine.user_jobs
-        return "" if self.engine.runs(job) else jobs.short_of_quota(job) or jobs.made_none(job)
+        if self.engine.runs(job):
+            return ""
+        if job.pods != (submitted := self._pods.get(job.uid, job.pods)):
+            now, before = plural(job.pods, "pod"), plural(submitted, "pod")
+            return f"its {job.kind} was changed to {now}, and was taken over with {before}: undo that, or recreate it"
+        if jobs.is_stopping(job):
+            return f"the controller of its {job.kind} has yet to delete pods of it, as it is suspended"
+        return jobs.short_of_quota(job) or jobs.made_none(job)
 
     def _is_admitted(self, job: UserJob, now_s: float) -> bool:
         """Whether Kueue has admitted a Job of its; raises ``InputError`` if nothing says that it ever held it."""
@@ -200,6 +209,7 @@ class UserJobIntake:
                 continue
             self._done.add(uid)
             self._cancelled.discard(self._jobs.pop(uid))
+            self._pods.pop(uid, None)
 
     def _retired(self, job: UserJob) -> bool:
         """Have Kubernetes make no more pods of a Job; returns whether it allows that."""
@@ -217,7 +227,7 @@ class UserJobIntake:
         assert self._jobs is not None
         row = self._submitted(job)
         if row is not None:
-            self._jobs[job.uid], self._spaces[job.uid] = row.id, job.namespace
+            self._note(row)
             return False
         try:
             if job.tenant not in self.tenants[job.namespace]:
@@ -238,13 +248,20 @@ class UserJobIntake:
             self._refuse(job, str(error), now_s)
             return False
         self.refused.pop(job.uid, None)
-        self._jobs[job.uid], self._rules[job.uid], self._spaces[job.uid] = row.id, job.rules, job.namespace
+        self._note(row)
+        self._rules[job.uid] = job.rules
         if job.ignored:
             self._tell(job, "Ignored", f"wishes of its pods that are not kept: {', '.join(job.ignored)}", now_s)
         log.info(
             "a %s was taken over", job.kind, extra={"job": row.id, "namespace": job.namespace, "name_there": job.name}
         )
         return True
+
+    def _note(self, row: JobRow) -> None:
+        if (there := row.file.workload) is not None:
+            assert self._jobs is not None
+            self._jobs[there.uid], self._spaces[there.uid] = row.id, there.namespace
+            self._pods[there.uid] = there.pods or row.file.nodes or 1
 
     def _submitted(self, job: UserJob) -> JobRow | None:
         """Return the job that was submitted for a Job, also if its tenant was changed since."""

@@ -94,7 +94,7 @@ class GangControllers:
     """The stand-in, in a thread until ``stop``."""
 
     def __init__(self, api) -> None:
-        self.api, self._stopping = api, threading.Event()
+        self.api, self._stopping, self.paused = api, threading.Event(), False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -106,7 +106,8 @@ class GangControllers:
     def _run(self) -> None:
         while not self._stopping.wait(0.1):
             try:
-                self._look()
+                if not self.paused:
+                    self._look()
             except EngineError:  # it is asked again
                 continue
 

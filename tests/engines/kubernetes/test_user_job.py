@@ -78,6 +78,7 @@ def test_a_tainted_node_takes_its_type_away_only_if_no_node_of_it_is_left_and_fo
         ("spec.completions", {"completions": 5}),
         ("spec.completions", {"parallelism": 2, "completions": None}),
         ("spec.parallelism", {"parallelism": 0, "completions": 0}),
+        ("spec.parallelism", {"parallelism": 0, "completions": 2}),
         ("spec.template.spec.containers.resources.limits", {"gpus": 0}),
         ("spec.template.spec.containers.resources.limits", {"resource": "amd.com/gpu"}),
         ("spec.template.spec", {"pod": {"nodeSelector": {"product": "H100"}}}),

@@ -217,8 +217,12 @@ def _gang(
         left_to=by_kueue(own["queue"]) or managed_by, end=_ENDS.get(str(ended.get("type")), ""),
         why=" ".join(why.split())[:300], end_s=moment_s(ended.get("lastTransitionTime")), groups=groups, unfit=unfit,
         requests=tuple(sorted(most.items())), ignored=tuple(name for group in groups for name in group.ignored),
-        priority_class=first.priority_class,
+        priority_class=first.priority_class, stopped=_is_said(conditions, "Suspended"),
     )  # fmt: skip
+
+
+def _is_said(conditions: Iterable[Mapping[str, Any]], kind: str) -> bool:
+    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
 
 
 KINDS: Mapping[str, JobKind] = {

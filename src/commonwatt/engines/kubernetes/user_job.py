@@ -25,7 +25,7 @@ _ASKED = frozenset({DUE, _RUN_TIME, WEIGHT, _TYPES, _KIND})
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _GANGS = frozenset({"JobSet", "PyTorchJob"})
 _CLOCK = re.compile(r"(?:(?:(\d{1,5})-)?(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
-_LIMITS, _REQUESTS = "containers.resources.limits", "containers.resources.requests"
+_LIMITS = "containers.resources.limits"
 _COMMANDS = {
     "Job": "batch/v1/Job", "JobSet": "jobset.x-k8s.io/v1alpha2/JobSet", "PyTorchJob": "kubeflow.org/v1/PyTorchJob",
 }  # fmt: skip
@@ -80,6 +80,8 @@ class UserJob:
         Kueue's queue that it is in: Kueue alone suspends and resumes it; "": it is in none.
     was_suspended
         Whether Kubernetes says that it was suspended at some time.
+    stopped
+        Of a gang: whether its controller says that it is suspended, and so has its pods deleted.
     notes
         Annotations that say what it asks for.
     rules
@@ -115,6 +117,7 @@ class UserJob:
     left_to: str = ""
     queue: str = ""
     was_suspended: bool = False
+    stopped: bool = False
     end: str = ""
     why: str = ""
     end_s: float | None = None
@@ -194,6 +197,8 @@ def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: M
     if not job.ours_to_place:
         expected = f"{SCHEDULER}, or the scheduling gate {GATE} where the server has those"
         raise InputError(expected, field=f"{_spec_of(job)}.schedulerName", value=job.scheduler or "none")
+    if job.pods < 1:
+        raise InputError("at least 1", field="spec.parallelism", value=job.pods)
     if not job.gang and job.completions != job.pods and not (job.pods == 1 and job.completions is None):
         expected = f"{job.pods} (spec.parallelism), as all pods start at once"
         raise InputError(expected, field="spec.completions", value=job.completions)
@@ -203,9 +208,9 @@ def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: M
     if wished := [name.strip() for name in notes.get(_TYPES, "").split(",") if name.strip()]:
         types = _wished(wished, types)
     gpus = job.pods * each
-    if not 1 <= gpus <= MOST_GPUS:
+    if gpus > MOST_GPUS:
         field = job.groups[0].field if job.gang else "spec.parallelism"
-        raise InputError(f"1 to {MOST_GPUS} GPUs in all", field=field, value=job.pods)
+        raise InputError(f"at most {MOST_GPUS} GPUs in all", field=field, value=f"{job.pods} pods with {each} each")
     beside = {name: amount for name, amount in job.requests if name != resource and amount}
     together, types = _Fitting(job, each, beside, cluster, there).shape(types)
     run_s = None if _RUN_TIME not in notes else _seconds(notes[_RUN_TIME])
@@ -252,10 +257,10 @@ class _Fitting:
             most = max((node.allocatable.get(name, 0.0) for node in hosts), default=0.0)
             if amount > most + 1e-6:
                 expected = f"at most {shown(name, most)}, all that the largest node with GPUs for it has"
-                raise InputError(expected, field=f"{_spec_of(self.job)}.{_REQUESTS}.{name}", value=shown(name, amount))
+                raise InputError(expected, field=_spec_of(self.job), value=f"a pod that requests {shown(name, amount)}")
         asked = ", ".join(shown(name, amount) for name, amount in self.beside.items())
-        raise InputError("no more than enough nodes with GPUs for it have, together on each",
-                         field=f"{_spec_of(self.job)}.{_REQUESTS}", value=asked)  # fmt: skip
+        expected = "no more than enough nodes with GPUs for it have, together on each"
+        raise InputError(expected, field=_spec_of(self.job), value=f"a pod that requests {asked}")
 
     def _hosts(self, types: Collection[str], pods: int, beside: Mapping[str, float]) -> list[Node | None]:
         """Return the nodes of *types* that have GPUs for so many pods, and what is *beside* them, while unused."""

@@ -40,7 +40,7 @@ __all__ = ["NamespaceQuota", "UserJobs", "quota_of"]
 log = logging.getLogger("commonwatt.kubernetes")
 
 _MADE_S, _LONGEST_S = 60.0, 3600.0
-"""How long Kubernetes may take to make the pods of a Job that may have them, and the longest pause after it did not."""
+"""How long Kubernetes may take to make the pods of a Job, or to delete them, and the longest pause after it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,7 @@ class UserJobs:
         self._none_made: dict[
             str, tuple[int, float]
         ] = {}  # how often Kubernetes made no pods, and until when not to try
+        self._stopping_s: dict[str, float] = {}  # since when gangs are to have no pods, while they may have some
         self._suspends: dict[str, bool] = {}  # whether the server knows the field, by kind, once it was asked
 
     @property
@@ -142,8 +143,13 @@ class UserJobs:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Another one whenever a Job, what a quota leaves, or for which Jobs no pods are made, has changed."""
+        """Another one whenever a Job, what a quota leaves, or for which Jobs no pods are made, has changed.
+
+        Pods count while some of a gang are to go.
+        """
         watched: list[Watched[Any]] = [*(jobs for _, jobs in self._jobs), *self._quotas]
+        if self._stopping_s and self.pods is not None:
+            watched.append(self.pods)
         return *(each.version for each in watched), sum(tries for tries, _ in self._none_made.values())
 
     def all(self) -> dict[str, UserJob]:
@@ -163,6 +169,7 @@ class UserJobs:
             said = {"namespace": namespace, "cause": denied[namespace]}
             log.warning("users' Jobs of a namespace are not seen: they stay as they are", extra=said)
         self.unseen = denied
+        self._stopping_s = {uid: since_s for uid, since_s in self._stopping_s.items() if uid in found}
         return found
 
     def find(self, uid: str) -> UserJob | None:
@@ -201,12 +208,27 @@ class UserJobs:
 
     def _missing(self, job: UserJob) -> int:
         """Return how many pods of a job are not there that have to run yet."""
+        return max(0, job.pods - job.succeeded - self._pods_of(job))
+
+    def _pods_of(self, job: UserJob) -> int:
+        """Return how many pods of a job are there that are not over."""
         assert self.informer is not None
         assert self.pods is not None
         if self._made[0] != (version := self.pods.version):
             there = (pod for pod in self.informer.look(self.pods).values() if pod.owner and not pod.over)
             self._made = version, Counter(map(self._owner, there))
-        return max(0, job.pods - job.succeeded - self._made[1][job.uid])
+        return self._made[1][job.uid]
+
+    def is_stopping(self, job: UserJob) -> bool:
+        """Whether pods of a gang that does not run may be there yet: its controller has not done what it was asked to.
+
+        If it were resumed now, the controller might delete those pods after they were placed. One that says nothing
+        (the definitions of old know no such condition) is waited for a minute.
+        """
+        if not job.gang or job.over or (job.suspended and job.stopped and not self._pods_of(job)):
+            self._stopping_s.pop(job.uid, None)
+            return False
+        return time.monotonic() < self._stopping_s.setdefault(job.uid, time.monotonic()) + _MADE_S
 
     def podless(self, run: UserJobRun, settings: KubernetesSettings) -> str:
         """Return why a run that waits for its pods is to be withdrawn, in words; "": it may wait."""
@@ -246,6 +268,7 @@ class UserJobs:
             raise EngineError(msg)
         if job.suspended:
             self._patch(job, self._suspension(job, wanted=False))
+        self._stopping_s.pop(job.uid, None)
 
     def place(
         self, run: UserJobRun, job: UserJob, pods: Iterable[Pod], hosts: Mapping[int, str],
