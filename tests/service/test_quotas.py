@@ -130,6 +130,20 @@ def test_promises_that_nothing_keeps_are_said(solver, weights, limits, said):
     assert [line.what for line in broken_promises(Scenario.model_validate(document), weights)] == said
 
 
+@pytest.mark.parametrize(
+    ("engine", "live", "said"),
+    [
+        ("kubernetes", {"kubernetes": {"jobs": {"team": ["ada", "bop"]}}}, "live.kubernetes.jobs"),
+        ("simulated", {"tenant_limits": {"bop": {"gpus": 1}, "ada": {"gpus": 1}}}, "live.tenant_limits"),
+        ("local", {"local": {"users": {"ada": "root", "bob": "daemon", "bop": "bin"}}}, "live.local.users"),
+    ],
+)
+def test_a_tenant_that_does_not_exist_is_said_where_it_is_named(engine, live, said):
+    document = {"engine": engine, "nodes": NODES, "policies": [{"solver": "fair-share"}], "live": live}
+    lines = list(broken_promises(Scenario.model_validate(document), {"ada": 1.0, "bob": 1.0}))
+    assert [line.found for line in lines if line.what == "tenants"] == [f"{said} names tenants that do not exist: bop"]
+
+
 def test_no_entitlement_is_shown_where_none_is_enforced(limited):
     service = limited()
     (ada,) = callers(service)("ada").get("/tenants").json()["tenants"]

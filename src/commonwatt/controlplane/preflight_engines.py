@@ -542,6 +542,13 @@ def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[
     if len(weights) > 1 and (line := shared_user(config)) is not None:
         yield line
     users, where = config.live.users_of(config.engine), f"live.{config.engine}.users"
+    named = {"live.tenant_limits": set(config.live.tenant_limits), where: set(users)}
+    if config.engine == "kubernetes":
+        named["live.kubernetes.jobs"] = {name for names in config.live.kubernetes.jobs.values() for name in names}
+    for place, names in named.items():
+        if missing := sorted(names - weights.keys()):
+            found = f"{place} names tenants that do not exist: {', '.join(missing[:5])}"
+            yield warning("tenants", found, "add them under `tenants`, or put their names right")
     if without := sorted(set(weights) - users.keys()) if users else []:
         yield warning(
             "users", f"jobs of tenants without a Unix user do not run ({', '.join(without[:5])})",
