@@ -78,6 +78,30 @@ def placed(engine, kube, job, number=1):
     return sorted(pod["spec"]["nodeName"] for pod in until(found))
 
 
+def test_after_an_outage_its_node_is_read_only_once_kubelets_can_have_said_what_has_ended(engine_on, kube, settings):
+    job = kube.user_job("train", "sleep", "300", gpus=2)
+    engine = engine_on(kube.kubeconfig("commonwatt"), train=job)
+    engine.apply([Start(7, "train", (1,), 2)])
+    placed(engine, kube, job)
+    assert {reading.node for reading in engine.readings(up_to_now=True)} >= {0, 1}
+    kube.end("kube-apiserver")
+    until(lambda: raises(engine.poll))
+    kube.begin("kube-apiserver")
+    until(lambda: not raises(engine.poll))
+    back_s = time.monotonic()
+    assert {reading.node for reading in engine.readings(up_to_now=True)} == {0}
+    until(lambda: 1 in {reading.node for reading in engine.readings(up_to_now=True)}, pause_s=1.0)
+    assert time.monotonic() > back_s + settings.settle_s - 2.0
+
+
+def raises(call):
+    try:
+        call()
+    except EngineError:
+        return True
+    return False
+
+
 def test_one_is_started_stopped_and_started_again_where_it_is_told_to(engine_on, kubeconfig, kube, tmp_path):
     script = f"echo >> {tmp_path}/starts; test -e {tmp_path}/enough || exec sleep 300"
     job = kube.user_job("train", "sh", "-c", script, gpus=2)

@@ -35,7 +35,7 @@ from commonwatt.engines.kubernetes.settings import (
 )
 from commonwatt.engines.kubernetes.user_job import UserJob, job_file
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
-from commonwatt.engines.kubernetes.user_run import UserJobRun, runs_over
+from commonwatt.engines.kubernetes.user_run import UserJobRun, nodes_of, runs_over
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import Since
 from commonwatt.engines.recorded_engine import SchedulerEngine
@@ -452,11 +452,13 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._snapshot = None
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
-        """Readings closed since the last call; *up_to_now* only if it is known what runs: else they stay open."""
+        """Readings closed since the last call; *up_to_now* only where it is known what runs: else they stay open."""
         with suppress(EngineError):
             if up_to_now:
-                self._charge_until_over(runs_over(self._runs.values(), partial(self._seen, snapshot=self._look())))
-                return super().readings(up_to_now=True)
+                snapshot = self._look()
+                self._charge_until_over(runs_over(self._runs.values(), partial(self._seen, snapshot=snapshot)))
+                settled = time.monotonic() >= snapshot.steady_s + self._settings.settle_s
+                self._meter(set(range(len(self._cluster))) - (set() if settled else nodes_of(self._runs.values())))
         return super().readings()
 
     def _advance(self, snapshot: KubernetesSnapshot) -> None:

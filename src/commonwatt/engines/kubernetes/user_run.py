@@ -18,7 +18,7 @@ from commonwatt.engines.local.folder import EVICTED, End
 from commonwatt.engines.state_folder import read_json, write_record
 from commonwatt.model.errors import EngineDownError
 
-__all__ = ["UserJobRun", "end_without_run", "runs_over"]
+__all__ = ["UserJobRun", "end_without_run", "nodes_of", "runs_over"]
 
 _POD, _BOUND = "pod.json", "bound"
 _DONE = "succeeded before"  # in place of a uid
@@ -254,3 +254,11 @@ def runs_over(
     for run in runs:
         if isinstance(run, UserJobRun) and not run.charged and (at_s := run.over_s(seen_of(run))) is not None:
             yield at_s, run
+
+
+def nodes_of(runs: Iterable[KubernetesRun]) -> set[int]:
+    """Return the nodes of those of *runs* that belong to users' Jobs and are not known to be over.
+
+    After the server was away, kubelets there may have yet to say so: as long, their readings stay open.
+    """
+    return {n for run in runs if isinstance(run, UserJobRun) and not run.charged for n in run.spec.nodes}
