@@ -6,6 +6,7 @@ On a real Kubernetes.
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from datetime import datetime
 
 import pytest
@@ -14,11 +15,13 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.engines.kubernetes.api import path_of
 from commonwatt.model.units import MICRO
+from commonwatt.store.controller_store import ControllerStore
+from commonwatt.store.records import RequestKind
 from tests.engines.kubernetes.site import USERS, until
 
 from .chaos import controller, kill, ledger_problems, running, store_of, witness
 from .test_over_kubernetes import config_over
-from .test_user_jobs import command, condition, ended, lines, of, without_preemption
+from .test_user_jobs import command, condition, ended, lines, of, told, without_preemption
 
 pytestmark = pytest.mark.long
 
@@ -113,6 +116,113 @@ def test_a_job_that_ends_while_the_server_is_away_is_charged_until_then(plane, k
     assert ledger_problems(store) == []
 
 
+def test_pods_that_fail_and_are_tried_again_are_charged_to_the_tenant_and_so_is_one_that_is_deleted(
+    plane, kube, tmp_path
+):
+    path, store = plane
+    child = controller(path)
+    try:
+        gone = kube.user_job("gone", *command(tmp_path, "gone", 300))
+        until(lambda: lines(tmp_path, "gone") == ["begin"])
+        fails = kube.user_job("fails", *command(tmp_path, "fails", 2, 1), backoffLimit=1)
+        row = ended(store, fails)
+        assert (row.status, lines(tmp_path, "fails").count("begin")) == ("failed", 2)
+        assert gpu_s(store, fails) > 4.0
+    finally:
+        kill(child)
+    began_s = of(store, gone).began_s
+    kube.remove_job(gone)
+    seen_s = time.time()
+    with running(path):
+        assert ended(store, gone).status == "cancelled"
+    assert gpu_s(store, gone) > seen_s - began_s - 1.0
+    assert ledger_problems(store) == []
+
+
+def test_a_job_that_kubernetes_ends_at_its_deadline_has_failed_though_its_program_exits_with_0(plane, kube, tmp_path):
+    path, store = plane
+    script = f"trap 'exit 0' TERM; echo begin >> {tmp_path}/late.log; while :; do sleep 0.1; done"
+    with running(path):
+        job = kube.user_job("late", "sh", "-c", script, activeDeadlineSeconds=5)
+        row = ended(store, job)
+        assert (row.status, row.reason) == ("failed", "time-limit")
+    assert condition(kube, "late", "Failed")
+
+
+def test_a_job_whose_parallelism_is_changed_while_it_waits_takes_no_gpus_until_that_is_undone(plane, kube, tmp_path):
+    path, store = plane
+    fill = kube.user_job("fill", "sleep", "300", gpus=2, pods=2)
+    with running(path):
+        until(lambda: (row := of(store, fill)) and row.status == "running")
+        job = kube.user_job("less", *command(tmp_path, "less", 0.2), gpus=2, pods=2)
+        until(lambda: of(store, job))
+        kube.admin.merge(path_of("jobs", USERS, "less", group="batch/v1"), {"spec": {"parallelism": 1}})
+        kube.remove_job(fill)
+        until(lambda: "was changed (1 pod now, 2 when it was taken over)" in (of(store, job).sentence or ""))
+        other = kube.user_job("other", *command(tmp_path, "other", 0.2), gpus=2, pods=2)
+        assert ended(store, other).status == "completed"
+        assert (of(store, job).attempts, gpu_s(store, job)) == (0, 0.0)
+        until(lambda: "NotFollowed" in told(kube, job))
+        kube.admin.merge(path_of("jobs", USERS, "less", group="batch/v1"), {"spec": {"parallelism": 2}})
+        assert ended(store, job).status == "completed"
+
+
+@contextmanager
+def unbound(kube):
+    """Without our rights in the users' namespace."""
+    binding = path_of("rolebindings", USERS, "commonwatt-users-jobs", group="rbac.authorization.k8s.io/v1")
+    was = kube.admin.get(binding)
+    kube.admin.ask("DELETE", binding)
+    try:
+        yield
+    finally:
+        meta = {key: was["metadata"][key] for key in ("name", "namespace")}
+        kube.admin.create(binding.rpartition("/")[0], {**was, "metadata": meta})
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_job_that_may_not_be_stopped_runs_on_and_stops_nothing_else(plane, kube, tmp_path, restarted):
+    path, store = plane
+    child = controller(path)
+    try:
+        job = kube.user_job("stays", *command(tmp_path, "stays", 300))
+        until(lambda: lines(tmp_path, "stays") == ["begin"])
+        if restarted:
+            kill(child)
+        with unbound(kube):
+            child = controller(path) if restarted else child
+            store.ask(RequestKind.CANCEL, time.time(), job=of(store, job).id)
+            until(lambda: not ControllerStore(store.database).requests())
+            own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
+            until(lambda: store.job(own).status == "completed")
+        assert ended(store, job).status == "cancelled"
+        until(lambda: not [pod for pod in kube.pods_of(job) if pod["status"]["phase"] == "Running"])
+    finally:
+        kill(child)
+    assert ledger_problems(store) == []
+
+
+def test_a_job_whose_pods_went_while_it_may_not_be_seen_gives_its_gpus_back_and_waits(plane, kube, tmp_path):
+    path, store = plane
+    child = controller(path)
+    try:
+        job = kube.user_job("gone", "sleep", "4", gpus=2, pods=2)
+        until(lambda: [pod["status"]["phase"] for pod in kube.pods_of(job)] == ["Running"] * 2)
+        kill(child)
+        with unbound(kube):
+            for pod in kube.pods_of(job):
+                kube.remove(pod, 0)
+            child = controller(path)
+            until(lambda: of(store, job).status == "waiting")
+            until(lambda: "may not be looked at" in (of(store, job).sentence or ""))
+            own = store.submit("a", witness("own", tmp_path, 0.1, gpus=2), time.time())[0].id
+            until(lambda: store.job(own).status == "completed")
+        assert ended(store, job).status == "completed"
+    finally:
+        kill(child)
+    assert (of(store, job).attempts, ledger_problems(store)) == (2, [])
+
+
 def test_a_namespace_that_may_not_be_seen_stops_nothing_elsewhere(kube, tmp_path):
     path = config_over(kube, tmp_path, jobs={USERS: ["a"], "team-gone": ["b"]})
     store = store_of(path, tenants="ab")
@@ -126,24 +236,18 @@ def test_a_namespace_that_may_not_be_seen_stops_nothing_elsewhere(kube, tmp_path
 def test_jobs_stay_as_they_are_while_their_namespace_may_not_be_seen(plane, kube, tmp_path):
     path, store = plane
     child = controller(path)
-    binding = path_of("rolebindings", USERS, "commonwatt-users-jobs", group="rbac.authorization.k8s.io/v1")
-    was = kube.admin.get(binding)
     try:
         job = kube.user_job("stays", *command(tmp_path, "stays", 40))
         until(lambda: lines(tmp_path, "stays") == ["begin"])
         kill(child)
-        kube.admin.ask("DELETE", binding)
-        child = controller(path)
-        own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
-        until(lambda: store.job(own).status == "completed")
-        assert of(store, job).status == "running"
+        with unbound(kube):
+            child = controller(path)
+            own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
+            until(lambda: store.job(own).status == "completed")
+            assert of(store, job).status == "running"
+        assert ended(store, job).status == "completed"
     finally:
-        meta = {key: was["metadata"][key] for key in ("name", "namespace")}
-        kube.admin.create(binding.rpartition("/")[0], {**was, "metadata": meta})
-        try:
-            assert ended(store, job).status == "completed"
-        finally:
-            kill(child)
+        kill(child)
     assert lines(tmp_path, "stays") == ["begin", "end"]
     assert (of(store, job).attempts, ledger_problems(store)) == (1, [])
 

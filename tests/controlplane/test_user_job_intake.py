@@ -252,7 +252,7 @@ def test_one_whose_pods_were_changed_in_number_awaits_that_it_is_undone_also_aft
     for intake in (desk.intake, desk.another()):
         desk.intake = intake
         desk.look()
-        assert "was changed to 3 pods, and was taken over with 1 pod:" in desk.intake.awaiting[1]
+        assert "its Job was changed (3 pods now, 1 when it was taken over): undo that" in desk.intake.awaiting[1]
     desk.kube.running = {"u1"}
     desk.look()
     assert desk.intake.awaiting == {}
@@ -260,6 +260,20 @@ def test_one_whose_pods_were_changed_in_number_awaits_that_it_is_undone_also_aft
     desk.kube.set(user_job("u1"))
     desk.look()
     assert desk.intake.awaiting == {}
+
+
+def test_changes_that_come_too_late_are_told_once_also_while_it_runs(desk):
+    desk.kube.set(user_job("u1"))
+    desk.look()
+    desk.kube.running = {"u1"}
+    desk.kube.set(user_job("u1", pods=3, tenant="b"))
+    desk.look()
+    desk.look()
+    assert [(reason, uid) for reason, uid, *_ in desk.kube.done] == [("NotFollowed", "u1")]
+    assert "(3 pods now, 1 when it was taken over; tenant b now, a then)" in desk.kube.done[0][2]
+    desk.kube.set(user_job("u1"))
+    desk.look()
+    assert len(desk.kube.done) == 1
 
 
 def test_one_that_kueue_holds_again_awaits_it_and_may_come_back_with_other_gpus(desk):

@@ -516,7 +516,7 @@ class Controller:
                     if self.beliefs is not None:
                         self.beliefs.left(handle, change.at_s, change.lost_s)
                     self.registry.release(handle)
-                    if not refused:
+                    if not (refused or change.paid):
                         self.ledger.lost(handle, change.lost_s * gpus)
                     self._dry_run.explained.discard(handle)
 

@@ -154,7 +154,8 @@ class JobInterrupted:
     """A job lost its nodes though no stop was requested; it can be started again from its last snapshot.
 
     If it had not *begun*, its command never ran there, and the job is not at fault. If it is not *blamed*, neither: who
-    had admitted it to the engine has made it wait again.
+    had admitted it to the engine has made it wait again. What it used is *paid* by its tenant, and is no loss of the
+    site's, if its command failed by itself and is tried again, or its owner took it away.
     """
 
     handle: int
@@ -163,6 +164,7 @@ class JobInterrupted:
     cause: str
     begun: bool = True
     blamed: bool = True
+    paid: bool = False
 
 
 @dataclass(frozen=True)

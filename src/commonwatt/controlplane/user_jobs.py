@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from commonwatt.controlplane.jobs import JobMaker, TimeFigure, capped, due_of
+from commonwatt.engines.kubernetes.api import NotYetAllowedError
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.kubernetes.user_gang import KINDS
 from commonwatt.engines.kubernetes.user_job import DUE, WEIGHT, UserJob, by_kueue
@@ -74,7 +75,8 @@ class UserJobIntake:
     _rules: dict[str, str] = field(default_factory=dict)  # of the pods of Kueue's Jobs, by uid, as last looked at
     _jobs: dict[str, int] | None = None  # those not known to have ended, by uid
     _spaces: dict[str, str] = field(default_factory=dict)  # their namespaces, by uid
-    _pods: dict[str, int] = field(default_factory=dict)  # how many pods they were submitted with, by uid
+    _taken: dict[str, tuple[str, int]] = field(default_factory=dict)  # tenant and pods as submitted, by uid
+    _unkept: dict[str, str] = field(default_factory=dict)  # changes that are not followed, by uid, as they were told
     _cancelled: set[int] = field(default_factory=set)
     _done: set[str] = field(default_factory=set)  # that have ended here: Kubernetes makes no pods of them any more
     _seen: tuple[int, ...] = ()
@@ -119,13 +121,18 @@ class UserJobIntake:
         own = [(number, there[uid]) for uid, number in self._jobs.items() if uid in there]
         found = {number: self._why_not(job, number, now_s) for number, job in own if not job.over}
         self.awaiting = {number: why for number, why in found.items() if why}
+        hidden = {number: self._spaces[uid] for uid, number in self._jobs.items() if uid not in there}
+        for number, space in hidden.items():
+            if why := self.engine.user_jobs.unseen.get(space):
+                self.awaiting[number] = f"its namespace {space} may not be looked at: {why}"
+        for _, job in own:
+            self._tell_unfollowed(job, now_s)
         for uid, number in self._jobs.items():
             if uid in there and there[uid].end and not self.engine.runs(there[uid]):
                 self.engine.report(end_without_run(there[uid], number, now_s))
                 continue
-            unseen = uid not in there and self._spaces.get(uid) in self.engine.user_jobs.unseen
             gone = uid not in there or (there[uid].over and not self.engine.runs(there[uid]))
-            if gone and not unseen and number not in self._cancelled:
+            if gone and number not in self.awaiting and number not in self._cancelled:
                 self._cancelled.add(number)
                 self.store.ask(RequestKind.CANCEL, now_s, job=number, value={"by": "tenant"})
                 asked = True
@@ -165,12 +172,26 @@ class UserJobIntake:
         jobs = self.engine.user_jobs
         if self.engine.runs(job):
             return ""
-        if job.pods != (submitted := self._pods.get(job.uid, job.pods)):
-            now, before = plural(job.pods, "pod"), plural(submitted, "pod")
-            return f"its {job.kind} was changed to {now}, and was taken over with {before}: undo that, or recreate it"
+        if job.pods != self._taken[job.uid][1]:
+            return self._unfollowed(job)
         if jobs.is_stopping(job):
             return f"the controller of its {job.kind} has yet to delete pods of it, as it is suspended"
         return jobs.short_of_quota(job) or jobs.made_none(job)
+
+    def _unfollowed(self, job: UserJob) -> str:
+        """Return which changes of a Job come too late for its job, in words; "": none."""
+        tenant, pods = self._taken[job.uid]
+        found = [] if pods == job.pods else [f"{plural(job.pods, 'pod')} now, {pods} when it was taken over"]
+        found += [] if tenant == job.tenant else [f"tenant {job.tenant or 'none'} now, {tenant} then"]
+        said = f"its {job.kind} was changed ({'; '.join(found)}): undo that, or delete and create it"
+        return said if found else ""
+
+    def _tell_unfollowed(self, job: UserJob, now_s: float) -> None:
+        said = self._unfollowed(job)
+        if said != self._unkept.get(job.uid, "") and not job.over:
+            self._unkept[job.uid] = said
+            if said:
+                self._tell(job, "NotFollowed", f"{said}; it goes on as it was taken over", now_s)
 
     def _is_admitted(self, job: UserJob, now_s: float) -> bool:
         """Whether Kueue has admitted a Job of its; raises ``InputError`` if nothing says that it ever held it."""
@@ -194,9 +215,8 @@ class UserJobIntake:
         """Suspend a Job; returns whether the server keeps it so."""
         try:
             return self.engine.user_jobs.hold(job)
-        except EngineDownError:
-            raise
         except EngineError as error:
+            _raise_if_down(error)
             log.warning("a Job is not suspended", extra={"name_there": job.name, "cause": str(error)})
             return False
 
@@ -209,15 +229,15 @@ class UserJobIntake:
                 continue
             self._done.add(uid)
             self._cancelled.discard(self._jobs.pop(uid))
-            self._pods.pop(uid, None)
+            self._taken.pop(uid, None)
+            self._unkept.pop(uid, None)
 
     def _retired(self, job: UserJob) -> bool:
         """Have Kubernetes make no more pods of a Job; returns whether it allows that."""
         try:
             self.engine.user_jobs.retire(job)
-        except EngineDownError:
-            raise
         except EngineError as error:
+            _raise_if_down(error)
             log.warning("a Job stays as it is", extra={"name_there": job.name, "cause": str(error)})
             return False
         return True
@@ -261,7 +281,7 @@ class UserJobIntake:
         if (there := row.file.workload) is not None:
             assert self._jobs is not None
             self._jobs[there.uid], self._spaces[there.uid] = row.id, there.namespace
-            self._pods[there.uid] = there.pods or row.file.nodes or 1
+            self._taken[there.uid] = row.tenant, there.pods or row.file.nodes or 1
 
     def _submitted(self, job: UserJob) -> JobRow | None:
         """Return the job that was submitted for a Job, also if its tenant was changed since."""
@@ -311,3 +331,9 @@ class UserJobIntake:
     def _tell(self, job: UserJob, reason: str, said: str, now_s: float) -> None:
         with suppress(EngineError):  # the next controller tries again
             self.engine.user_jobs.tell(job, reason, said, now_s)
+
+
+def _raise_if_down(error: EngineError) -> None:
+    """Raise an *error* that concerns all namespaces: the server does not answer."""
+    if isinstance(error, EngineDownError) and not isinstance(error, NotYetAllowedError):
+        raise error

@@ -1,4 +1,4 @@
-"""Names and numbers that are given: segments of URLs, the name that was probably meant, checks of arguments."""
+"""Names and numbers that are given: choices, segments of URLs, names probably meant, checks of arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from numbers import Integral, Real
 
 from commonwatt.model.errors import ArgumentError, InputError
 
-__all__ = ["check_choice", "check_count", "check_in_address", "check_number", "did_you_mean", "is_loopback", "one_of"]
+__all__ = [
+    "MECHANISMS", "MIG_MODES", "WELFARES", "check_choice", "check_count", "check_in_address", "check_number",
+    "did_you_mean", "is_loopback", "one_of",
+]  # fmt: skip
+
+MECHANISMS = ("fisher", "entitlement", "weighted-equal-speedup")
+WELFARES = ("nash", "utilitarian", "egalitarian")
+MIG_MODES = ("market", "integer")
+"""What partitioning may be told; here, as a command's help need not load the solvers."""
 
 _SHORT = 4  # characters up to which a name with a number must be nearer
 _PART = re.compile(r"(?!\.{1,2}\Z)[^\x00-\x1f\x7f/]{1,128}")

@@ -1,9 +1,9 @@
+from ._answer import MECHANISMS as MECHANISMS
+from ._answer import MIG_MODES as MIG_MODES
+from ._answer import WELFARES as WELFARES
 from ._answer import answer as answer
 from ._answer import sweep as sweep
 from ._characterize import characterize as characterize
-from ._choices import MECHANISMS as MECHANISMS
-from ._choices import MIG_MODES as MIG_MODES
-from ._choices import WELFARES as WELFARES
 from ._comparison import choose as choose
 from ._comparison import utilization as utilization
 from ._comparison import weighted_equal_speedup as weighted_equal_speedup

@@ -15,7 +15,7 @@ import numpy as np
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.fields import stamp
-from commonwatt.model.names import check_choice, check_count, check_number
+from commonwatt.model.names import MECHANISMS, MIG_MODES, WELFARES, check_choice, check_count, check_number
 from commonwatt.model.partition_file import PartitionConfiguration, PartitionFile
 from commonwatt.model.partition_results import (
     ConfigurationResult,
@@ -27,7 +27,6 @@ from commonwatt.model.partition_results import (
     SweepPoint,
 )
 from commonwatt.model.units import welfare_name
-from commonwatt.partitioning._choices import MECHANISMS, WELFARES
 from commonwatt.partitioning._comparison import (
     PartitionChoice,
     choose,
@@ -41,7 +40,7 @@ from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._schedule import laws_of, market_of, run, schedule
 from commonwatt.partitioning._solve import Equilibrium, solve
 
-__all__ = ["Divided", "Mechanism", "answer", "divide_all", "sweep"]
+__all__ = ["MECHANISMS", "MIG_MODES", "WELFARES", "Divided", "Mechanism", "answer", "divide_all", "sweep"]
 
 _UNITS = 1000
 _MOST_PLANNED = 10_000  # slices that are worked out and simulated

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.control.engine import Start
+from commonwatt.engines.kubernetes.containers import containers_of, moment_s, quantity_of
 from commonwatt.engines.kubernetes.informer import KubernetesSnapshot
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
-from commonwatt.engines.kubernetes.objects import CLUSTER, Node, matches, node_of, pod_of, quantity_of, tolerated, whole
+from commonwatt.engines.kubernetes.objects import CLUSTER, Node, matches, node_of, pod_of, tolerated, whole
 from commonwatt.engines.kubernetes.power import HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
@@ -76,6 +77,50 @@ def test_what_a_pod_requests_as_a_whole_is_in_place_of_its_containers():
         "overhead": {"cpu": "250m"},
     }
     assert dict(pod(spec).requests) == {"cpu": 8.25, "memory": 2**30, GPU: 1}
+
+
+def state(kind, **more):
+    return {"state": {kind: more}}
+
+
+def over(code, at, reason=""):
+    return state("terminated", exitCode=code, reason=reason, finishedAt=f"2026-11-25T{at}Z")
+
+
+def test_a_pod_ends_with_its_last_container_and_as_the_one_that_failed():
+    both = {"containerStatuses": [over(0, "09:01:00"), over(0, "09:50:00")]}
+    assert containers_of(both).finished_s == moment_s("2026-11-25T09:50:00Z")
+    failed = containers_of({"containerStatuses": [over(0, "09:01:00"), over(3, "09:10:00"), over(137, "09:09:00")]})
+    assert (failed.exit_code, failed.finished_s) == (3, moment_s("2026-11-25T09:10:00Z"))
+    killed = [over(1, "09:01:00", "Error"), over(137, "09:10:00", "OOMKilled")]
+    assert containers_of({"containerStatuses": killed}).reason == "OOMKilled"
+
+
+def test_a_pod_runs_while_any_container_does_and_is_stuck_where_any_is():
+    running, pull = state("running"), state("waiting", reason="ImagePullBackOff")
+    assert containers_of({"containerStatuses": [over(0, "09:01:00"), running]}).running
+    assert containers_of({"containerStatuses": [running, pull]}).waiting == "ImagePullBackOff"
+    crash = state("waiting", reason="CrashLoopBackOff")
+    assert containers_of({"containerStatuses": [crash, running]}).running
+    assert containers_of({"containerStatuses": [over(0, "09:01:00"), crash]}).waiting == "CrashLoopBackOff"
+    assert containers_of({}) is None
+
+
+def test_a_pod_whose_init_containers_run_has_started():
+    waits = [state("waiting", reason="PodInitializing")]
+
+    def found(*first):
+        return containers_of({"containerStatuses": waits, "initContainerStatuses": list(first)})
+
+    assert found(over(0, "09:01:00"), state("running")).running
+    assert found(state("waiting", reason="ImagePullBackOff")).waiting == "ImagePullBackOff"
+    assert found(over(4, "09:01:00", "Error")).exit_code == 4
+    assert found(over(0, "09:01:00")).waiting == "PodInitializing"
+
+
+def test_a_limit_of_a_pod_as_a_whole_is_its_request_where_no_container_requests_that():
+    spec = {"containers": [container({"cpu": 2})], "resources": {"limits": {"cpu": 16, "memory": "9Gi"}}}
+    assert dict(pod(spec).requests) == {"cpu": 2, "memory": 9 * 2**30}
 
 
 def test_requests_outweigh_limits_and_all_that_nodes_run_out_of_counts():

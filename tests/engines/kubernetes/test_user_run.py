@@ -92,6 +92,34 @@ def test_a_failed_pod_is_an_interruption_until_its_job_has_failed(tmp_path):
     assert end.cause == "its Job has failed: BackoffLimitExceeded: said so (exit code 3)"
 
 
+def test_what_failed_and_is_tried_again_is_paid_and_what_was_disrupted_is_not(tmp_path):
+    run = run_in(tmp_path / "failed")
+    change = JobInterrupted(1, NOW_S, 60.0, "it failed")
+    assert change_of(run, change, ended(run, pod(code=3)), requeue=False).paid
+    assert run.folder.end().reason == "own"  # as the next controller reads it
+    run = run_in(tmp_path / "deleted")
+    run.job = None
+    end = ended(run, gone=[pod(phase="Running", deletionTimestamp="2026-11-25T09:59:00Z")])
+    assert change_of(run, change, end, requeue=True).paid
+    run = run_in(tmp_path / "disrupted")
+    change = JobInterrupted(1, NOW_S, 60.0, "it was deleted")
+    while (end := ended(run, gone=[pod(phase="Running", deletionTimestamp="2026-11-25T09:59:00Z")])) is None:
+        time.sleep(0.01)
+    assert not change_of(run, change, end, requeue=True).paid
+
+
+def test_one_that_its_job_has_ended_has_failed_also_if_it_exits_with_0(tmp_path):
+    run = run_in(tmp_path / "first")
+    run.job = failed(run.job, "DeadlineExceeded")
+    end = ended(run, pod(code=0, phase="Succeeded"))
+    assert (end.exit_code, end.reason) == (124, "time-limit")
+    run = run_in(tmp_path / "later")
+    assert ended(run, pod(code=0, phase="Succeeded")) is None  # as the pod is over before its Job says so
+    run.job = replace(failed(run.job, "DeadlineExceeded"), succeeded=1)
+    end = ended(run, pod(code=0, phase="Succeeded"))
+    assert (end.exit_code, end.reason) == (124, "time-limit")
+
+
 def test_a_failed_pod_is_not_judged_before_its_job_could_be(tmp_path):
     run = run_in(tmp_path)
     run.choose([pod()])
@@ -158,7 +186,7 @@ def test_a_pod_that_kueue_may_have_taken_is_nobodys_fault_and_another_one_is(tmp
     run = run_in(tmp_path / "own")
     run.job = replace(run.job, queue="q", suspended=suspended)
     assert "it failed (exit code 3)" in ended(run, pod(code=3)).cause
-    assert ended(run, pod(code=3)).reason == ""
+    assert ended(run, pod(code=3)).reason == "own"
 
 
 def test_a_pod_that_was_placed_and_deleted_while_nobody_looked_may_have_run(tmp_path):

@@ -17,8 +17,8 @@ from commonwatt.cli.output import (
     say,
     seed_option,
 )
+from commonwatt.model.names import MECHANISMS, WELFARES
 from commonwatt.model.units import welfare_name, welfare_shown
-from commonwatt.partitioning import MECHANISMS, WELFARES
 
 if TYPE_CHECKING:
     from commonwatt.model.partition_file import PartitionFile

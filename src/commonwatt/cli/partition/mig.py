@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.output import blamed_on, compiling, json_option, plot_option, print_json, say, seed_option
+from commonwatt.model.names import MIG_MODES, WELFARES
 from commonwatt.model.units import plural, welfare_name, welfare_shown
-from commonwatt.partitioning import MIG_MODES, WELFARES
 
 if TYPE_CHECKING:
     from commonwatt.model.partition_file import MigFile

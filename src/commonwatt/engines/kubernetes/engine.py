@@ -17,7 +17,7 @@ from typing import Any
 
 from commonwatt.control.engine import Capabilities, Change, NodeRoom, NodeView, Reading, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
-from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of, send_all
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of, send_all
 from commonwatt.engines.kubernetes.external_jobs import external_jobs
 from commonwatt.engines.kubernetes.informer import Informer, KubernetesSnapshot, Watched, snapshot_of
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
@@ -356,8 +356,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._history.add(spec)
         try:
             self._place(run)
-        except EngineError as error:
-            raise self._taken_back(run, command, error) from error
+        except EngineError as error:  # what is denied, in one namespace, is not the server's being down
+            found = EngineError(str(error)) if isinstance(error, DENIED) else error
+            raise self._taken_back(run, command, found) from error
 
     def _place(self, run: UserJobRun) -> None:
         """Place the pods of a run if they are there; raises ``EngineError`` if that is impossible."""
@@ -495,6 +496,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
         One on a lost node goes on until Kubernetes has removed its pod: nothing else says that it does not run.
         """
+        if run.to_stop_again():
+            self._delete_pods(run, [one.pod for one in seen.values() if one.pod is not None and not one.over])
         if run.unseen or run.deleted_by_us() or run.folder.end() is not None:
             return
         end: End | None = None
@@ -503,9 +506,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         if not run.placed:
             try:
                 self._place(run)
-            except EngineDownError:
-                raise
             except EngineError as error:
+                if isinstance(error, EngineDownError) and not isinstance(error, DENIED):
+                    raise
                 end = refused(error, self._now_s())
             if not run.placed and end is None and (cause := self.user_jobs.podless(run, self._settings)):
                 end = End(None, stopped=False, at_s=self._now_s(), cause=cause)

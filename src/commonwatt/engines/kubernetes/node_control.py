@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from commonwatt.control.engine import NodeRoom, NodeView, Start
+from commonwatt.engines.kubernetes.containers import requests_of
 from commonwatt.engines.kubernetes.informer import KubernetesSnapshot
-from commonwatt.engines.kubernetes.objects import PODS, Node, Pod, matches, requests_of, tolerated, whole
+from commonwatt.engines.kubernetes.objects import PODS, Node, Pod, matches, tolerated, whole
 from commonwatt.engines.kubernetes.power import HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import (

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
+
+from commonwatt.engines.kubernetes.containers import Container, containers_of, counted, moment_s, requests_of
 
 __all__ = [
     "ASLEEP", "ATTEMPT", "CLUSTER", "CORDON", "CPU", "GATE", "JOB", "MEMORY", "PODS", "RANK", "REQUIRED", "RUN",
-    "Container", "GpuRequest", "Node", "Pod", "is_gated", "matches", "moment_s", "node_of", "pod_of", "quantity_of",
-    "requests_of", "rules_of", "tolerated", "whole",
+    "GpuRequest", "Node", "Pod", "is_gated", "matches", "node_of", "pod_of", "rules_of", "tolerated", "whole",
 ]  # fmt: skip
 
 CLUSTER, JOB, ATTEMPT, RANK = (f"commonwatt.io/{word}" for word in ("cluster", "job", "attempt", "rank"))
@@ -26,13 +25,6 @@ GATE = "commonwatt.io/placement"
 """Scheduling gate of the pods that Kubernetes' scheduler is to place where we say."""
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 
-_QUANTITY = re.compile(r"([+-]?[0-9.]+)([a-zA-Z]*)")
-_UNITS = {
-    "": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
-    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
-}  # fmt: skip
-_COUNTED = (CPU, MEMORY, PODS, "ephemeral-storage")
-_NAMED = re.compile(r".*/.*|hugepages-.*")
 _OVER = frozenset({"Succeeded", "Failed"})
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 """The part of an affinity that a scheduler has to keep."""
@@ -44,30 +36,6 @@ _GANGS = (
 """Labels that name what a pod is a part of and starts with, all at once."""
 _AUTOSCALERS = ("karpenter.sh/", "cluster-autoscaler.kubernetes.io/")
 _BLOCKING = frozenset({"NoSchedule", "NoExecute"})
-
-
-def quantity_of(text: object) -> float:
-    """Return a quantity of Kubernetes (``500m``, ``16Gi``, ``1e3``) as a number; 0 for one that makes no sense."""
-    try:
-        return float(str(text))
-    except ValueError:
-        match = _QUANTITY.fullmatch(str(text))
-    try:
-        return float(match[1]) * _UNITS[match[2]] if match else 0.0
-    except (ValueError, KeyError):
-        return 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Container:
-    """The first container of one of our pods: waiting, running, or terminated with an exit code."""
-
-    waiting: str = ""  # reason
-    message: str = ""
-    running: bool = False
-    exit_code: int | None = None
-    reason: str = ""  # of its termination
-    finished_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +129,7 @@ def pod_of(item: Mapping[str, Any]) -> Pod:
         **basic, cluster=cluster, run=(int(numbers[0]), int(numbers[1]), int(numbers[2])) if whole else None,
         mark=notes.get(RUN, ""), reason=status.get("reason") or "",
         message=" ".join(str(status.get("message") or "").split())[:400], disruption=disruption,
-        container=_container(status.get("containerStatuses") or ()),
+        container=containers_of(status),
         began_s=_began_s(status) if owner else None,
     )  # fmt: skip
 
@@ -209,74 +177,6 @@ def _gang(labels: Mapping[str, str]) -> str:
     return found[1] if index is None else f"{found[1]}-{index}"
 
 
-def _container(statuses: Sequence[Mapping[str, Any]]) -> Container | None:
-    if not statuses:
-        return None
-    state = statuses[0].get("state") or {}
-    if (ended := state.get("terminated")) is not None:
-        return Container(
-            exit_code=int(ended.get("exitCode", 0)), reason=ended.get("reason") or "",
-            message=" ".join(str(ended.get("message") or "").split())[:400],
-            finished_s=moment_s(ended.get("finishedAt")),
-        )  # fmt: skip
-    if state.get("running") is not None:
-        return Container(running=True)
-    waiting = state.get("waiting") or {}
-    return Container(
-        waiting=waiting.get("reason") or "", message=" ".join(str(waiting.get("message") or "").split())[:400]
-    )
-
-
-def moment_s(text: object) -> float | None:
-    """Return a time of the API in seconds since 1970; ``None`` for one that makes no sense."""
-    try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
-        return None
-
-
-def requests_of(spec: Mapping[str, Any]) -> dict[str, float]:
-    """Return what a pod takes of its node.
-
-    That is the sum of its containers and of the init containers that go on running beside them, or one of the others
-    with those that were started before it, whichever is more; what the pod as a whole requests instead, where it does;
-    and the overhead of its runtime.
-    """
-    total: dict[str, float] = {}
-    for container in spec.get("containers") or ():
-        _add(total, _of_container(container))
-    beside: dict[str, float] = {}
-    peak: dict[str, float] = {}
-    for container in spec.get("initContainers") or ():
-        own = _of_container(container)
-        if container.get("restartPolicy") == "Always":
-            _add(beside, own)
-            own = {}
-        for name in {*own, *beside}:
-            peak[name] = max(peak.get(name, 0.0), own.get(name, 0.0) + beside.get(name, 0.0))
-    _add(total, beside)
-    for name, amount in peak.items():
-        total[name] = max(total.get(name, 0.0), amount)
-    total |= _counted((spec.get("resources") or {}).get("requests") or {})
-    _add(total, _counted(spec.get("overhead") or {}))
-    return total
-
-
-def _of_container(container: Mapping[str, Any]) -> dict[str, float]:
-    resources = container.get("resources") or {}
-    return _counted({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
-
-
-def _counted(amounts: Mapping[str, Any]) -> dict[str, float]:
-    """Return CPUs, memory, storage, pods, and extended resources, such as GPUs, of *amounts*."""
-    return {name: quantity_of(amount) for name, amount in amounts.items() if name in _COUNTED or _NAMED.match(name)}
-
-
-def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0.0) + amount
-
-
 def node_of(item: Mapping[str, Any]) -> Node:
     """Return a node of the API's object *item*."""
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
@@ -285,7 +185,7 @@ def node_of(item: Mapping[str, Any]) -> Node:
     labels, notes = dict(meta.get("labels") or {}), meta.get("annotations") or {}
     return Node(
         meta["name"], ready, bool(spec.get("unschedulable")), taints, labels,
-        _counted(status.get("allocatable") or {}), notes.get(CORDON, ""), notes.get(ASLEEP, ""),
+        counted(status.get("allocatable") or {}), notes.get(CORDON, ""), notes.get(ASLEEP, ""),
         meta.get("resourceVersion") or "", next((key for key in (*labels, *notes) if key.startswith(_AUTOSCALERS)), ""),
     )  # fmt: skip
 

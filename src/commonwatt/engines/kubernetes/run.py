@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft, Outcome
+from commonwatt.engines.kubernetes.containers import CREATE, NEVER, PULL
 from commonwatt.engines.kubernetes.objects import Pod
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, folder_of, mark_of_run
-from commonwatt.engines.local.folder import EVICTED, End, RunFolder
+from commonwatt.engines.local.folder import EVICTED, OWN, End, RunFolder
 from commonwatt.engines.recorded_engine import SchedulerRun
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import write_record
@@ -24,9 +25,6 @@ __all__ = [
 _GIVEN_UP, _DELETED = "given-up", "deleted"
 _NOT_RUN = 125  # exit code of a container that could not be run, as of ``docker run``
 _OVER_LIMIT = 124
-_PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
-_NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull"})  # waiting does not help
-_CREATE = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _CANNOT_RUN = frozenset({"ContainerCannotRun", "StartError"})
 _CAUSES = {
     "Evicted": "the kubelet evicted its pod",
@@ -238,7 +236,7 @@ class KubernetesRun(SchedulerRun):
         late = time.monotonic() > self.waiting_s + settings.start_s
         for pod in idle:
             why = "" if pod.container is None else pod.container.waiting
-            if why in _NEVER or (late and why in _PULL | _CREATE):
+            if why in NEVER or (late and why in PULL | CREATE):
                 return _not_started(pod, self.now_s())
         if not late:
             return None
@@ -273,6 +271,8 @@ def change_of(run: KubernetesRun, change: Change, end: End, *, requeue: bool) ->
         return JobLeft(change.handle, change.at_s, change.lost_s)
     if run.owner and end.reason == EVICTED:
         return replace(change, blamed=False)
+    if run.owner and end.reason == OWN:
+        return replace(change, paid=True)
     if not requeue and end.cause == _GONE:
         return JobEnded(change.handle, change.at_s, Outcome.CANCELLED, _GONE, "pod-deleted")
     return change
@@ -323,7 +323,7 @@ def taken_away(seen: PodSeen) -> bool:
 def _not_started(pod: Pod, now_s: float) -> End:
     assert pod.container is not None
     why, said = pod.container.waiting, pod.container.message
-    pulled = why in _PULL | _NEVER
+    pulled = why in PULL | NEVER
     cause = f"its image is not pulled ({why})" if pulled else f"its container cannot be made ({why})"
     reason = "image-not-pulled" if pulled else "pod-refused"
     return End(_NOT_RUN, stopped=False, at_s=now_s, cause=f"{cause}: {said}".rstrip(": "), reason=reason)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from commonwatt.engines.kubernetes.objects import REQUIRED, is_gated, moment_s, requests_of, rules_of
+from commonwatt.engines.kubernetes.containers import moment_s, requests_of
+from commonwatt.engines.kubernetes.objects import REQUIRED, is_gated, rules_of
 from commonwatt.engines.kubernetes.settings import SCHEDULER
 from commonwatt.engines.kubernetes.user_job import PodGroup, UserJob, asked, by_kueue, left_to
 

@@ -178,13 +178,7 @@ def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: M
     """Return what is submitted for *job*: one that starts all its pods at once.
 
     Each pod of a Job is on a node of its own. Those of a gang share nodes: as many on each, on as few as possible.
-
-    Parameters
-    ----------
-    nodes
-        Of Kubernetes.
-    resources
-        Resource of a GPU type, as in ``live.kubernetes``.
+    *nodes* are those of Kubernetes, *resources* those of GPU types, as in ``live.kubernetes``.
 
     Raises
     ------

@@ -13,6 +13,7 @@ from typing import Any
 
 from commonwatt.engines.kubernetes.announce import About, annotate, post_event
 from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.containers import quantity_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.objects import (
     ATTEMPT,
@@ -26,7 +27,6 @@ from commonwatt.engines.kubernetes.objects import (
     Pod,
     is_gated,
     pod_of,
-    quantity_of,
 )
 from commonwatt.engines.kubernetes.settings import SCHEDULER, KubernetesSettings, shown
 from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, left_to_kueue, suspended_in
@@ -352,13 +352,23 @@ class UserJobs:
         annotate(self._api, About(job.kind, job.namespace, job.name, job.uid), notes)
 
     def stop(self, run: UserJobRun, pods: Iterable[Pod]) -> None:
-        """Stop the *pods* of a run: by suspending its Job, else by deleting them; then others are made, and wait."""
-        job = self.of(run)
-        if job is not None and not job.over and self._suspend(job):
-            return
-        for pod in pods:
-            if not pod.deleting:
-                self._api.delete(path_of("pods", pod.namespace, pod.name), pod.uid)
+        """Stop the *pods* of a run: by suspending its Job, else by deleting them; then others are made, and wait.
+
+        Where we may not (any more), that is logged, and has to be tried again: the pods run on.
+        """
+        before, run.denied_s = run.denied_s, None
+        try:
+            job = self.of(run)
+            if job is not None and not job.over and self._suspend(job):
+                return
+            for pod in pods:
+                if not pod.deleting:
+                    self._api.delete(path_of("pods", pod.namespace, pod.name), pod.uid)
+        except DENIED as error:
+            run.denied_s = time.monotonic()
+            if before is None:
+                what = {"namespace": run.spec.workload[0], "name_there": run.spec.workload[1], "cause": str(error)}
+                log.warning("a Job cannot be stopped, and runs on", extra=what)
 
     def retire(self, job: UserJob) -> None:
         """Have Kubernetes make no pods of a Job any more, without deleting it; raises ``EngineError``.

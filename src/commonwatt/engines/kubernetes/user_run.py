@@ -14,7 +14,7 @@ from commonwatt.engines.kubernetes.objects import Pod
 from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, disrupted, taken_away
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
 from commonwatt.engines.kubernetes.user_job import UserJob, by_kueue
-from commonwatt.engines.local.folder import EVICTED, End
+from commonwatt.engines.local.folder import EVICTED, OWN, End
 from commonwatt.engines.state_folder import read_json, write_record
 from commonwatt.model.errors import EngineDownError
 
@@ -26,6 +26,7 @@ _MOST_BYTES = 4096
 _ALL = -1  # in place of a rank
 _OVER_LIMIT = 124
 _LATE = "longer than specified deadline"  # of a PyTorchJob, whose reason does not say it
+_AGAIN_S = 5.0
 _SOON_S = 1.0
 """How much later than the deletion of its pods a Job may be seen to have failed."""
 
@@ -43,11 +44,18 @@ class UserJobRun(KubernetesRun):
         As it was seen last; ``None`` if it is gone.
     unseen
         Whether nobody may look at it now.
+    denied_s
+        When its pods could not be stopped, as that was not allowed; ``None``: they were, or were not to be.
     """
 
     job: UserJob | None = None
     unseen: bool = False
+    denied_s: float | None = None
     _chosen: dict[int, str] = field(default_factory=dict)  # uid by rank
+
+    def to_stop_again(self) -> bool:
+        """Whether its pods are to be stopped again, as that was denied a while ago."""
+        return self.denied_s is not None and time.monotonic() > self.denied_s + _AGAIN_S
 
     @property
     def owner(self) -> str:
@@ -107,12 +115,11 @@ class UserJobRun(KubernetesRun):
     def looked_at(
         self, job_of: Callable[[UserJobRun], UserJob | None], pods: Mapping[str, Pod], gone: Mapping[str, Pod]
     ) -> dict[int, PodSeen]:
-        """Look for its Job, and return its pods as ``seen`` does; while nobody may look, it stays as it is."""
+        """Look for its Job, and return its pods as ``seen`` does; while nobody may look, its Job stays as it is."""
         try:
             self.job, self.unseen = job_of(self), False
         except DENIED:
             self.unseen = True
-            return {rank: PodSeen(None) for rank in self.ranks}
         return self.seen(pods, gone)
 
     def begun(self, end: End) -> bool:
@@ -142,12 +149,30 @@ class UserJobRun(KubernetesRun):
         """Return how it ended, ``None`` if it has not; one that was stopped before it had pods has."""
         if self.deleted_by_us() and not self.has_chosen() and self.folder.end() is None:
             return self.give_up(End(None, stopped=True, at_s=self.now_s(), cause="stopped"))
+        if self.unseen and not self.deleted_by_us() and self.folder.end() is None:
+            return self._ended_unseen(seen, settings)
         end = KubernetesRun.ended(self, seen, settings)
         return end if end is None or end.exit_code != 0 else self._completed(end, seen, settings)
+
+    def _ended_unseen(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
+        """Give it up once nothing of it runs: how it ended is known when its Job may be looked at again."""
+        if not self.has_chosen():
+            if time.monotonic() < self.waiting_s + settings.start_s:
+                return None
+            cause = "it has no pods, and its Job may not be looked at"
+            return self.give_up(End(None, stopped=False, at_s=self.now_s(), cause=cause))
+        at_s = self.over_s(seen)
+        if at_s is None or time.monotonic() < self.missing_s.setdefault(_ALL, time.monotonic()) + settings.lag_s:
+            return None
+        ran_s = max((ran for ran in (self._times(one)[1] for one in seen.values()) if ran is not None), default=None)
+        cause = "its pods are over, and its Job may not be looked at"
+        return self.give_up(End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s, reason=OWN))
 
     def _completed(self, end: End, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
         """Return *end* once the Job says so too: if a pod that had succeeded was deleted, Kubernetes makes another."""
         job = self.job
+        if job is not None and job.end == "Failed" and not self.deleted_by_us():
+            return _failed(job, None, end.at_s, end.ran_s)
         if job is None or job.end or self._gang or self.deleted_by_us() or job.succeeded >= len(self.ranks):
             return end
         if not any(seen[rank].deleted for rank in self.ranks if self.pod_uid(rank) != _DONE):
@@ -169,22 +194,15 @@ class UserJobRun(KubernetesRun):
         at_s, ran_s = self._times(seen)
         container = None if pod is None else pod.container
         code = None if container is None else container.exit_code
-        if (job is not None and job.end == "Complete") or self._has_succeeded(pod):
+        failed = job is not None and job.end == "Failed"  # also if its pods exit with 0 when they are told to end
+        if (job is not None and job.end == "Complete") or (self._has_succeeded(pod) and not failed):
             return End(0, stopped=False, at_s=at_s, cause="", ran_s=ran_s)
         if job is not None and job.gang and not job.end and pod is not None and pod.phase == "Succeeded":
             return None  # others of its pods may run yet: a gang is complete when it says so
         if self.deleted_by_us():
             return End(None, stopped=True, at_s=at_s, cause="stopped", ran_s=ran_s)
-        if job is not None and job.end == "Failed":
-            reason = (
-                "time-limit"
-                if _is_late(job)
-                else "out-of-memory"
-                if container and container.reason == "OOMKilled"
-                else ""
-            )
-            said = f"its {job.kind} has failed: {job.why}" + (f" (exit code {code})" if code else "")
-            return End(code or _OVER_LIMIT, stopped=False, at_s=at_s, cause=said, ran_s=ran_s, reason=reason)
+        if job is not None and failed:
+            return _failed(job, code, at_s, ran_s, killed=container is not None and container.reason == "OOMKilled")
         cause = "its Job was deleted" if job is None else disrupted(seen)
         patience_s = min(settings.lag_s, _SOON_S) if cause else settings.lag_s
         since_s = self.missing_s.setdefault(rank, time.monotonic())
@@ -194,10 +212,11 @@ class UserJobRun(KubernetesRun):
             who = by_kueue(job.queue)
             cause = f"{who} suspended its Job" if job.suspended else f"its pod was deleted, as {who} does to suspend it"
             return End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s, reason=EVICTED)
+        reason = OWN if job is None or not cause else ""
         if not cause:
             what = "it used more memory than it may" if container and container.reason == "OOMKilled" else "it failed"
             cause = f"{what} (exit code {code}); its Job tries again"
-        return End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s)
+        return End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s, reason=reason)
 
     def _has_succeeded(self, pod: Pod | None) -> bool:
         """Whether the success of a pod counts by itself: of a gang, only once that is being stopped anyway."""
@@ -241,6 +260,13 @@ def end_without_run(job: UserJob, number: int, now_s: float) -> JobEnded:
         return JobEnded(number, at_s, Outcome.COMPLETED, waited=True)
     reason = "time-limit" if _is_late(job) else "job-failed"
     return JobEnded(number, at_s, Outcome.FAILED, f"its {job.kind} has failed: {job.why}", reason, waited=True)
+
+
+def _failed(job: UserJob, code: int | None, at_s: float, ran_s: float | None, *, killed: bool = False) -> End:
+    """Return how a run ends whose Job has failed."""
+    reason = "time-limit" if _is_late(job) else "out-of-memory" if killed else ""
+    said = f"its {job.kind} has failed: {job.why}" + (f" (exit code {code})" if code else "")
+    return End(code or _OVER_LIMIT, stopped=False, at_s=at_s, cause=said, ran_s=ran_s, reason=reason)
 
 
 def _is_late(job: UserJob) -> bool:

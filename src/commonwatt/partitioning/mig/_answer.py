@@ -9,7 +9,7 @@ import numpy as np
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.fields import stamp
-from commonwatt.model.names import check_choice, check_count, check_number, one_of
+from commonwatt.model.names import MIG_MODES, WELFARES, check_choice, check_count, check_number, one_of
 from commonwatt.model.partition_file import MigFile
 from commonwatt.model.partition_results import (
     MigAnswer,
@@ -20,7 +20,6 @@ from commonwatt.model.partition_results import (
     MigTenantResult,
     MigUserResult,
 )
-from commonwatt.partitioning._choices import MIG_MODES, WELFARES
 from commonwatt.partitioning._solve import Equilibrium
 from commonwatt.partitioning.mig._layouts import gpu_type, parse_layout
 from commonwatt.partitioning.mig._modes import solve_integer, solve_market
