@@ -93,14 +93,18 @@ def test_check_says_what_is_there_and_what_is_wrong(plane, kube, tmp_path):
     config["nodes"][0]["gpus"] = 3
     config["live"]["kubernetes"]["pod"] = {"tolerations": [{"key": "k", "operator": "Odd"}]}
     path.write_text(yaml.safe_dump(config))
+    config["live"]["kubernetes"]["resources"] = {"V1OO": "nvidia.com/gpu"}
+    path.write_text(yaml.safe_dump(config))
     done = console.run("check", path, "--json")
+    found = [line["found"] for line in done.document["checks"]]
+    assert "live.kubernetes.resources names GPU types that no node has: V1OO" in found
     lines = {line["what"]: line for line in done.document["checks"]}
     assert lines["nodes"]["found"] == "node gpu-0: declared with 3 GPUs, has 2 of nvidia.com/gpu"
     assert "Unsupported value" in lines["pods"]["found"]
     config["live"]["kubernetes"] |= {"kubeconfig": str(kube.kubeconfig("kube-scheduler"))}
     path.write_text(yaml.safe_dump(config))
     lines = {line["what"]: line for line in console.run("check", path, "--json").document["checks"]}
-    assert lines["rights"]["found"] == "the token may not create pods"
+    assert lines["rights"]["found"] == "in namespace commonwatt, the token may not create pods"
 
 
 def test_jobs_end_exactly_once_however_often_parts_of_kubernetes_are_killed(plane, kube, tmp_path):

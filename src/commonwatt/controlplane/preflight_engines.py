@@ -357,7 +357,8 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
     rights = [right for right in RIGHTS if right.everywhere and right.needed] if spec.read_only else RIGHTS
     denied = denied_rights(api, settings.namespace, rights)
     if missing := [str(right) for right in denied if right.needed]:
-        yield failed("rights", f"the token may not {', '.join(missing)}", advice)
+        found = f"in namespace {settings.namespace}, the token may not {', '.join(missing)}"
+        yield failed("rights", found, f"{advice}; see whether there is such a namespace")
         return
     for right in denied:
         yield warning("rights", f"the token may not {right}: {right.lacking}", advice)
@@ -369,6 +370,9 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
         yield _node_power(spec.power, api, settings.namespace, nodes)
     away = sorted(node.name for node in nodes if node.ready != "True" and node.name in cluster.names)
     yield fine("engine", f"Kubernetes {version} answers: {plural(len(nodes), 'node')}; pods of others are left alone")
+    if unknown := sorted(spec.resources.keys() - {kind.gpu_type for kind in cluster.classes}):
+        found = f"live.kubernetes.resources names GPU types that no node has: {', '.join(unknown)}"
+        yield warning("nodes", found, "name the types of `nodes`")
     wrong, spare = mismatches(cluster, nodes, spec.resources)
     if wrong:
         yield failed("nodes", _shortened(wrong), "declare nodes as `kubectl get nodes` names them, GPUs as allocatable")
