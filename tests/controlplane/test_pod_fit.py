@@ -131,7 +131,7 @@ def test_a_job_that_no_node_can_hold_is_refused_and_the_largest_node_is_named(pl
     with running(path):
         why = until(lambda: told(kube, huge).get("NotTakenOver"))
         assert "spec.template.spec': got 'a pod that requests 33 CPUs', expected at most 32 CPUs" in why
-        assert "requests.example.com/licence" in until(lambda: told(kube, odd).get("NotTakenOver"))
+        assert "1 of example.com/licence', expected at most 0" in until(lambda: told(kube, odd).get("NotTakenOver"))
 
 
 def test_a_submitted_job_that_no_node_can_hold_waits_and_says_so_and_others_run(plane, kube, tmp_path):

@@ -293,10 +293,18 @@ def _mig(mode: str, problem: Any, seed: int) -> BenchOutcome:  # noqa: ANN401, A
     return BenchOutcome(_mean_of(problem, found.value))
 
 
+def _undivided(problem: Any, seed: int) -> BenchOutcome:  # noqa: ANN401, ARG001
+    """GPUs without MIG, shared in time by weight; a tenant is on one at a time."""
+    whole = max(range(len(problem.classes)), key=lambda k: problem.classes[k][1].compute)
+    share = np.minimum(1.0, problem.weights * len(problem.gpus))
+    return BenchOutcome(_mean_of(problem, float(problem.weights @ np.log(problem.rates[:, whole] * share))))
+
+
 def _mig_entrants(quick: bool) -> list[Entrant]:  # noqa: ARG001
     return [
         Entrant("market", "ours", partial(_mig, "market")),
         Entrant("whole-instances", "ours", partial(_mig, "integer")),
+        Entrant("undivided", "baseline", _undivided),
     ]
 
 
