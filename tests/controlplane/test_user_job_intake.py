@@ -322,6 +322,7 @@ def test_a_job_that_awaits_admission_is_not_started_says_why_and_starts_when_it_
     assert (job, b.status(job)) == (1, JobStatus.WAITING)
     assert "waits: Kueue (queue q) has yet to admit it again" in b.row(job).sentence
     assert b.kinds(job).count("waits") == 1
+    assert b.snapshot().jobs[job].expected_start_s is None
     intake.awaiting = {}
     b.settle()
     assert b.status(job) is JobStatus.RUNNING

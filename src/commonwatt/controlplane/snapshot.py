@@ -16,9 +16,9 @@ from commonwatt.control.scheduling import JobCondition
 from commonwatt.control.usage import TenantShare
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.services import SnapshotService
-from commonwatt.controlplane.starts import LONGEST, Waiting, expected_times
+from commonwatt.controlplane.starts import LONGEST, UNFORESEEN, Waiting, expected_times
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.model.explanation import PlacementExplanation, Reason
+from commonwatt.model.explanation import PlacementExplanation
 from commonwatt.store.columns import cleaned_column
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus, SampleRow
@@ -297,10 +297,10 @@ class SnapshotBuilder:
 
     @property
     def _not_foreseen(self) -> Set[int]:
-        """Waiting jobs, by handle, that lack CPUs, memory or a power budget: nobody knows until when."""
+        """Waiting jobs, by handle, for CPUs, memory, a power budget, or others' consent: nobody knows until when."""
         controller, jobs = self._reconciler.controller, self._reconciler.engine.jobs
         own = ((h, self._jobs.get(jobs[h].id)) for h in controller.registry.active - controller.registry.nodes.keys())
-        found = {handle for handle, job in own if job is not None and job.reason == Reason.CPUS_OR_MEMORY}
+        found = {handle for handle, job in own if job is not None and job.reason in UNFORESEEN}
         return found if controller.capacity is None else found | controller.capacity.waits_for_power
 
     def _waiting(self) -> list[Waiting]:

@@ -30,7 +30,7 @@ from commonwatt.model.units import amount_of
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus
 
-__all__ = ["LONGEST", "StartConditions", "Waiting", "expected_times"]
+__all__ = ["LONGEST", "UNFORESEEN", "StartConditions", "Waiting", "expected_times"]
 
 _NODES_S = 30.0  # between looks at what nodes have for jobs that wait
 
@@ -207,6 +207,8 @@ class StartConditions:
 # -- estimates
 
 
+UNFORESEEN = frozenset({Reason.CPUS_OR_MEMORY, "admission", "dependency-never"})
+"""Reasons for which a job waits until nobody knows when."""
 LONGEST = 2_000
 """Waiting jobs that get an estimate; those behind them get none."""
 

@@ -193,7 +193,8 @@ def quota(hard, used=None, **spec):
     [
         ({"requests.nvidia.com/gpu": "4"}, {"requests.nvidia.com/gpu": "2"}, ""),
         ({"requests.nvidia.com/gpu": "4"}, {"requests.nvidia.com/gpu": "3"}, "1 of nvidia.com/gpu left"),
-        ({"requests.nvidia.com/gpu": "1"}, None, "1 of nvidia.com/gpu left"),  # not counted yet
+        ({"requests.nvidia.com/gpu": "2"}, {"requests.nvidia.com/gpu": "1"}, "1 of nvidia.com/gpu left"),
+        ({"requests.nvidia.com/gpu": "1"}, None, "allows 1 of nvidia.com/gpu in all"),  # not counted yet
         ({"cpu": "8"}, {"cpu": "4500m"}, "3.5 CPUs left, and its pods need 4 CPUs"),
         ({"requests.memory": "16Gi"}, {"requests.memory": "13Gi"}, "3 GiB of memory left"),
         ({"limits.cpu": "0", "count/jobs.batch": "0", "services": "0"}, None, ""),  # not what pods request
@@ -205,6 +206,14 @@ def test_what_a_quota_lacks_for_the_pods_of_a_job(hard, used, lacks):
     said = quota(hard, used).lacks({"nvidia.com/gpu": 2.0, "cpu": 4.0, "memory": 4.0 * 2**30, "pods": 1.0})
     assert lacks in said
     assert bool(said) == bool(lacks)
+
+
+def test_a_quota_that_a_job_never_fits_says_so_whatever_is_left():
+    needs = {"nvidia.com/gpu": 2.0}  # one of two pods is there
+    half = quota({"requests.nvidia.com/gpu": "2"}, {"requests.nvidia.com/gpu": "2"}).lacks(needs, 0.5)
+    assert half.endswith("allows 2 of nvidia.com/gpu in all, and its pods need 4 of nvidia.com/gpu: it never starts")
+    half = quota({"requests.nvidia.com/gpu": "4"}, {"requests.nvidia.com/gpu": "3"}).lacks(needs, 0.5)
+    assert "has 1 of nvidia.com/gpu left, and its pods need 2" in half
 
 
 @pytest.mark.parametrize(

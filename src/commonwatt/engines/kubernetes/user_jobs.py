@@ -47,25 +47,29 @@ _MADE_S, _LONGEST_S = 60.0, 3600.0
 class NamespaceQuota:
     """A ResourceQuota: what is left of what it counts, by the names of resources, and of which pods it counts that.
 
-    *scopes* are all that have to be true of a pod: a scope, an operator (of ``PriorityClass``), and values.
+    *left* has, by resource, what is left, and the most. *scopes* are all that have to be true of a pod: a scope, an
+    operator (of ``PriorityClass``), and values.
     """
 
     namespace: str
     name: str
-    left: tuple[tuple[str, float], ...]
+    left: tuple[tuple[str, float, float], ...]
     scopes: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
     def counts(self, job: UserJob) -> bool:
         """Whether it counts the pods of a job; a deadline of single pods is not known, and taken for none."""
         return self.namespace == job.namespace and all(_is_of(job, *scope) for scope in self.scopes)
 
-    def lacks(self, needs: Mapping[str, float]) -> str:
-        """Return what is missing of *needs*, in words; "" if nothing is."""
-        for name, left in self.left:
+    def lacks(self, needs: Mapping[str, float], part: float = 1.0) -> str:
+        """Return what is missing of *needs*, which are this *part* of the job's, in words; "" if nothing is."""
+        for name, left, most in self.left:
             own = name.removeprefix("requests.").removeprefix("count/")
-            if not name.startswith("limits.") and needs.get(own, 0.0) > left + 1e-6:
-                has, wanted = shown(own, left), shown(own, needs[own])
-                return f"quota {self.name} of namespace {self.namespace} has {has} left, and its pods need {wanted}"
+            if name.startswith("limits.") or needs.get(own, 0.0) <= left + 1e-6:
+                continue
+            who = f"quota {self.name} of namespace {self.namespace}"
+            if (whole := needs[own] / part) > most + 1e-6:
+                return f"{who} allows {shown(own, most)} in all, and its pods need {shown(own, whole)}: it never starts"
+            return f"{who} has {shown(own, left)} left, and its pods need {shown(own, needs[own])}"
         return ""
 
 
@@ -76,7 +80,10 @@ def quota_of(item: Mapping[str, Any]) -> NamespaceQuota:
     selected = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     scopes = [(name, "Exists", ()) for name in spec.get("scopes") or ()]
     scopes += [(e["scopeName"], e.get("operator", "Exists"), tuple(e.get("values") or ())) for e in selected]
-    left = tuple((name, quantity_of(most) - quantity_of(used.get(name, 0))) for name, most in sorted(hard.items()))
+    left = tuple(
+        (name, quantity_of(most) - quantity_of(used.get(name, 0)), quantity_of(most))
+        for name, most in sorted(hard.items())
+    )
     return NamespaceQuota(meta["namespace"], meta["name"], left, tuple(scopes))
 
 
@@ -204,7 +211,7 @@ class UserJobs:
         for group in job.groups or (job,):
             for name, amount in group.requests:
                 needs[name] = needs.get(name, 0.0) + group.pods * amount * missing / job.pods
-        return next(filter(None, (quota.lacks(needs) for quota in quotas)), "")
+        return next(filter(None, (quota.lacks(needs, missing / job.pods) for quota in quotas)), "")
 
     def _missing(self, job: UserJob) -> int:
         """Return how many pods of a job are not there that have to run yet."""
