@@ -180,6 +180,25 @@ def unbound(kube):
         kube.admin.create(binding.rpartition("/")[0], {**was, "metadata": meta})
 
 
+def test_a_job_that_may_not_be_stopped_says_so(plane, kube, tmp_path):
+    path, store = plane
+    role = path_of("roles", USERS, "commonwatt-users-jobs", group="rbac.authorization.k8s.io/v1")
+    rules = kube.admin.get(role)["rules"]
+    less = [{**rule, "verbs": [verb for verb in rule["verbs"] if verb not in ("patch", "delete")]} for rule in rules]
+    with running(path):
+        job = kube.user_job("stays", *command(tmp_path, "stays", 300))
+        until(lambda: lines(tmp_path, "stays") == ["begin"])
+        kube.admin.merge(role, {"rules": [rule for rule in less if rule["verbs"]]})
+        try:
+            store.ask(RequestKind.CANCEL, time.time(), job=of(store, job).id)
+            assert "cannot patch resource" in until(lambda: told(kube, job).get("NotStopped"))
+            own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
+            until(lambda: store.job(own).status == "completed")
+        finally:
+            kube.admin.merge(role, {"rules": rules})
+        assert ended(store, job).status == "cancelled"
+
+
 @pytest.mark.parametrize("restarted", [True, False])
 def test_a_job_that_may_not_be_stopped_runs_on_and_stops_nothing_else(plane, kube, tmp_path, restarted):
     path, store = plane

@@ -363,7 +363,7 @@ class UserJobs:
 
         Where we may not (any more), that is logged, and has to be tried again: the pods run on.
         """
-        before, run.denied_s = run.denied_s, None
+        (before, run.denied_s), job = (run.denied_s, None), None
         try:
             job = self.of(run)
             if job is not None and not job.over and self._suspend(job):
@@ -376,6 +376,9 @@ class UserJobs:
             if before is None:
                 what = {"namespace": run.spec.workload[0], "name_there": run.spec.workload[1], "cause": str(error)}
                 log.warning("a Job cannot be stopped, and runs on", extra=what)
+            if before is None and job is not None:
+                with suppress(EngineError):
+                    self.tell(job, "NotStopped", f"it is to be stopped, and runs on: {error}", run.now_s())
 
     def retire(self, job: UserJob) -> None:
         """Have Kubernetes make no pods of a Job any more, without deleting it; raises ``EngineError``.
