@@ -154,6 +154,24 @@ def test_one_that_has_ended_here_is_retired_and_not_submitted_again(desk):
     assert [request.job for request in desk.ticks.requests()] == [1]
 
 
+@pytest.mark.parametrize("rest", [{"suspended": True}, {"pods": 0}])
+def test_one_that_has_ended_here_and_is_resumed_by_somebody_is_retired_again_and_says_so(desk, rest):
+    desk.kube.set(user_job())
+    desk.look()
+    desk.ticks.write(Tick(jobs={1: {"status": JobStatus.FAILED, "ended_s": desk.now_s}}))
+    for job in (user_job(), user_job(), user_job(**rest)):  # it is seen late
+        desk.kube.set(job)
+        desk.look()
+    assert desk.kube.done == [("retire", "u1")]
+    for job in (user_job(), user_job(), user_job(**rest)):
+        desk.kube.set(job)
+        desk.look()
+    assert desk.kube.done[1:] == [
+        ("retire", "u1"),
+        ("NotTakenOver", "u1", "its job has ended here: to run it again, delete the Job and create it"),
+    ]
+
+
 def test_what_is_refused_says_why_once_and_is_taken_when_it_is_put_right(desk):
     desk.limits = TenantLimits(gpus=1, tardiness_weight=0.5)
     much = user_job("u3", notes=(("commonwatt.io/tardiness-weight", "2"),))

@@ -56,8 +56,7 @@ class UserJobIntake:
     refused
         By uid: why a Job is not taken over.
     awaiting
-        By number: why a job may not be placed, though it was taken over: Kueue has yet to admit its Job anew, or a
-        quota of its namespace has too little left.
+        By number: why a job may not be placed now, though it was taken over.
     renewed
         Whether the GPU types of a job have changed, as Kueue has admitted it to others: a new reconciler sees that.
     """
@@ -79,6 +78,7 @@ class UserJobIntake:
     _unkept: dict[str, str] = field(default_factory=dict)  # changes that are not followed, by uid, as they were told
     _cancelled: set[int] = field(default_factory=set)
     _done: set[str] = field(default_factory=set)  # that have ended here: Kubernetes makes no pods of them any more
+    _resting: set[str] = field(default_factory=set)  # those of them that were seen to have no pods
     _seen: tuple[int, ...] = ()
     _next_s: float = -math.inf
     _trouble: str = ""
@@ -110,11 +110,14 @@ class UserJobIntake:
                 self._note(row)
         self.refused = {uid: why for uid, why in self.refused.items() if uid in there}
         self._done &= there.keys()
+        self._resting &= self._done
         self._queued &= there.keys()
         asked = False
         for job in there.values():
             if job.uid not in self._jobs and job.uid not in self._done and not job.over and not job.left_to:
                 asked = self._take(job, now_s) or asked
+        for uid in self._done & there.keys():
+            self._rest(there[uid], now_s)
         self._settle(there)
         for uid in self._jobs.keys() & there.keys():
             self._hold(there[uid])
@@ -211,6 +214,15 @@ class UserJobIntake:
         if job.gang and not (job.suspended or job.over or job.left_to or self.engine.runs(job)):
             self._is_held(job)
 
+    def _rest(self, job: UserJob, now_s: float) -> None:
+        """Have Kubernetes make no pods of a Job that has ended here, also where somebody has resumed it since."""
+        if job.suspended or job.pods == 0:
+            self._resting.add(job.uid)
+        elif job.uid in self._resting and not (job.over or job.queue or job.left_to) and self._retired(job):
+            self._resting.discard(job.uid)
+            said = f"its job has ended here: to run it again, delete the {job.kind} and create it"
+            self._tell(job, "NotTakenOver", said, now_s)
+
     def _is_held(self, job: UserJob) -> bool:
         """Suspend a Job; returns whether the server keeps it so."""
         try:
@@ -272,9 +284,8 @@ class UserJobIntake:
         self._rules[job.uid] = job.rules
         if job.ignored:
             self._tell(job, "Ignored", f"wishes of its pods that are not kept: {', '.join(job.ignored)}", now_s)
-        log.info(
-            "a %s was taken over", job.kind, extra={"job": row.id, "namespace": job.namespace, "name_there": job.name}
-        )
+        who = {"job": row.id, "namespace": job.namespace, "name_there": job.name}
+        log.info("a %s was taken over", job.kind, extra=who)
         return True
 
     def _note(self, row: JobRow) -> None:

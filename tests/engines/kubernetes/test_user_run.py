@@ -157,6 +157,15 @@ def test_a_pod_that_is_gone_is_an_interruption(tmp_path, job, cause):
     assert (end.exit_code, end.stopped, end.cause, end.ran_s) == (None, False, cause, 540.0)
 
 
+def test_one_that_somebody_suspends_says_how_to_hold_it_and_is_paid(tmp_path):
+    run = run_in(tmp_path)
+    run.job = replace(run.job, suspended=True)
+    while (end := ended(run, gone=[pod(phase="Running", deletionTimestamp="2026-11-25T09:59:00Z")])) is None:
+        time.sleep(0.01)
+    assert (end.exit_code, end.reason) == (None, "own")
+    assert end.cause == "its Job was suspended, not by commonwatt: `commonwatt hold` keeps a job from running"
+
+
 @pytest.mark.parametrize(
     ("suspended", "cause"),
     [

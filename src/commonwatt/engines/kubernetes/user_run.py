@@ -212,6 +212,9 @@ class UserJobRun(KubernetesRun):
             who = by_kueue(job.queue)
             cause = f"{who} suspended its Job" if job.suspended else f"its pod was deleted, as {who} does to suspend it"
             return End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s, reason=EVICTED)
+        if job is not None and job.suspended and not job.queue and taken_away(seen):
+            cause = f"its {job.kind} was suspended, not by commonwatt: `commonwatt hold` keeps a job from running"
+            return End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s, reason=OWN)
         reason = OWN if job is None or not cause else ""
         if not cause:
             what = "it used more memory than it may" if container and container.reason == "OOMKilled" else "it failed"
