@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.engines.kubernetes.api import path_of
+from commonwatt.model.errors import EngineError
 from commonwatt.model.units import MICRO
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import RequestKind
@@ -197,6 +198,41 @@ def test_a_job_that_may_not_be_stopped_says_so(plane, kube, tmp_path):
         finally:
             kube.admin.merge(role, {"rules": rules})
         assert ended(store, job).status == "cancelled"
+
+
+def test_a_webhook_that_is_away_stops_nothing_but_the_jobs_it_is_asked_about(plane, kube, tmp_path):
+    path, store = plane
+    rule = {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}
+    hook = {
+        "name": "jobs.example.com", "rules": [rule], "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+    }  # fmt: skip
+    kind, group = "ValidatingWebhookConfiguration", "admissionregistration.k8s.io/v1"
+    body = {"apiVersion": group, "kind": kind, "metadata": {"name": "away"}, "webhooks": [hook]}
+    hooks = path_of("validatingwebhookconfigurations", group=group)
+    with running(path):
+        job = kube.user_job("stays", *command(tmp_path, "stays", 300))
+        until(lambda: lines(tmp_path, "stays") == ["begin"])
+        made = kube.admin.create(hooks, body)
+        try:
+            until(lambda: is_refused(kube, job))
+            store.ask(RequestKind.CANCEL, time.time(), job=of(store, job).id)
+            assert "failed calling webhook" in until(lambda: told(kube, job).get("NotStopped"))
+            own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
+            until(lambda: store.job(own).status == "completed")
+        finally:
+            kube.admin.delete(f"{hooks}/away", made["metadata"]["uid"])
+        assert ended(store, job).status == "cancelled"
+
+
+def is_refused(kube, job):
+    """Whether a Job can be changed by nobody: a webhook is called only some time after it is there."""
+    try:
+        note = {"metadata": {"annotations": {"example.com/tried": str(time.time())}}}
+        kube.admin.merge(path_of("jobs", USERS, job["metadata"]["name"], group="batch/v1"), note)
+    except EngineError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("restarted", [True, False])

@@ -86,8 +86,6 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         Use the declared power where there is no meter.
     since
         How an earlier engine read each node's meter last (``marks``).
-    now_s
-        The time.
 
     Raises
     ------
@@ -125,8 +123,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         gpus = {resource_of(kind.gpu_type, self._settings.resources) for kind in cluster.classes}
         needs = PodNeeds(self._settings, gpus, work_of, self.user_jobs)
         self._allocations = PodAllocations(cluster, self._settings, self._power, needs)
-        since = since or {}
-        asleep = {n for n, last in since.items() if last.asleep}  # what was asleep at its last reading
+        asleep = {n for n, last in (since or {}).items() if last.asleep}  # what was asleep at its last reading
         self._metered = [(False, n in asleep) for n in range(len(cluster))]  # waking, asleep
         self._cordons = Cordons(api, self._allocations.hosts, self._label)
         self._pods: Watched[Pod] = Watched(path_of("pods"), pod_of, keep=lambda pod: pod.cluster == self._label)
@@ -136,7 +133,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._over_s: dict[str, float] = {}  # since when strays are over
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
         self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
-        self._take_over(since, asleep)
+        self._take_over(since or {}, asleep)
         self.informer = Informer(api, self._pods, self._nodes, *self.user_jobs.watched)
         self.user_jobs.informer, self.user_jobs.pods = self.informer, self._pods
 
@@ -414,8 +411,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def _set_power(self, command: SetPower) -> None:
         snapshot, n = self._look(), command.node
-        node = snapshot.nodes.get(self._allocations.hosts[n])
-        self._power.set(command, node, used=self._allocations.own(n) > 0)
+        self._power.set(command, snapshot.nodes.get(self._allocations.hosts[n]), used=self._allocations.own(n) > 0)
         self._meter_power(snapshot)
 
     def _power_state(self, n: int) -> tuple[bool, bool]:
@@ -435,7 +431,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         until_s = max(run.asked_s + self._settings.kill_s, time.monotonic()) + _GONE_S
         while (end := self._end_of(run)) is None:
             left_s = until_s - time.monotonic()
-            if left_s <= 0 or run.detached:
+            if left_s <= 0 or run.detached or (isinstance(run, UserJobRun) and run.denied_s is not None):
                 run.detached = True
                 return None
             poll = select.poll()
@@ -449,15 +445,20 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._snapshot = None
 
     def _vacate(self, handle: int) -> None:
+        with suppress(EngineError):
+            self._charge_over(self._look(), [self._runs[handle]])
         super()._vacate(handle)
         self._snapshot = None
+
+    def _charge_over(self, snapshot: KubernetesSnapshot, runs: Iterable[KubernetesRun]) -> None:
+        self._charge_until_over(runs_over(runs, partial(self._seen, snapshot=snapshot)))
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
         """Readings closed since the last call; *up_to_now* only where it is known what runs: else they stay open."""
         with suppress(EngineError):
             if up_to_now:
                 snapshot = self._look()
-                self._charge_until_over(runs_over(self._runs.values(), partial(self._seen, snapshot=snapshot)))
+                self._charge_over(snapshot, self._runs.values())
                 settled = time.monotonic() >= snapshot.steady_s + self._settings.settle_s
                 self._meter(set(range(len(self._cluster))) - (set() if settled else nodes_of(self._runs.values())))
         return super().readings()
@@ -466,7 +467,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         """Give up runs whose node is lost, that were never placed, or that the kubelet does not start."""
         self._power.advance(snapshot.nodes)
         self._meter_power(snapshot)
-        self._charge_until_over(runs_over(self._runs.values(), partial(self._seen, snapshot=snapshot)))
+        self._charge_over(snapshot, self._runs.values())
         gone = self._allocations.lost(snapshot)
         for run in self._runs.values():
             seen = self._seen(run, snapshot)
