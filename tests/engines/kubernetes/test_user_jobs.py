@@ -85,6 +85,8 @@ def test_after_an_outage_its_node_is_read_only_once_kubelets_can_have_said_what_
     placed(engine, kube, job)
     assert {reading.node for reading in engine.readings(up_to_now=True)} >= {0, 1}
     kube.end("kube-apiserver")
+    until(lambda: not engine._pods.steady)
+    assert {reading.node for reading in engine.readings(up_to_now=True)} <= {0}  # what was known is, for a moment
     until(lambda: raises(engine.poll))
     kube.begin("kube-apiserver")
     until(lambda: not raises(engine.poll))

@@ -459,7 +459,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             if up_to_now:
                 snapshot = self._look()
                 self._charge_over(snapshot, self._runs.values())
-                settled = time.monotonic() >= snapshot.steady_s + self._settings.settle_s
+                settled = self._pods.steady and time.monotonic() >= snapshot.steady_s + self._settings.settle_s
                 self._meter(set(range(len(self._cluster))) - (set() if settled else nodes_of(self._runs.values())))
         return super().readings()
 

@@ -52,6 +52,11 @@ class Watched(Generic[_T]):
     steady_s: float = -1e18  # since when it is watched without trouble
     since_s: float = field(default_factory=time.monotonic)
 
+    @property
+    def steady(self) -> bool:
+        """Whether it is watched; what is known stays so for a moment after it is not."""
+        return self.trouble is None
+
 
 class Informer:
     """Keeps all *watched* up to date from when it is started until it is stopped.
