@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.engines.kubernetes.api import path_of
 from commonwatt.store.records import RequestKind
 from tests.cli import console
 from tests.engines.kubernetes.gangs import (
@@ -304,3 +305,28 @@ def test_check_says_which_rights_and_definitions_are_missing(kube, gangs, tmp_pa
     gangs.undefine("PyTorchJob")
     assert found()[0] == ("failed", "the API server does not know PyTorchJob")
     gangs.define("PyTorchJob")
+
+
+def test_an_api_of_gangs_that_is_down_is_no_outage(plane, kube, tmp_path):
+    path, store = plane
+    apis = path_of("apiservices", group="apiregistration.k8s.io/v1")
+    api = next(item for item in kube.admin.get(apis)["items"] if "jobset" in item["metadata"]["name"])
+    name, service = api["metadata"]["name"], api["spec"]["service"]
+    item = made(kube.admin, gang("JobSet", "train", *script(tmp_path, "train", 300), gpus=1))
+    child = controller(path)
+    try:
+        until(lambda: lines(tmp_path, "train") == ["begin", "begin"])
+        kill(child)
+        kube.admin.merge(f"{apis}/{name}", {"spec": {"service": {**service, "port": 9}}})
+        try:
+            child = controller(path)
+            job = kube.user_job("other", *command(tmp_path, "other", 0.2))
+            assert ended(store, job).status == "completed"
+            assert of(store, item).status == "running"
+        finally:
+            kube.admin.merge(f"{apis}/{name}", {"spec": {"service": service}})
+        store.ask(RequestKind.CANCEL, time.time(), job=of(store, item).id)
+        assert ended(store, item).status == "cancelled"
+        assert of(store, item).attempts == 1
+    finally:
+        kill(child)

@@ -129,6 +129,13 @@ def test_pods_that_fail_and_are_tried_again_are_charged_to_the_tenant_and_so_is_
         row = ended(store, fails)
         assert (row.status, lines(tmp_path, "fails").count("begin")) == ("failed", 2)
         assert gpu_s(store, fails) > 3.0  # ends are in whole seconds
+        taken = kube.user_job("taken", *command(tmp_path, "taken", 4))
+        until(lambda: lines(tmp_path, "taken") == ["begin"])
+        time.sleep(2.0)
+        for pod in kube.pods_of(taken):
+            kube.remove(pod, 0)
+        assert (ended(store, taken).status, of(store, taken).attempts) == ("completed", 2)
+        assert gpu_s(store, taken) > 5.0
     finally:
         kill(child)
     began_s = of(store, gone).began_s
@@ -223,6 +230,34 @@ def test_a_webhook_that_is_away_stops_nothing_but_the_jobs_it_is_asked_about(pla
         finally:
             kube.admin.delete(f"{hooks}/away", made["metadata"]["uid"])
         assert ended(store, job).status == "cancelled"
+
+
+def test_a_webhook_for_placements_that_is_away_stops_only_the_jobs_of_its_namespace(plane, kube, tmp_path):
+    path, store = plane
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    hook = {
+        "name": "bindings.example.com", "rules": [rule], "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "namespaceSelector": {"matchLabels": {"hooked": "yes"}},
+    }  # fmt: skip
+    kind, group = "ValidatingWebhookConfiguration", "admissionregistration.k8s.io/v1"
+    body = {"apiVersion": group, "kind": kind, "metadata": {"name": "away"}, "webhooks": [hook]}
+    hooks, space = path_of("validatingwebhookconfigurations", group=group), path_of("namespaces", name=USERS)
+    made = kube.admin.create(hooks, body)
+    kube.admin.merge(space, {"metadata": {"labels": {"hooked": "yes"}}})
+    time.sleep(2.0)  # until it is called
+    try:
+        with running(path):
+            job = kube.user_job("held", *command(tmp_path, "held", 0.2))
+            until(lambda: (row := of(store, job)) and row.attempts)
+            own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
+            until(lambda: store.job(own).status == "completed")
+            assert lines(tmp_path, "held") == []
+            kube.admin.delete(f"{hooks}/away", made["metadata"]["uid"])
+            assert ended(store, job).status == "completed"
+    finally:
+        kube.admin.delete(f"{hooks}/away", made["metadata"]["uid"])
+        kube.admin.merge(space, {"metadata": {"labels": {"hooked": None}}})
 
 
 def is_refused(kube, job):

@@ -92,7 +92,7 @@ def test_a_failed_pod_is_an_interruption_until_its_job_has_failed(tmp_path):
     assert end.cause == "its Job has failed: BackoffLimitExceeded: said so (exit code 3)"
 
 
-def test_what_failed_and_is_tried_again_is_paid_and_what_was_disrupted_is_not(tmp_path):
+def test_what_failed_or_was_deleted_is_paid_unless_its_nodes_are_not_in_order(tmp_path):
     run = run_in(tmp_path / "failed")
     change = JobInterrupted(1, NOW_S, 60.0, "it failed")
     assert change_of(run, change, ended(run, pod(code=3)), requeue=False).paid
@@ -105,7 +105,8 @@ def test_what_failed_and_is_tried_again_is_paid_and_what_was_disrupted_is_not(tm
     change = JobInterrupted(1, NOW_S, 60.0, "it was deleted")
     while (end := ended(run, gone=[pod(phase="Running", deletionTimestamp="2026-11-25T09:59:00Z")])) is None:
         time.sleep(0.01)
-    assert not change_of(run, change, end, requeue=True).paid
+    assert change_of(run, change, end, requeue=True).paid  # by whom is unknown; its nodes are in order
+    assert not change_of(run, change, end, requeue=True, away=True).paid
 
 
 def test_one_that_its_job_has_ended_has_failed_also_if_it_exits_with_0(tmp_path):

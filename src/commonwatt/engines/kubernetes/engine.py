@@ -149,7 +149,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             if (end := self._end(run, snapshot)) is not None:
                 self._vacate(handle)
                 change = self._reports.change(run.spec, end, begun=run.begun(end))
-                self._changes.append(change_of(run, change, end, requeue=self._settings.requeue_deleted))
+                away = self._allocations.away(run.spec.nodes, snapshot)
+                self._changes.append(change_of(run, change, end, self._settings.requeue_deleted, away=away))
         self._sweep(self._look())
         changes, self._changes = self._changes, []
         return changes
@@ -446,20 +447,18 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def _vacate(self, handle: int) -> None:
         with suppress(EngineError):
-            self._charge_over(self._look(), [self._runs[handle]])
+            self._charge_until_over(runs_over([self._runs[handle]], partial(self._seen, snapshot=self._look())))
         super()._vacate(handle)
         self._snapshot = None
-
-    def _charge_over(self, snapshot: KubernetesSnapshot, runs: Iterable[KubernetesRun]) -> None:
-        self._charge_until_over(runs_over(runs, partial(self._seen, snapshot=snapshot)))
 
     def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:
         """Readings closed since the last call; *up_to_now* only where it is known what runs: else they stay open."""
         with suppress(EngineError):
             if up_to_now:
                 snapshot = self._look()
-                self._charge_over(snapshot, self._runs.values())
-                settled = self._pods.steady and time.monotonic() >= snapshot.steady_s + self._settings.settle_s
+                self._charge_until_over(runs_over(self._runs.values(), partial(self._seen, snapshot=snapshot)))
+                since_s = max(self.informer.began_s, snapshot.steady_s)
+                settled = self._pods.steady and time.monotonic() >= since_s + self._settings.settle_s
                 self._meter(set(range(len(self._cluster))) - (set() if settled else nodes_of(self._runs.values())))
         return super().readings()
 
@@ -467,7 +466,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         """Give up runs whose node is lost, that were never placed, or that the kubelet does not start."""
         self._power.advance(snapshot.nodes)
         self._meter_power(snapshot)
-        self._charge_over(snapshot, self._runs.values())
+        self._charge_until_over(runs_over(self._runs.values(), partial(self._seen, snapshot=snapshot)))
         gone = self._allocations.lost(snapshot)
         for run in self._runs.values():
             seen = self._seen(run, snapshot)

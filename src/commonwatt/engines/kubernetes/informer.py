@@ -72,7 +72,7 @@ class Informer:
         self._tasks: list[asyncio.Task[None]] = []
         self.woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         """Readable when something has changed; ``rest`` clears it."""
-        self.lists = 0
+        self.lists, self.began_s = 0, time.monotonic()
         self._thread = threading.Thread(target=self._run, name="commonwatt-informer", daemon=True)
         self._thread.start()
 

@@ -308,6 +308,11 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
     def _is_up(self, node: Node | None) -> bool:
         return node is not None and (node.ready != "False" or self._power.mark(node) is not None)
 
+    def away(self, nodes: Iterable[int], snapshot: KubernetesSnapshot) -> bool:
+        """Whether one of *nodes* is gone, not ready or cordoned: who deletes pods there need not be their owner."""
+        there = (snapshot.nodes.get(self.hosts[n]) for n in nodes)
+        return any(node is None or node.ready != "True" or node.cordoned for node in there)
+
     def lost(self, snapshot: KubernetesSnapshot) -> dict[str, str | None]:
         """Return the declared nodes that are lost: their condition Ready is Unknown, or they are gone (``None``).
 

@@ -12,7 +12,7 @@ from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft,
 from commonwatt.engines.kubernetes.containers import CREATE, NEVER, PULL
 from commonwatt.engines.kubernetes.objects import Pod
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, folder_of, mark_of_run
-from commonwatt.engines.local.folder import EVICTED, OWN, End, RunFolder
+from commonwatt.engines.local.folder import EVICTED, OWN, TAKEN, End, RunFolder
 from commonwatt.engines.recorded_engine import SchedulerRun
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import write_record
@@ -260,7 +260,7 @@ class StartOrder:
         return zip(range(len(self.specs)), self.specs, self.bodies, strict=True)
 
 
-def change_of(run: KubernetesRun, change: Change, end: End, *, requeue: bool) -> Change:
+def change_of(run: KubernetesRun, change: Change, end: End, requeue: bool, *, away: bool = False) -> Change:
     """Return what the controller hears of the end of a run.
 
     One that it takes for gone has left at last. One whose pod somebody deleted is cancelled, unless those are requeued.
@@ -271,7 +271,7 @@ def change_of(run: KubernetesRun, change: Change, end: End, *, requeue: bool) ->
         return JobLeft(change.handle, change.at_s, change.lost_s)
     if run.owner and end.reason == EVICTED:
         return replace(change, blamed=False)
-    if run.owner and end.reason == OWN:
+    if run.owner and (end.reason == OWN or (end.reason == TAKEN and not away)):
         return replace(change, paid=True)
     if not requeue and end.cause == _GONE:
         return JobEnded(change.handle, change.at_s, Outcome.CANCELLED, _GONE, "pod-deleted")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from commonwatt.engines.kubernetes.announce import About, annotate, post_event
 from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
@@ -32,13 +32,14 @@ from commonwatt.engines.kubernetes.settings import SCHEDULER, KubernetesSettings
 from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, left_to_kueue, suspended_in
 from commonwatt.engines.kubernetes.user_job import TENANT, UserJob, by_kueue
 from commonwatt.engines.kubernetes.user_run import UserJobRun
-from commonwatt.model.errors import EngineError
+from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.units import plural
 
 __all__ = ["NamespaceQuota", "UserJobs", "quota_of"]
 
 log = logging.getLogger("commonwatt.kubernetes")
 
+_Answer = TypeVar("_Answer")
 _MADE_S, _LONGEST_S = 60.0, 3600.0
 """How long Kubernetes may take to make the pods of a Job, or to delete them, and the longest pause after it did not."""
 
@@ -169,7 +170,7 @@ class UserJobs:
         for namespace, each in self._jobs:
             assert self.informer is not None
             try:
-                found |= self.informer.look(each)
+                found |= self._asked(self.informer.look, each)
             except DENIED as error:
                 denied[namespace] = str(error)
         for namespace in denied.keys() - self.unseen.keys():
@@ -179,12 +180,24 @@ class UserJobs:
         self._stopping_s = {uid: since_s for uid, since_s in self._stopping_s.items() if uid in found}
         return found
 
+    def _asked(self, ask: Callable[..., _Answer], *what: Any) -> _Answer:  # noqa: ANN401
+        """Return the answer to a question about users' objects; raises one of ``DENIED`` if only their API is down.
+
+        An extension may be; the server is not while it tells of pods.
+        """
+        try:
+            return ask(*what)
+        except EngineDownError as error:
+            if self.pods is None or not (self.pods.synced and self.pods.steady):
+                raise
+            raise RefusedByServerError(503, "ServiceUnavailable", str(error)) from error
+
     def find(self, uid: str) -> UserJob | None:
         """Return a Job, ``None`` if it is gone, or unseen; raises ``EngineError`` as ``all`` does."""
         assert self.informer is not None
         for _, each in self._jobs:
             with suppress(*DENIED):
-                if (job := self.informer.find(each, uid)) is not None:
+                if (job := self._asked(self.informer.find, each, uid)) is not None:
                     return job
         return None
 
@@ -195,7 +208,7 @@ class UserJobs:
         """
         assert self.informer is not None
         there = (each for namespace, each in self._jobs if namespace == run.spec.workload[0])
-        return next(filter(None, (self.informer.find(each, run.owner) for each in there)), None)
+        return next(filter(None, (self._asked(self.informer.find, each, run.owner) for each in there)), None)
 
     def short_of_quota(self, job: UserJob) -> str:
         """Return which quota has too little left for a job, in words; "": none, or they may not be looked at."""
@@ -204,7 +217,7 @@ class UserJobs:
         quotas: list[NamespaceQuota] = []
         for each in self._quotas:
             with suppress(*DENIED):
-                quotas += [quota for quota in self.informer.look(each).values() if quota.counts(job)]
+                quotas += [quota for quota in self._asked(self.informer.look, each).values() if quota.counts(job)]
         if not quotas or not (missing := self._missing(job)):
             return ""
         needs = {PODS: float(missing)}
@@ -262,7 +275,7 @@ class UserJobs:
         for each in self._children:
             with suppress(*DENIED):
                 assert self.informer is not None
-                if (child := self.informer.find(each, pod.owner)) is not None:
+                if (child := self._asked(self.informer.find, each, pod.owner)) is not None:
                     return child[1]
         return pod.owner
 
@@ -421,7 +434,7 @@ class UserJobs:
         kind = KINDS[job.kind]
         path = path_of(kind.resource, job.namespace, job.name, group=kind.group)
         try:
-            return self._api.merge(path, {"metadata": {"uid": job.uid}, **change})
+            return self._asked(self._api.merge, path, {"metadata": {"uid": job.uid}, **change})
         except RefusedByServerError as error:
             if error.status not in (404, 409):
                 raise

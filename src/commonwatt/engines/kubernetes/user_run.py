@@ -14,7 +14,7 @@ from commonwatt.engines.kubernetes.objects import Pod
 from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, disrupted, taken_away
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
 from commonwatt.engines.kubernetes.user_job import UserJob, by_kueue
-from commonwatt.engines.local.folder import EVICTED, OWN, End
+from commonwatt.engines.local.folder import EVICTED, OWN, TAKEN, End
 from commonwatt.engines.state_folder import read_json, write_record
 from commonwatt.model.errors import EngineDownError
 
@@ -215,7 +215,7 @@ class UserJobRun(KubernetesRun):
         if job is not None and job.suspended and not job.queue and taken_away(seen):
             cause = f"its {job.kind} was suspended, not by commonwatt: `commonwatt hold` keeps a job from running"
             return End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s, reason=OWN)
-        reason = OWN if job is None or not cause else ""
+        reason = OWN if job is None or not cause else TAKEN if taken_away(seen) else ""
         if not cause:
             what = "it used more memory than it may" if container and container.reason == "OOMKilled" else "it failed"
             cause = f"{what} (exit code {code}); its Job tries again"

@@ -37,7 +37,7 @@ from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import read_json, write_record, write_text
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["EVICTED", "OWN", "USERS", "End", "Processes", "RunFolder"]
+__all__ = ["EVICTED", "OWN", "TAKEN", "USERS", "End", "Processes", "RunFolder"]
 
 USERS = "users"
 """Folder, in the state folder, of the runs of other users."""
@@ -47,11 +47,14 @@ EVICTED = "evicted"
 OWN = "own"
 """Reason of an interruption that the job's owner answers for: its command failed, or was taken away."""
 
+TAKEN = "taken-away"
+"""Reason of an interruption by somebody unknown: its owner, if its nodes are in order."""
+
 log = logging.getLogger("commonwatt.engine")
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,9}")
 _REASONS = frozenset({
-    EVICTED, OWN, "command-not-found", "image-not-pulled", "no-folder", "not-executable", "out-of-memory",
+    EVICTED, OWN, TAKEN, "command-not-found", "image-not-pulled", "no-folder", "not-executable", "out-of-memory",
     "pod-refused", "time-limit",
 })  # fmt: skip
 _OBSTACLES = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EPERM})
