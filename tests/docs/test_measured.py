@@ -73,14 +73,76 @@ def test_a_run_of_some_topics_replaces_these_in_the_record(tmp_path, monkeypatch
 def test_what_is_recorded_is_judged_again_by_the_rules_as_they_are(tmp_path, monkeypatch):
     monkeypatch.setattr(measured_pages, "DATA", tmp_path)
     claim = {"quantity": "q", "paper": 2.0, "ours": 2.0, "unit": "x", "held_pct": None, "verdict": "does not hold",
-             "rule": "an old rule", "why": "old"}  # fmt: skip
+             "rule": "an old rule", "why": "old", "note": ""}  # fmt: skip
     other = {**claim, "verdict": "not comparable", "rule": "not compared", "why": "put in"}
-    record = {"topics": [{"name": "etf-figure-3", "claims": [claim, other]}]}
+    record = {"topics": [{"name": "etf-figure-3", "claims": [claim, other], "others": {}}]}
     (tmp_path / "reproduce-full.json").write_text(json.dumps(record))
     measured_pages.judge()
     found, same = json.loads((tmp_path / "reproduce-full.json").read_text())["topics"][0]["claims"]
     assert (found["verdict"], "within 5%" in found["rule"], found["why"]) == ("holds", True, "1 of the paper's value")
     assert same == other
+
+
+def rejudged(name, claims, others=None):
+    topic = {"name": name, "notes": ["stale"], "claims": claims, "others": others or {}}
+    measured_pages.rejudge(topic)
+    return topic, {claim["quantity"]: claim for claim in topic["claims"]}
+
+
+def recorded_claim(quantity, ours, paper=True):
+    return {"quantity": quantity, "paper": paper, "ours": ours, "unit": "-", "least": None, "most": None,
+            "held_pct": 100.0 * ours, "verdict": "holds", "rule": "an old rule", "why": "old", "note": ""}  # fmt: skip
+
+
+def test_what_the_code_no_longer_claims_or_claims_since_is_carried_into_the_record():
+    de = "Searches: de: makespan over that of G# with as many evaluations"
+    worse = "Searches: each is worse than G# by orders of magnitude (10 times), with as many evaluations"
+    topic, claims = rejudged("gsharp-searches", [recorded_claim(worse, ours=False)], {de: 1.2})
+    assert topic["notes"] != ["stale"]
+    (quantity,) = claims
+    assert "in the mean" in quantity
+    assert claims[quantity]["verdict"] == "does not hold"
+    again = json.dumps(topic)
+    measured_pages.rejudge(topic)
+    assert json.dumps(topic) == again
+    a2c = de.replace("de:", "a2c:")
+    topic, claims = rejudged("gsharp-learners", [recorded_claim(worse, ours=False)], {a2c: 1.8})
+    assert {q: (round(c["paper"], 2), c["ours"], c["verdict"]) for q, c in claims.items()} == {
+        a2c: (1.27, 1.8, "not comparable")}  # fmt: skip
+    assert topic["others"] == {}
+    roofline = "Cost models: at 1 GB/s BigLittle (S5) beats S4, roofline"
+    topic, claims = rejudged("gsharp-cost-models", [recorded_claim(roofline, ours=False)])
+    assert (claims, topic["others"]) == ({}, {roofline: False})
+
+
+def test_a_tie_is_found_in_the_record():
+    quantity = "Table 4: GRU fares better than Bi-LSTM and CNN, in under-prediction and in MAE, Alibaba"
+    others = {f"Table 4: quantile .5, {name}: {what}, Alibaba": value for name in ("GRU", "Bi-LSTM", "CNN")
+              for what, value in (("under-prediction", 20.7), ("MAE", 0.56))}  # fmt: skip
+    _, claims = rejudged("cuff", [recorded_claim(quantity, ours=False)], others)
+    assert claims[quantity]["verdict"] == "not comparable"
+    others["Table 4: quantile .5, CNN: MAE, Alibaba"] = 0.7
+    _, claims = rejudged("cuff", [recorded_claim(quantity, ours=False)], others)
+    assert claims[quantity]["verdict"] == "does not hold"
+
+
+def test_recorded_claims_and_notes_are_those_of_the_code():
+    for topic, _ in measured_pages.results().values():
+        now = json.loads(json.dumps(topic))
+        measured_pages.rejudge(now)
+        assert now == topic, topic["name"]
+        assert topic["notes"], topic["name"]
+
+
+def test_a_spread_that_does_not_show_is_the_same():
+    claim = {"held_pct": None, "least": 0.91901, "most": 0.91902}
+    assert measured_pages._spread(claim, 3) == "the same"
+    assert measured_pages._spread({**claim, "most": 0.93}, 3) == "0.919 to 0.93"
+
+
+def test_a_row_without_values_is_not_shown():
+    for text in measured_pages.pages().values():
+        assert not re.search(r"^\| price \|\s+kWh", text, flags=re.M)
 
 
 def test_the_page_says_how_long_everything_takes_together():

@@ -54,6 +54,13 @@ def test_the_report_is_one_file(tmp_path):
     assert page == render_claims(result, {"good": (b"<svg/>", printed.read_bytes())}, {"good": redrawing})
 
 
+def test_a_report_without_figures_of_ours_says_so():
+    result = made()
+    said = "figures and curves of ours are not in it"
+    assert said in render_claims(result, {"good": (None, b"<svg/>")}, {})
+    assert said not in render_claims(result, {"good": (b"<svg/>", None)}, {})
+
+
 def drawn(panel, topic):
     axes = Figure().subplots()
     claims_page._DRAW[panel.kind](axes, panel, topic)

@@ -62,7 +62,7 @@ def spread_of(claim: ReproduceClaim) -> str:
         return f"yes for {claim.held_pct:.0f}%"
     if claim.least is None or claim.most is None or claim.sd is None:
         return ""
-    return "the same" if claim.least == claim.most else f"{claim.least:.4g} to {claim.most:.4g}"
+    return "the same" if (low := f"{claim.least:.4g}") == (high := f"{claim.most:.4g}") else f"{low} to {high}"
 
 
 @dataclass(frozen=True)
@@ -268,6 +268,7 @@ def render_claims(
         "<h1>Every claim, reproduced</h1>\n"
         f'<p class="small">commonwatt {escape(result.version)}, {result.extent} extent, seeds {seeds}: '
         f"<code>{escape(result.command)}</code></p>\n"
+        f"{'' if any(own for own, _ in figures.values()) else _NO_FIGURES}"
         f"<table style='width:auto'><tr><th>verdict</th><th>claims</th></tr>{counts}</table>\n"
         '<p class="note">A verdict is computed by the rule beside it, from the mean over the seeds or the part of '
         "seeds and draws. Values that the paper does not print have none.</p>\n"
@@ -277,6 +278,7 @@ def render_claims(
     )
 
 
+_NO_FIGURES = '<p class="note">Made from a record of values alone: figures and curves of ours are not in it.</p>\n'
 _MARKS = {"bars": "hatched bars", "points": "open points", "lines": "black lines"}
 
 

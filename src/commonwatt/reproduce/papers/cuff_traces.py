@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from commonwatt.model.demand import DemandSeries
 from commonwatt.model.units import DAY_S, HOUR_S
 from commonwatt.reproduce.topic import Extent
 
-__all__ = ["KINDS", "Trace", "average_day", "forecasts", "traces"]
+__all__ = ["KINDS", "TIE", "Trace", "average_day", "forecasts", "tied", "traces"]
 
 KINDS: dict[Extent, tuple[str, ...]] = {
     "quick": ("gru",),
@@ -110,3 +111,11 @@ def average_day(trace: Trace) -> list[float | None]:
     hours = ((series.start_s + series.step_s * np.arange(len(series))) % DAY_S // HOUR_S).astype(int)
     means = [float(np.nanmean(series.gpus[hours == hour])) if (hours == hour).any() else np.nan for hour in range(24)]
     return [mean if np.isfinite(mean) else None for mean in means]
+
+
+TIE = "a tie: all networks come out alike"
+
+
+def tied(scores: Mapping[str, tuple[float, float]]) -> bool:
+    """Return whether all networks are the same in under-prediction and MAE, as far as digits are shown."""
+    return len({(f"{under:.1f}", f"{mae:.2f}") for under, mae in scores.values()}) == 1

@@ -33,7 +33,7 @@ _LONG_QUANTA: dict[Extent, int] = {"quick": 40, "default": 200, "full": 2000}
 _LONG_S = 1.0  # quantum where inferences take half a second
 _PHIS = tuple(i / 10 for i in range(11))
 _PUT_IN = "put in: power at each clock is the published profile's, an input of the simulated device and no result of it"
-_NOTES = (
+NOTES = (
     (
         "Virtual time: the run-time scheduler drives a simulated device whose steps take what the published profiles "
         "of a Jetson TX2 say, kernel by kernel where those files are available, else inference by inference."
@@ -58,7 +58,7 @@ def answer(request: TopicRequest, figures: tuple[str, ...]) -> TopicAnswer:
         seeds=(request.seed,),
         digests=tuple(runs.digests),
         rows=tuple(row for figure in done for row in figure.rows),
-        notes=_NOTES,
+        notes=NOTES,
         points=tuple(point for figure in done for point in figure.points),
         x_name="x" if any(figure.points for figure in done) else None,
         draw=lambda path: _draw(done, path),
