@@ -26,7 +26,6 @@ import os
 import re
 import sys
 import textwrap
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -85,18 +84,8 @@ def judge() -> None:
         path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-NO_CLAIM = (
-    ("gsharp-cost-models", "*, roofline"),
-    ("cuff", "Table 4: MAE within 2 points*, Earth"),
-    ("cuff", "Fig. 4: MAE under 50 GPUs*, Earth"),
-    ("gsharp-learners", "*each is worse than G#*"),
-    ("gsharp-searches", "*each is worse than G#*"),
-)
-"""Recorded claims that the code no longer makes of the paper; all but "each is worse" are findings of ours."""
-
-
 def rejudge(topic: dict[str, Any]) -> None:
-    """Bring a recorded topic to what the code now says of what was measured: claims, their verdicts, and notes."""
+    """Bring a recorded topic to what the code now says of what was measured: verdicts, and notes."""
     from commonwatt.model.results import ReproduceRow
     from commonwatt.reproduce.verdicts import OTHER_DATA, judged, rule_of
 
@@ -104,23 +93,7 @@ def rejudge(topic: dict[str, Any]) -> None:
     notes = notes_of(name)
     if notes is not None:
         topic["notes"] = list(notes)
-    kept = []
     for claim in topic["claims"]:
-        if any(name == of and fnmatchcase(claim["quantity"], pattern) for of, pattern in NO_CLAIM):
-            if "each is worse" not in claim["quantity"]:
-                topic["others"][claim["quantity"]] = claim["ours"]
-        else:
-            kept.append(claim)
-    known = {claim["quantity"] for claim in kept}
-    for quantity, (paper, ours, unit, note) in claimed_since(name, topic.get("others", {})).items():
-        if quantity not in known:
-            row = ReproduceRow(quantity=quantity, paper=paper, ours=ours, unit=unit, comparable=True, note=note)
-            kept.append({key: getattr(judged(name, [row]), key) for key in CLAIM})
-            topic["others"].pop(quantity, None)
-    topic["claims"] = kept
-    for claim in kept:
-        if claim.get("note"):
-            claim["note"] = reworded(claim["quantity"], claim["note"])
         row = ReproduceRow(**{key: claim[key] for key in ("quantity", "paper", "ours", "unit", "held_pct")},
                            comparable=True)  # fmt: skip
         rule = rule_of(name, row)
@@ -131,19 +104,6 @@ def rejudge(topic: dict[str, Any]) -> None:
         if ruled and claim["unit"] != "s":  # else the run says why
             found = judged(name, [row])
             claim.update({key: getattr(found, key) for key in ("verdict", "rule", "why")})
-
-
-def claimed_since(topic: str, measured: dict[str, Any]) -> dict[str, tuple[Any, Any, str, str]]:
-    """Return claims that follow from what was *measured*, by quantity: paper, ours, unit and note."""
-    from commonwatt.reproduce.papers.gsharp_search import ORDERS, OVER, PAPER_OVER, orders
-
-    prefix, suffix = (f"Searches: {part}" if not k else part for k, part in enumerate(OVER.split("{}")))
-    over = {name.removeprefix(prefix).removesuffix(suffix): value for name, value in measured.items()
-            if name.endswith(suffix)}  # fmt: skip
-    if topic == "gsharp-learners":
-        return {f"{prefix}{name}{suffix}": (PAPER_OVER[name], value, "x", "") for name, value in over.items()}
-    said = orders(over) if topic == "gsharp-searches" else None
-    return {prefix + ORDERS: (True, said[0], "-", said[1])} if said else {}
 
 
 def notes_of(name: str) -> tuple[str, ...] | None:
@@ -161,14 +121,6 @@ def notes_of(name: str) -> tuple[str, ...] | None:
         "market": market,
     }
     return next((module.NOTES for prefix, module in whole.items() if name.startswith(prefix)), None)
-
-
-def reworded(quantity: str, note: str) -> str:
-    """Return a recorded note of a claim in the words of today; numbers in it stay."""
-    from commonwatt.reproduce.papers.market import ON_THE_ORDER
-
-    now = ON_THE_ORDER if quantity.endswith("by 1e-05") else "the thesis: within so many"
-    return note.replace("the paper: within so many", now)
 
 
 def _tie(topic: dict[str, Any], quantity: str) -> str:

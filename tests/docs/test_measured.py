@@ -94,27 +94,6 @@ def recorded_claim(quantity, ours, paper=True):
             "held_pct": 100.0 * ours, "verdict": "holds", "rule": "an old rule", "why": "old", "note": ""}  # fmt: skip
 
 
-def test_what_the_code_no_longer_claims_or_claims_since_is_carried_into_the_record():
-    de = "Searches: de: makespan over that of G# with as many evaluations"
-    worse = "Searches: each is worse than G# by orders of magnitude (10 times), with as many evaluations"
-    topic, claims = rejudged("gsharp-searches", [recorded_claim(worse, ours=False)], {de: 1.2})
-    assert topic["notes"] != ["stale"]
-    (quantity,) = claims
-    assert "in the mean" in quantity
-    assert claims[quantity]["verdict"] == "does not hold"
-    again = json.dumps(topic)
-    measured_pages.rejudge(topic)
-    assert json.dumps(topic) == again
-    a2c = de.replace("de:", "a2c:")
-    topic, claims = rejudged("gsharp-learners", [recorded_claim(worse, ours=False)], {a2c: 1.8})
-    assert {q: (round(c["paper"], 2), c["ours"], c["verdict"]) for q, c in claims.items()} == {
-        a2c: (1.27, 1.8, "not comparable")}  # fmt: skip
-    assert topic["others"] == {}
-    roofline = "Cost models: at 1 GB/s BigLittle (S5) beats S4, roofline"
-    topic, claims = rejudged("gsharp-cost-models", [recorded_claim(roofline, ours=False)])
-    assert (claims, topic["others"]) == ({}, {roofline: False})
-
-
 def test_a_tie_is_found_in_the_record():
     quantity = "Table 4: GRU fares better than Bi-LSTM and CNN, in under-prediction and in MAE, Alibaba"
     others = {f"Table 4: quantile .5, {name}: {what}, Alibaba": value for name in ("GRU", "Bi-LSTM", "CNN")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["answer"]
 
-ON_THE_ORDER = "the thesis: on the order of 100, so no limit"
+_ON_THE_ORDER = "the thesis: on the order of 100, so no limit"
 _DRAWS: dict[Extent, int] = {"quick": 20, "default": 100, "full": 1000}
 NOTES = (
     (
@@ -96,7 +96,7 @@ def _convergence(inputs: Inputs) -> list[ReproduceRow]:
     for change, paper in ((1e-4, 15.0), (1e-5, 100.0)):
         state = bid(made, 10_000, change)
         off, _ = residual(made, state.prices, state.bids / state.prices)
-        said = "the thesis: within so many" if change > 1e-5 else ON_THE_ORDER
+        said = "the thesis: within so many" if change > 1e-5 else _ON_THE_ORDER
         note = f"{said}. A tenant could then still gain {off:.1e} of its speedup: prices that rest"
         rows.append(_row(f"Fig. 5.3: rounds until no price changes by {change:g}", paper, float(state.iterations),
                          "rounds", f"{note} are no equilibrium yet"))  # fmt: skip
