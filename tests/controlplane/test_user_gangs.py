@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 import pytest
+import yaml
 
 pytest.importorskip("sqlalchemy")
 
@@ -309,6 +310,9 @@ def test_check_says_which_rights_and_definitions_are_missing(kube, gangs, tmp_pa
 
 def test_an_api_of_gangs_that_is_down_is_no_outage(plane, kube, tmp_path):
     path, store = plane
+    config = yaml.safe_load(path.read_text())
+    config["live"]["kubernetes"]["job_kinds"] = ["JobSet", "Job", "PyTorchJob"]  # in whatever order
+    path.write_text(yaml.safe_dump(config))
     apis = path_of("apiservices", group="apiregistration.k8s.io/v1")
     api = next(item for item in kube.admin.get(apis)["items"] if "jobset" in item["metadata"]["name"])
     name, service = api["metadata"]["name"], api["spec"]["service"]
@@ -322,6 +326,10 @@ def test_an_api_of_gangs_that_is_down_is_no_outage(plane, kube, tmp_path):
             child = controller(path)
             job = kube.user_job("other", *command(tmp_path, "other", 0.2))
             assert ended(store, job).status == "completed"
+            gone = kube.user_job("gone", "sleep", "300")
+            until(lambda: (row := of(store, gone)) and row.status == "running")
+            kube.remove_job(gone)
+            assert ended(store, gone).status == "cancelled"
             assert of(store, item).status == "running"
         finally:
             kube.admin.merge(f"{apis}/{name}", {"spec": {"service": service}})

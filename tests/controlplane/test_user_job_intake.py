@@ -131,7 +131,7 @@ def test_one_that_is_gone_is_cancelled_once_and_one_that_is_over_has_ended_unles
 def test_those_of_a_namespace_that_may_not_be_seen_stay(desk):
     desk.kube.set(user_job("u1"))
     desk.look()
-    desk.kube.user_jobs.unseen = {"team-a": "not allowed to watch jobs"}
+    desk.kube.user_jobs.unseen = {("team-a", "Job"): "not allowed to watch jobs"}
     desk.kube.set()
     desk.look()
     assert desk.asked(RequestKind.CANCEL) == []

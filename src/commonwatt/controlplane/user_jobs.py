@@ -73,7 +73,7 @@ class UserJobIntake:
     _queued: set[str] = field(default_factory=set)  # uids seen while Kueue held them
     _rules: dict[str, str] = field(default_factory=dict)  # of the pods of Kueue's Jobs, by uid, as last looked at
     _jobs: dict[str, int] | None = None  # those not known to have ended, by uid
-    _spaces: dict[str, str] = field(default_factory=dict)  # their namespaces, by uid
+    _spaces: dict[str, tuple[str, str]] = field(default_factory=dict)  # their namespaces and kinds, by uid
     _taken: dict[str, tuple[str, int]] = field(default_factory=dict)  # tenant and pods as submitted, by uid
     _unkept: dict[str, str] = field(default_factory=dict)  # changes that are not followed, by uid, as they were told
     _cancelled: set[int] = field(default_factory=set)
@@ -125,9 +125,9 @@ class UserJobIntake:
         found = {number: self._why_not(job, number, now_s) for number, job in own if not job.over}
         self.awaiting = {number: why for number, why in found.items() if why}
         hidden = {number: self._spaces[uid] for uid, number in self._jobs.items() if uid not in there}
-        for number, space in hidden.items():
-            if why := self.engine.user_jobs.unseen.get(space):
-                self.awaiting[number] = f"its namespace {space} may not be looked at: {why}"
+        for number, (space, kind) in hidden.items():
+            if why := self.engine.user_jobs.unseen.get((space, kind)):
+                self.awaiting[number] = f"{kind}s of its namespace {space} may not be looked at: {why}"
         for _, job in own:
             self._tell_unfollowed(job, now_s)
         for uid, number in self._jobs.items():
@@ -291,7 +291,7 @@ class UserJobIntake:
     def _note(self, row: JobRow) -> None:
         if (there := row.file.workload) is not None:
             assert self._jobs is not None
-            self._jobs[there.uid], self._spaces[there.uid] = row.id, there.namespace
+            self._jobs[there.uid], self._spaces[there.uid] = row.id, (there.namespace, there.kind)
             self._taken[there.uid] = row.tenant, there.pods or row.file.nodes or 1
 
     def _submitted(self, job: UserJob) -> JobRow | None:

@@ -35,7 +35,7 @@ _Of = TypeVar("_Of")
 _ROLES_S = 30.0
 _DENIED = re.compile(r"cannot (?P<verb>\S+) resource \"(?P<resource>[^\"]+)\"")
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
-_WEBHOOK = "failed calling webhook"  # of some objects: the server itself is there
+_WEBHOOK = re.compile("failed calling webhook|admission webhook .* denied")  # of some objects: the server is there
 _AGAIN = frozenset({429, 503})  # the server did not execute it
 
 
@@ -208,7 +208,7 @@ class KubernetesApi:
             return
         reason, message = _status(content)
         message = f"{what}: {message or answer.reason_phrase} (HTTP {code})"
-        if code in _BUSY and _WEBHOOK not in message:
+        if code in _BUSY and not _WEBHOOK.search(message):
             self._came_up_s = None if code == 503 else self._came_up_s
             raise EngineDownError(message)
         if code == 401:

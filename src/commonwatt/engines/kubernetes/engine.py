@@ -498,7 +498,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         """
         if run.to_stop_again():
             self._delete_pods(run, [one.pod for one in seen.values() if one.pod is not None and not one.over])
-        if run.unseen or run.deleted_by_us() or run.folder.end() is not None:
+        if run.unseen or run.deleted_by_us() or run.given_up():
             return
         end: End | None = None
         if not run.placed and run.has_chosen():  # an earlier engine may have placed them

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from commonwatt.control.engine import SetPower
-from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.api import KubernetesApi, NotYetAllowedError, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.objects import ASLEEP, CORDON, Node, node_of
 from commonwatt.engines.recorded_engine import command_each
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
@@ -477,4 +477,7 @@ class Cordons:
             "metadata": {"annotations": {CORDON: by}},
             **({} if cordon is None else {"spec": {"unschedulable": cordon or None}}),
         }
-        self._api.merge(path_of("nodes", name=name), body)
+        try:
+            self._api.merge(path_of("nodes", name=name), body)
+        except NotYetAllowedError as error:  # it is no outage: the right may be missing for good
+            raise EngineError(str(error)) from error

@@ -124,19 +124,20 @@ class UserJobs:
         kueue: bool = True,
     ) -> None:  # fmt: skip
         self._api, self._label = api, label
-        self._jobs: list[tuple[str, Watched[UserJob]]] = []
+        self._jobs: list[tuple[tuple[str, str], Watched[UserJob]]] = []  # by namespace and kind
         self._children: list[Watched[tuple[str, str]]] = []
         self._quotas = [Watched(path_of("resourcequotas", each), quota_of) for each in namespaces]
-        for kind, namespace in ((KINDS[name], each) for name in kinds for each in namespaces):
+        for name, namespace in ((name, each) for name in kinds for each in namespaces):
+            kind = KINDS[name]
             path = path_of(kind.resource, namespace, group=kind.group)
             read = kind.read if kueue else partial(left_to_kueue, kind)
-            self._jobs.append((namespace, Watched(path, read, {"labelSelector": TENANT})))
+            self._jobs.append(((namespace, name), Watched(path, read, {"labelSelector": TENANT})))
             if kind.children:
                 path = path_of("jobs", namespace, group=KINDS["Job"].group)
                 self._children.append(Watched(path, child_of, {"labelSelector": kind.children}))
         self.informer: Informer | None = None  # which has them
         self.pods: Watched[Pod] | None = None  # all there are
-        self.unseen: dict[str, str] = {}  # namespaces whose Jobs we may not look at (any more), and why
+        self.unseen: dict[tuple[str, str], str] = {}  # namespaces and kinds that we may not look at, and why
         self._made: tuple[int, Counter[str]] = -1, Counter()  # pods by what they belong to, as of this version
         self._none_made: dict[
             str, tuple[int, float]
@@ -166,15 +167,15 @@ class UserJobs:
         Raises ``EngineError`` if the server does not answer.
         """
         found: dict[str, UserJob] = {}
-        denied: dict[str, str] = {}
-        for namespace, each in self._jobs:
+        denied: dict[tuple[str, str], str] = {}
+        for place, each in self._jobs:
             assert self.informer is not None
             try:
                 found |= self._asked(self.informer.look, each)
             except DENIED as error:
-                denied[namespace] = str(error)
-        for namespace in denied.keys() - self.unseen.keys():
-            said = {"namespace": namespace, "cause": denied[namespace]}
+                denied[place] = str(error)
+        for namespace, kind in denied.keys() - self.unseen.keys():
+            said = {"namespace": namespace, "kind": kind, "cause": denied[namespace, kind]}
             log.warning("users' Jobs of a namespace are not seen: they stay as they are", extra=said)
         self.unseen = denied
         self._stopping_s = {uid: since_s for uid, since_s in self._stopping_s.items() if uid in found}
@@ -207,8 +208,17 @@ class UserJobs:
         Raises one of ``DENIED`` if its namespace is unseen, ``EngineError`` as ``all`` does.
         """
         assert self.informer is not None
-        there = (each for namespace, each in self._jobs if namespace == run.spec.workload[0])
-        return next(filter(None, (self._asked(self.informer.find, each, run.owner) for each in there)), None)
+        denied: EngineError | None = None
+        for (namespace, kind), each in self._jobs:
+            if namespace == run.spec.workload[0] and kind == (run.kind or kind):
+                try:
+                    if (job := self._asked(self.informer.find, each, run.owner)) is not None:
+                        return job
+                except DENIED as error:
+                    denied = error
+        if denied is not None:
+            raise denied
+        return None
 
     def short_of_quota(self, job: UserJob) -> str:
         """Return which quota has too little left for a job, in words; "": none, or they may not be looked at."""
@@ -260,7 +270,7 @@ class UserJobs:
         if waited_s <= (most_s := min(settings.start_s, _MADE_S)):
             return ""
         tries = self._none_made.get(job.uid, (0, 0.0))[0] + 1
-        self._none_made[job.uid] = tries, time.monotonic() + min(_LONGEST_S, 2.0**tries * _MADE_S)
+        self._none_made[job.uid] = tries, time.monotonic() + min(_LONGEST_S, 2.0 ** min(tries, 16) * _MADE_S)
         return f"Kubernetes has not made its pods within {most_s:g} s: the Events of its {job.kind} say why"
 
     def made_none(self, job: UserJob) -> str:

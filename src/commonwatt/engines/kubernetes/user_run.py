@@ -27,6 +27,7 @@ _ALL = -1  # in place of a rank
 _OVER_LIMIT = 124
 _LATE = "longer than specified deadline"  # of a PyTorchJob, whose reason does not say it
 _AGAIN_S = 5.0
+_MADE_S = 60.0  # how long its pods may take to be made
 _SOON_S = 1.0
 """How much later than the deletion of its pods a Job may be seen to have failed."""
 
@@ -61,6 +62,11 @@ class UserJobRun(KubernetesRun):
     def owner(self) -> str:
         """Uid of its Job."""
         return self.spec.workload[2]
+
+    @property
+    def kind(self) -> str:
+        """Kind of its Job; "" if it is not known."""
+        return self.spec.command[0].rpartition("/")[2] if self.spec.command[0].count("/") > 1 else ""
 
     @property
     def ranks(self) -> range:
@@ -145,6 +151,10 @@ class UserJobRun(KubernetesRun):
         known_s = None if self.job is None else self.job.end_s
         return max(self.spec.started_s, at_s if known_s is None else min(at_s, known_s))
 
+    def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> list[Pod]:
+        """Return its pods that have to go, as another has failed; those of one that has succeeded go on."""
+        return KubernetesRun.overstayers(self, seen, settings) if self.decisive is not None else []
+
     def ended(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
         """Return how it ended, ``None`` if it has not; one that was stopped before it had pods has."""
         if self.deleted_by_us() and not self.has_chosen() and self.folder.end() is None:
@@ -157,7 +167,7 @@ class UserJobRun(KubernetesRun):
     def _ended_unseen(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
         """Give it up once nothing of it runs: how it ended is known when its Job may be looked at again."""
         if not self.has_chosen():
-            if time.monotonic() < self.waiting_s + settings.start_s:
+            if time.monotonic() < self.waiting_s + min(settings.start_s, _MADE_S):
                 return None
             cause = "it has no pods, and its Job may not be looked at"
             return self.give_up(End(None, stopped=False, at_s=self.now_s(), cause=cause))
@@ -180,7 +190,8 @@ class UserJobRun(KubernetesRun):
         if time.monotonic() < self.missing_s.setdefault(_ALL, time.monotonic()) + settings.lag_s:
             return None
         said = f"{job.succeeded} of its {len(self.ranks)} pods count as succeeded: one that had was deleted"
-        return End(None, stopped=False, at_s=end.at_s, cause=said, ran_s=end.ran_s)
+        reason = EVICTED if job.queue else TAKEN
+        return End(None, stopped=False, at_s=end.at_s, cause=said, ran_s=end.ran_s, reason=reason)
 
     def _end_of(self, rank: int, seen: PodSeen, settings: KubernetesSettings) -> End | None:
         if (written := self.rank_folder(rank).end()) is not None:
