@@ -117,7 +117,10 @@ def test_the_same_seed_gives_the_same_answer(run):
         (["andreas-armida", "--from", "x"], "expected all, which alone takes --out, --only, --skip and --from"),
         (["all", "--from", "/no/such/file"], "field '--from': got '/no/such/file', expected a file that can be read"),
         (["all", "--from", __file__], "expected a result.json of reproduce all"),
-        (["all", "--from", "x", "--full"], "expected no choice of what to run, as nothing is"),
+        (
+            ["all", "--from", "x", "--full"],
+            "expected no --quick, --full, --seeds, --only or --skip beside it: nothing is run",
+        ),
         (["all", "--only", "gsharpp"], "field '--only': got 'gsharpp', expected one of andreas-scenario-1, "),
         (["all", "--only", "gsharp-table-6", "--skip", "gsharp"], "expected fewer names: none is left to run"),
         (["all", "--skip", "cufff"], "(did you mean cuff?)"),

@@ -239,56 +239,54 @@ def test_a_job_that_may_not_be_stopped_says_so(plane, kube, tmp_path):
         assert ended(store, job).status == "cancelled"
 
 
+@contextmanager
+def webhook_away(kube, rule, **more):
+    """With a webhook that nobody answers, so that what it is asked about is refused."""
+    group = "admissionregistration.k8s.io/v1"
+    hook = {
+        "name": "away.example.com", "rules": [{"apiVersions": ["v1"], **rule}], "failurePolicy": "Fail",
+        "clientConfig": {"url": "https://127.0.0.1:1/"}, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        **more,
+    }  # fmt: skip
+    body = {"apiVersion": group, "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "away"}}
+    hooks = path_of("validatingwebhookconfigurations", group=group)
+    made = kube.admin.create(hooks, {**body, "webhooks": [hook]})
+    try:
+        yield
+    finally:
+        kube.admin.delete(f"{hooks}/away", made["metadata"]["uid"])
+
+
 def test_a_webhook_that_is_away_stops_nothing_but_the_jobs_it_is_asked_about(plane, kube, tmp_path):
     path, store = plane
-    rule = {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}
-    hook = {
-        "name": "jobs.example.com", "rules": [rule], "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
-    }  # fmt: skip
-    kind, group = "ValidatingWebhookConfiguration", "admissionregistration.k8s.io/v1"
-    body = {"apiVersion": group, "kind": kind, "metadata": {"name": "away"}, "webhooks": [hook]}
-    hooks = path_of("validatingwebhookconfigurations", group=group)
     with running(path):
         job = kube.user_job("stays", *command(tmp_path, "stays", 300))
         until(lambda: lines(tmp_path, "stays") == ["begin"])
-        made = kube.admin.create(hooks, body)
-        try:
+        with webhook_away(kube, {"apiGroups": ["batch"], "operations": ["UPDATE"], "resources": ["jobs"]}):
             until(lambda: is_refused(kube, job))
             store.ask(RequestKind.CANCEL, time.time(), job=of(store, job).id)
             assert "failed calling webhook" in until(lambda: told(kube, job).get("NotStopped"))
             own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
             until(lambda: store.job(own).status == "completed")
-        finally:
-            kube.admin.delete(f"{hooks}/away", made["metadata"]["uid"])
         assert ended(store, job).status == "cancelled"
 
 
 def test_a_webhook_for_placements_that_is_away_stops_only_the_jobs_of_its_namespace(plane, kube, tmp_path):
     path, store = plane
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
-    hook = {
-        "name": "bindings.example.com", "rules": [rule], "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
-        "namespaceSelector": {"matchLabels": {"hooked": "yes"}},
-    }  # fmt: skip
-    kind, group = "ValidatingWebhookConfiguration", "admissionregistration.k8s.io/v1"
-    body = {"apiVersion": group, "kind": kind, "metadata": {"name": "away"}, "webhooks": [hook]}
-    hooks, space = path_of("validatingwebhookconfigurations", group=group), path_of("namespaces", name=USERS)
-    made = kube.admin.create(hooks, body)
+    rule = {"apiGroups": [""], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    space = path_of("namespaces", name=USERS)
     kube.admin.merge(space, {"metadata": {"labels": {"hooked": "yes"}}})
-    time.sleep(2.0)  # until it is called
     try:
         with running(path):
-            job = kube.user_job("held", *command(tmp_path, "held", 0.2))
-            until(lambda: (row := of(store, job)) and row.attempts)
-            own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
-            until(lambda: store.job(own).status == "completed")
-            assert lines(tmp_path, "held") == []
-            kube.admin.delete(f"{hooks}/away", made["metadata"]["uid"])
+            with webhook_away(kube, rule, namespaceSelector={"matchLabels": {"hooked": "yes"}}):
+                time.sleep(2.0)  # until it is called; if it is not, the job runs, and the test fails
+                job = kube.user_job("held", *command(tmp_path, "held", 0.2))
+                until(lambda: (row := of(store, job)) and row.attempts)
+                own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
+                until(lambda: store.job(own).status == "completed")
+                assert lines(tmp_path, "held") == []
             assert ended(store, job).status == "completed"
     finally:
-        kube.admin.delete(f"{hooks}/away", made["metadata"]["uid"])
         kube.admin.merge(space, {"metadata": {"labels": {"hooked": None}}})
 
 

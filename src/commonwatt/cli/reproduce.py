@@ -85,7 +85,11 @@ def command(
             raise InputError("no file, as report.html has all figures", field="--plot", value=str(plot))
         if recorded is not None:
             if quick or full or seeds or only or skip:
-                raise InputError("no choice of what to run, as nothing is", field="--from", value=str(recorded))
+                raise InputError(
+                    "no --quick, --full, --seeds, --only or --skip beside it: nothing is run",
+                    field="--from",
+                    value=str(recorded),
+                )
             _again(recorded, out or recorded.parent, as_json=as_json)
             return
         _all(

@@ -75,7 +75,7 @@ class UserJobIntake:
     _jobs: dict[str, int] | None = None  # those not known to have ended, by uid
     _spaces: dict[str, tuple[str, str]] = field(default_factory=dict)  # their namespaces and kinds, by uid
     _taken: dict[str, tuple[str, int]] = field(default_factory=dict)  # tenant and pods as submitted, by uid
-    _unkept: dict[str, str] = field(default_factory=dict)  # changes that are not followed, by uid, as they were told
+    _unkept: dict[str, str] = field(default_factory=dict)  # by uid: the change that its Event NotFollowed names
     _cancelled: set[int] = field(default_factory=set)
     _done: set[str] = field(default_factory=set)  # that have ended here: Kubernetes makes no pods of them any more
     _resting: set[str] = field(default_factory=set)  # those of them that were seen to have no pods

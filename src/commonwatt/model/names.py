@@ -19,7 +19,7 @@ __all__ = [
 MECHANISMS = ("fisher", "entitlement", "weighted-equal-speedup")
 WELFARES = ("nash", "utilitarian", "egalitarian")
 MIG_MODES = ("market", "integer")
-"""What partitioning may be told; here, as a command's help need not load the solvers."""
+"""Choices of `commonwatt partition`. They stand here so that its help does not load the solvers."""
 
 _SHORT = 4  # characters up to which a name with a number must be nearer
 _PART = re.compile(r"(?!\.{1,2}\Z)[^\x00-\x1f\x7f/]{1,128}")

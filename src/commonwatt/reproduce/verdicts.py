@@ -177,9 +177,7 @@ RULES: tuple[tuple[str, str, Rule], ...] = (
     ("market", "*by 0.0001", Rule("most", 0.0, 0.0)),
     ("market", "*by 1e-05", Rule("less")),
 )  # fmt: skip
-"""Topic, pattern of the quantity, rule; the first that fits. Others: ``yes`` for yes and no, else ``close``.
-
-"""
+"""Topic, pattern of the quantity, rule; the first that fits. Others: ``yes`` for yes and no, else ``close``."""
 
 _BY_OUR_GSHARP = frozenset({
     *(f"gsharp-figure-{number}" for number in (7, 8, 9, 10, 13)), "gsharp-table-6", "gsharp-table-7", "gsharp-searches",

@@ -106,6 +106,7 @@ def test_what_failed_or_was_deleted_is_paid_unless_its_nodes_are_not_in_order(tm
     while (end := ended(run, gone=[pod(phase="Running", deletionTimestamp="2026-11-25T09:59:00Z")])) is None:
         time.sleep(0.01)
     assert change_of(run, change, end, requeue=True).paid  # by whom is unknown; its nodes are in order
+    assert change_of(run, change, end, requeue=False).reason == "pod-deleted"
     assert not change_of(run, change, end, requeue=True, away=True).paid
 
 

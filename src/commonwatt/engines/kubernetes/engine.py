@@ -150,7 +150,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 self._vacate(handle)
                 change = self._reports.change(run.spec, end, begun=run.begun(end))
                 away = self._allocations.away(run.spec.nodes, snapshot)
-                self._changes.append(change_of(run, change, end, self._settings.requeue_deleted, away=away))
+                self._changes.append(change_of(run, change, end, requeue=self._settings.requeue_deleted, away=away))
         self._sweep(self._look())
         changes, self._changes = self._changes, []
         return changes

@@ -260,10 +260,11 @@ class StartOrder:
         return zip(range(len(self.specs)), self.specs, self.bodies, strict=True)
 
 
-def change_of(run: KubernetesRun, change: Change, end: End, requeue: bool, *, away: bool = False) -> Change:
+def change_of(run: KubernetesRun, change: Change, end: End, *, requeue: bool, away: bool = False) -> Change:
     """Return what the controller hears of the end of a run.
 
-    One that it takes for gone has left at last. One whose pod somebody deleted is cancelled, unless those are requeued.
+    One that it takes for gone has left at last. One whose pod somebody deleted is cancelled, unless those are requeued:
+    then its owner pays for what it used, if it is a user's Job and its nodes are not *away*.
     """
     if not isinstance(change, JobInterrupted):
         return change
@@ -271,10 +272,10 @@ def change_of(run: KubernetesRun, change: Change, end: End, requeue: bool, *, aw
         return JobLeft(change.handle, change.at_s, change.lost_s)
     if run.owner and end.reason == EVICTED:
         return replace(change, blamed=False)
-    if run.owner and (end.reason == OWN or (end.reason == TAKEN and not away)):
-        return replace(change, paid=True)
     if not requeue and end.cause == _GONE:
         return JobEnded(change.handle, change.at_s, Outcome.CANCELLED, _GONE, "pod-deleted")
+    if run.owner and (end.reason == OWN or (end.reason == TAKEN and not away)):
+        return replace(change, paid=True)
     return change
 
 

@@ -31,7 +31,7 @@ from commonwatt.engines.kubernetes.objects import (
 from commonwatt.engines.kubernetes.settings import SCHEDULER, KubernetesSettings, shown
 from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, left_to_kueue, suspended_in
 from commonwatt.engines.kubernetes.user_job import TENANT, UserJob, by_kueue
-from commonwatt.engines.kubernetes.user_run import UserJobRun
+from commonwatt.engines.kubernetes.user_run import MADE_S, UserJobRun
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.units import plural
 
@@ -40,8 +40,8 @@ __all__ = ["NamespaceQuota", "UserJobs", "quota_of"]
 log = logging.getLogger("commonwatt.kubernetes")
 
 _Answer = TypeVar("_Answer")
-_MADE_S, _LONGEST_S = 60.0, 3600.0
-"""How long Kubernetes may take to make the pods of a Job, or to delete them, and the longest pause after it did not."""
+_LONGEST_S = 3600.0
+"""Longest pause after Kubernetes has made no pods of a Job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class UserJobs:
         return *(each.version for each in watched), sum(tries for tries, _ in self._none_made.values())
 
     def all(self) -> dict[str, UserJob]:
-        """Return the Jobs by uid, without those of namespaces where we may not look (``unseen``).
+        """Return the Jobs by uid, without those of namespaces and kinds that are ``unseen``.
 
         Raises ``EngineError`` if the server does not answer.
         """
@@ -258,7 +258,7 @@ class UserJobs:
         if not job.gang or job.over or (job.suspended and job.stopped and not self._pods_of(job)):
             self._stopping_s.pop(job.uid, None)
             return False
-        return time.monotonic() < self._stopping_s.setdefault(job.uid, time.monotonic()) + _MADE_S
+        return time.monotonic() < self._stopping_s.setdefault(job.uid, time.monotonic()) + MADE_S
 
     def podless(self, run: UserJobRun, settings: KubernetesSettings) -> str:
         """Return why a run that waits for its pods is to be withdrawn, in words; "": it may wait."""
@@ -267,10 +267,10 @@ class UserJobs:
             return ""
         if short := self.short_of_quota(job):
             return short
-        if waited_s <= (most_s := min(settings.start_s, _MADE_S)):
+        if waited_s <= (most_s := min(settings.start_s, MADE_S)):
             return ""
         tries = self._none_made.get(job.uid, (0, 0.0))[0] + 1
-        self._none_made[job.uid] = tries, time.monotonic() + min(_LONGEST_S, 2.0 ** min(tries, 16) * _MADE_S)
+        self._none_made[job.uid] = tries, time.monotonic() + min(_LONGEST_S, 2.0 ** min(tries, 16) * MADE_S)
         return f"Kubernetes has not made its pods within {most_s:g} s: the Events of its {job.kind} say why"
 
     def made_none(self, job: UserJob) -> str:

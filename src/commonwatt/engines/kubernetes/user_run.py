@@ -18,7 +18,7 @@ from commonwatt.engines.local.folder import EVICTED, OWN, TAKEN, End
 from commonwatt.engines.state_folder import read_json, write_record
 from commonwatt.model.errors import EngineDownError
 
-__all__ = ["UserJobRun", "end_without_run", "nodes_of", "runs_over"]
+__all__ = ["MADE_S", "UserJobRun", "end_without_run", "nodes_of", "runs_over"]
 
 _POD, _BOUND = "pod.json", "bound"
 _DONE = "succeeded before"  # in place of a uid
@@ -27,7 +27,8 @@ _ALL = -1  # in place of a rank
 _OVER_LIMIT = 124
 _LATE = "longer than specified deadline"  # of a PyTorchJob, whose reason does not say it
 _AGAIN_S = 5.0
-_MADE_S = 60.0  # how long its pods may take to be made
+MADE_S = 60.0
+"""How long Kubernetes may take to make the pods of a Job, or to delete them."""
 _SOON_S = 1.0
 """How much later than the deletion of its pods a Job may be seen to have failed."""
 
@@ -167,7 +168,7 @@ class UserJobRun(KubernetesRun):
     def _ended_unseen(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
         """Give it up once nothing of it runs: how it ended is known when its Job may be looked at again."""
         if not self.has_chosen():
-            if time.monotonic() < self.waiting_s + min(settings.start_s, _MADE_S):
+            if time.monotonic() < self.waiting_s + min(settings.start_s, MADE_S):
                 return None
             cause = "it has no pods, and its Job may not be looked at"
             return self.give_up(End(None, stopped=False, at_s=self.now_s(), cause=cause))
@@ -205,7 +206,7 @@ class UserJobRun(KubernetesRun):
         at_s, ran_s = self._times(seen)
         container = None if pod is None else pod.container
         code = None if container is None else container.exit_code
-        failed = job is not None and job.end == "Failed"  # also if its pods exit with 0 when they are told to end
+        failed = job is not None and job.end == "Failed"  # its pods may still exit with 0 on SIGTERM
         if (job is not None and job.end == "Complete") or (self._has_succeeded(pod) and not failed):
             return End(0, stopped=False, at_s=at_s, cause="", ran_s=ran_s)
         if job is not None and job.gang and not job.end and pod is not None and pod.phase == "Succeeded":
