@@ -279,7 +279,8 @@ def commands() -> str:
 
 def claims_page() -> str:
     """Return the page of all claims."""
-    from commonwatt.reproduce.verdicts import LEGEND
+    from commonwatt.reproduce.registry import left_out
+    from commonwatt.reproduce.verdicts import legend
 
     every = [claim["verdict"] for topic, _ in results().values() for claim in topic["claims"]]
     rows = "\n".join(f"| {verdict} | {every.count(verdict)} |" for verdict in VERDICTS)
@@ -290,7 +291,7 @@ def claims_page() -> str:
         filled(remarks()["claims"]),
         f"| verdict | claims |\n| --- | ---: |\n{rows}",
         "## How claims are judged",
-        wrapped("\n".join(f"- {sentence}" for sentence in LEGEND)),
+        wrapped("\n".join(f"- {sentence}" for sentence in legend())),
         "## How long it takes",
         filled(remarks()["times"]),
         times(),
@@ -300,6 +301,13 @@ def claims_page() -> str:
         for topic, result in results().values():
             if topic["name"].partition("-")[0] == prefix:
                 parts += _topic(topic, result)
+        without = next(
+            own for paper, own in left_out().items() if paper.lower().replace("#", "sharp").find(prefix) >= 0
+        )
+        parts += [
+            f"### {name.partition(' (')[0]}: figures and tables without claims",
+            "\n".join(f"- {escaped(each)}." for each in without),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -316,16 +324,26 @@ def _topic(topic: dict[str, Any], result: dict[str, Any]) -> list[str]:
     rules: dict[str, None] = {}
     for claim in topic["claims"]:
         why = f": {claim['why']}" if claim["verdict"] == "not comparable" else ""
-        note = claim.get("note", "")
+        rule, reading = claim["rule"], reading_of(topic["name"], claim)
+        note = "; ".join(part for part in (claim.get("note", ""), reading) if part)
         why += f" ({note})" if note and note != claim["why"] else ""
         rows.append(
             f"| {escaped(claim['quantity'])} | {shown(claim['paper'])} | {shown(claim['ours'])} | {claim['unit']} | "
             f"{_spread(claim, len(topic['seeds']))} | {claim['verdict']}{escaped(why)} |"
         )
         if claim["verdict"] != "not comparable":
-            rules[claim["rule"]] = None
+            rules[rule.removesuffix(f"; {reading}")] = None
     said = f"Rules: {'; '.join(rules)}." if rules else ""
     return [part for part in (*parts, "\n".join(rows), said) if part]
+
+
+def reading_of(name: str, claim: dict[str, Any]) -> str:
+    """Return how we read a claim that was compared, as its rule ends with."""
+    from commonwatt.model.results import ReproduceRow
+    from commonwatt.reproduce.verdicts import rule_of
+
+    row = ReproduceRow(**{key: claim[key] for key in ("quantity", "paper", "ours", "unit")}, comparable=True)
+    return "" if claim["verdict"] == "not comparable" else rule_of(name, row).said
 
 
 def _spread(claim: dict[str, Any], seeds: int) -> str:

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from commonwatt.model.results import ReproduceRow
-from commonwatt.reproduce.verdicts import LEGEND, judged
+from commonwatt.reproduce.registry import left_out
+from commonwatt.reproduce.verdicts import judged, legend
 from tests.docs.pages import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "hooks"))
@@ -44,9 +45,17 @@ def test_the_claims_page_shows_notes_and_what_the_rules_are(monkeypatch):
     claim["note"] = "a remark | of the run"
     monkeypatch.setattr(measured_pages, "results", lambda: changed)
     page = measured_pages.claims_page()
-    assert "holds (a remark \\| of the run) |" in page
-    for sentence in LEGEND:
-        assert sentence.split(":")[0].split(",")[0] in " ".join(page.split())
+    assert "holds (a remark \\| of the run; worked by hand" in page
+    for sentence in legend():
+        assert sentence in " ".join(page.split())
+    for paper, without in left_out().items():
+        assert all(f"- {measured_pages.escaped(each)}." in page for each in without), paper
+    assert "read as up to it" in page  # how a claim is read stands in its row
+
+
+def test_claims_of_scenario_2_are_those_that_its_text_has():
+    topic, _ = measured_pages.results()["andreas-scenario-2"]
+    assert [claim["paper"] for claim in topic["claims"]] == [30.0, 0.01]
 
 
 def test_a_run_of_some_topics_replaces_these_in_the_record(tmp_path, monkeypatch):

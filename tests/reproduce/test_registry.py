@@ -1,6 +1,8 @@
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from commonwatt.model.errors import InputError
 from commonwatt.model.results import ReproduceRow
@@ -18,6 +20,36 @@ def test_topics_are_told_apart():
         assert topic.paper
         assert topic.compares
         assert registry.find(topic.name) is not None
+
+
+FIGURES = {
+    "ANDREAS": ("Fig. 1..5", "Table I II III IV V"),
+    "CUFF": ("Fig. 1..5", "Table 1..4"),
+    "ETF": ("Fig. 1..11",),
+    "G#": ("Fig. 1..14", "Table 1..7"),
+    "Thesis on sharing hardware accelerators by a Fisher market": (
+        "Fig. 2.1 3.1 3.2 4.1 4.2 5.1 5.2 5.3 5.4 5.5 5.6 5.7 5.8 5.9 5.10", "Table 4.1 4.2 5.1 5.2 5.3 5.4 5.5 5.6"),
+}  # fmt: skip
+"""All that the papers number."""
+
+
+def test_every_figure_and_table_has_claims_or_a_reason_why_not():
+    text = Path(registry.__file__).with_name("papers").joinpath("left_out.yaml").read_text(encoding="utf-8")
+    listed = yaml.safe_load(text)
+    assert set(listed) == set(FIGURES) == set(registry.left_out())
+    names = {topic.name for topic in registry.of_papers()}
+    for paper, kinds in FIGURES.items():
+        every = []
+        for kind in kinds:
+            word, *numbers = kind.split()
+            if ".." in numbers[0]:
+                numbers = [str(n) for n in range(1, int(numbers[0].split("..")[1]) + 1)]
+            every += [f"{word} {number}" for number in numbers]
+        rows, without = listed[paper]["with_rows"], listed[paper]["without"]
+        assert sorted([*rows, *without]) == sorted(every), paper
+        assert set(rows.values()) <= names
+        assert all(reason for reason in without.values())
+        assert len(registry.left_out()[paper]) == len(without) + len(listed[paper]["parts"])
 
 
 def test_unknown_topic():

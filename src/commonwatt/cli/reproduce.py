@@ -175,7 +175,8 @@ def _report(result: ReproduceAllResult, out: Path, drawn: Path) -> str:
     """Return the page; *drawn* has our figures."""
     from commonwatt.report.claims_page import Redrawing, draw_printed, render_claims
     from commonwatt.reproduce.collection import drawable, redrawings
-    from commonwatt.reproduce.verdicts import LEGEND
+    from commonwatt.reproduce.registry import left_out
+    from commonwatt.reproduce.verdicts import legend
 
     figures: dict[str, tuple[bytes | None, bytes | None]] = {}
     described = redrawings()
@@ -190,7 +191,7 @@ def _report(result: ReproduceAllResult, out: Path, drawn: Path) -> str:
             ours.read_bytes() if ours.is_file() else None,
             printed.read_bytes() if printed.is_file() else None,
         )
-    return render_claims(result, figures, described, LEGEND)
+    return render_claims(result, figures, described, legend(), left_out())
 
 
 def _tell_all(result: ReproduceAllResult) -> None:

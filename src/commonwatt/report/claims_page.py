@@ -231,6 +231,7 @@ def render_claims(
     figures: Mapping[str, tuple[bytes | None, bytes | None]],
     redrawings: Mapping[str, Redrawing],
     legend: Sequence[str] = (),
+    left_out: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """Return the page.
 
@@ -244,6 +245,8 @@ def render_claims(
         What the redrawings show, by topic.
     legend
         What the rules of verdicts are, and why.
+    left_out
+        Figures and tables without claims, by paper, with reasons.
     """
     counts = "".join(
         f'<tr><td class="v" style="color:{_COLOURS[verdict]}">{verdict}</td><td class="n">{number}</td></tr>'
@@ -258,6 +261,7 @@ def render_claims(
             _topic(topic, *figures.get(topic.name, (None, None)), redrawings.get(topic.name, Redrawing()))
             for topic in topics
         )
+        + "".join(f'<p class="note">Without claims: {escape(each)}.</p>' for each in (left_out or {}).get(name, ()))
         for name, topics in papers.items()
     )
     seeds = ", ".join(map(str, result.seeds))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
+from importlib.resources import files
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from commonwatt.reproduce.topic import Topic, TopicAnswer, TopicRequest
 if TYPE_CHECKING:
     from commonwatt.model.results import ReproduceListResult, ReproduceResult
 
-__all__ = ["find", "listed", "of_papers", "reproduce", "topics"]
+__all__ = ["find", "left_out", "listed", "of_papers", "reproduce", "topics"]
 
 
 # -- ANDREAS: scheduling of training jobs on a GPU cluster
@@ -271,6 +272,17 @@ def of_papers() -> tuple[Topic, ...]:
     whole = {"etf", "gsharp"}
     own = {topic.name for topic in _FLEET_TOPICS}
     return tuple(topic for topic in topics() if topic.name not in whole | own)
+
+
+def left_out() -> dict[str, list[str]]:
+    """Return the figures and tables of each paper that have no claim, and parts of others, each with the reason."""
+    import yaml
+
+    text = files("commonwatt.reproduce.papers").joinpath("left_out.yaml").read_text(encoding="utf-8")
+    return {
+        paper: [*(f"{what}: {why}" for what, why in own["without"].items()), *own["parts"]]
+        for paper, own in yaml.safe_load(text).items()
+    }
 
 
 def find(name: str) -> Topic:

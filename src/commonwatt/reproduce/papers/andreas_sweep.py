@@ -23,7 +23,7 @@ from commonwatt.simulation.workload import prepare
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["BASELINES", "GREEDY", "CurveLine", "Panel", "completion_row", "run", "save_panels", "scenario_of"]
+__all__ = ["BASELINES", "CHOSEN", "GREEDY", "CurveLine", "Panel", "completion_row", "run", "save_panels", "scenario_of"]
 
 _MARKERS = "osD^vP*X"
 
@@ -99,6 +99,11 @@ SEEDS: dict[Extent, int] = {"quick": 2, "default": 3, "full": 10}
 CANDIDATES = 1000  # MaxIt_RG
 OTHER_LOADS = (0.5, 1.5)  # at N = 10, to show how far the result hangs on it
 
+CHOSEN = (
+    "Thresholds of ours, ANDREAS: less is less in the mean of all N and of the three methods compared with, by however "
+    "little; longer to decide is longer in the mean at every N; always below is the largest mean of any N, on average "
+    "below the mean over all N; on ARMIDA something happens if it does in more than half of the seeds."
+)
 _REDUCTION = {1: 62.0, 2: 30.0}  # %, section V-B
 _LONGEST_S = {1: 0.1, 2: 0.01}
 _NAMES = {"fifo": "FIFO", "edf": "EDF", "priority": "PS", GREEDY: "randomized greedy"}
@@ -248,7 +253,7 @@ def _rows(by_nodes: dict[int, list[SimulationResult]], scenario: int) -> list[Re
             )
         )
         if quantity != "energy cost":
-            rows.append(completion_row(ours))
+            rows.append(completion_row(ours, said=scenario == 1))
     return rows + _time_rows(by_nodes, scenario)
 
 
@@ -261,11 +266,12 @@ def _saved_row(results: list[SimulationResult], policy: str, paper: float | None
     )  # fmt: skip
 
 
-def completion_row(saved_pct: float) -> ReproduceRow:
-    """Return whether the time to complete all jobs is reduced, as the paper says of its third plot."""
+def completion_row(saved_pct: float, *, said: bool) -> ReproduceRow:
+    """Return whether the time to complete all jobs is reduced, as the paper *said* of the third plot of scenario 1."""
     return ReproduceRow(
-        quantity=f"time to complete all jobs is less with {_NAMES[GREEDY]}, mean against FIFO, EDF and PS", paper=True,
-        ours=saved_pct > 0, unit="-", comparable=True, note=f"by {saved_pct:.1f}%; jobs, arrivals and load are ours",
+        quantity=f"time to complete all jobs is less with {_NAMES[GREEDY]}, mean against FIFO, EDF and PS",
+        paper=True if said else None, ours=saved_pct > 0, unit="-", comparable=said,
+        note=f"by {saved_pct:.1f}%; jobs, arrivals and load are ours",
     )  # fmt: skip
 
 
@@ -290,8 +296,9 @@ def _time_rows(by_nodes: dict[int, list[SimulationResult]], scenario: int) -> li
             note=f"the same number of candidates on another, shared machine; {shown}",
         ),
         ReproduceRow(
-            quantity=f"{_NAMES[GREEDY]} takes longer to decide than FIFO, EDF and PS", paper=True,
-            ours=all(times[0] > max(times[1:]) for times in means.values()), unit="-", comparable=True,
+            quantity=f"{_NAMES[GREEDY]} takes longer to decide than FIFO, EDF and PS",
+            paper=True if scenario == 1 else None,  # the text has no such sentence on the other
+            ours=all(times[0] > max(times[1:]) for times in means.values()), unit="-", comparable=scenario == 1,
         ),
     ]  # fmt: skip
 

@@ -31,6 +31,8 @@ from commonwatt.reproduce.papers.gsharp_study import (
     EVERY,
     HEURISTICS,
     LARGE,
+    MANY,
+    NEAR,
     SCALE_UP,
     SMALL,
     TASKS,
@@ -85,7 +87,7 @@ def _heterogeneous(study: GSharpStudy, part: GSharpPart) -> None:
              note=f"{change['gsharp']:.3f} of it")  # fmt: skip
     worse = [f"{name} {ratio:.3g} times" for name, ratio in change.items() if name != "gsharp" and ratio > 1]
     part.row("many rules (more than half) take longer on S2 than on S1", paper=True,
-             ours=2 * len(worse) > len(HEURISTICS),
+             ours=len(worse) > MANY * len(HEURISTICS),
              note=f"the paper: many methods; {len(worse)} of {len(HEURISTICS)}: {', '.join(worse)}")  # fmt: skip
 
 
@@ -283,7 +285,7 @@ def table_7(study: GSharpStudy, part: GSharpPart) -> None:
     took = perf_counter() - began
     part.row("seconds for one epoch of 100 evaluations of G#", 0.25, took / 100, "s")
     near = [
-        next(spent for spent, best in found.history if best <= 1.01 * found.cost)
+        next(spent for spent, best in found.history if best <= (1 + NEAR) * found.cost)
         for found in (study.solve("gsharp", *pair, seed=seed) for pair in pairs for seed in study.seeds)
     ]
     part.row("seconds for 10,000 evaluations of G#", 25.0, took, "s", "mix on S4, one core; the paper: an i9-9820")

@@ -21,9 +21,14 @@ from commonwatt.optimize import SearchResult
 from commonwatt.reproduce.papers.etf_plots import Panel
 
 __all__ = [
+    "CHOSEN",
     "EVERY",
     "HEURISTICS",
     "LARGE",
+    "MANY",
+    "MARGIN",
+    "NEAR",
+    "ORDERS_OF_MAGNITUDE",
     "SCALE_UP",
     "SMALL",
     "TASKS",
@@ -59,6 +64,22 @@ TIMES_SMALLER: dict[Literal["vision", "language", "recommendation", "mix", "all 
     "all batches": (86.4, 342.7, 610.7),
 }  # fmt: skip
 """Fig. 7, small and large, and Fig. 10: mean makespan of all other methods over G#'s, by class."""
+
+
+MARGIN = 0.01
+"""A makespan that is shorter by less counts as equal, in Fig. 9."""
+NEAR = 0.01
+"""A search has converged once its best is within this of its last."""
+MANY = 0.5
+"""Many of the rules are more than this part of them."""
+ORDERS_OF_MAGNITUDE = 10.0
+"""What "orders of magnitude" is at least."""
+CHOSEN = (
+    f"Thresholds of ours, G#: in Fig. 9 a platform beats another if its makespan is shorter by {MARGIN:.0%} or more; "
+    "elsewhere less is less, by however little, and one case that is not refutes a claim on all; many rules "
+    f"are more than {MANY:.0%} of them; orders of magnitude are {ORDERS_OF_MAGNITUDE:g} times or more; a search has "
+    f"converged once its best is within {NEAR:.0%} of its last."
+)
 
 
 @dataclass
