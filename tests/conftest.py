@@ -55,6 +55,10 @@ ALONE = {"test_pages.py", "test_examples.py", "test_first_minute.py", "test_devi
 """Files whose long tests share no fixture that takes long."""
 
 
+SECOND_CLUSTER = {"test_user_job_ends.py", "test_user_jobs.py", "test_pod_fit.py"}
+"""Files that have a Kubernetes of their own, beside that of the others: half of what waits for it."""
+
+
 PASSED = os.environ.get("COMMONWATT_TEST_PASSED")
 FILES = f"{PASSED}-files"
 """How many tests each file has: files whose tests have all passed are not even imported again."""
@@ -99,16 +103,17 @@ def _count(config, items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """With several workers: one has Kubernetes, one Slurm; others go by file, or alone if they share nothing."""
+    """With several workers: two have Kubernetes, one Slurm; others go by file, or alone if they share nothing."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     _count(config, items)
 
     def place(item):
         marks = {mark.name for mark in item.iter_markers()}
-        for rank, server in enumerate(("kubernetes", "slurm")):
-            if server in marks:
-                return rank, server
         path = item.nodeid.partition("::")[0]
+        if "kubernetes" in marks:
+            return 0, "kubernetes-2" if item.path.name in SECOND_CLUSTER else "kubernetes"
+        if "slurm" in marks:
+            return 1, "slurm"
         if "long" in marks:
             return 2, None if item.path.name in ALONE else path
         return 3 if item.path in slow else 4, path

@@ -302,8 +302,7 @@ def test_what_failed_is_tried_again(topics, tmp_path):
 @pytest.mark.slow
 def test_a_run_is_stale_once_a_file_that_it_loaded_changes_and_no_other(tmp_path):
     package = tmp_path / "commonwatt"
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(commonwatt.__file__).parent, package, ignore=ignored)
+    shutil.copytree(Path(commonwatt.__file__).parent, package)  # with what is compiled
     command = [
         sys.executable,
         "-c",

@@ -147,7 +147,7 @@ def crowds(draw: st.DrawFn) -> dict:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(crowds())
 def test_every_job_ends_its_energy_is_accounted_for_and_starts_are_at_rounds(document):
     run = finished(document)
