@@ -29,13 +29,15 @@ class Server:
     """Keeps the Events and annotations it gets; answers as *status* says."""
 
     def __init__(self) -> None:
-        self.events, self.notes, self.status = {}, {}, 201
+        self.events, self.notes, self.status, self.away = {}, {}, 201, None
         access = Access("https://server", "default", ssl.create_default_context(), token="t")
         self.api = KubernetesApi(access, transport=httpx.MockTransport(self.answer))
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         if self.status >= 400:
             return httpx.Response(self.status, json={"message": "events is forbidden: no"})
+        if self.away and self.away in request.url.path:
+            return httpx.Response(503, headers={"Retry-After": "0"}, json={"message": "the webhook does not answer"})
         if request.method == "GET":
             pod = {"metadata": {"name": "own", "uid": "p1"}, "status": {"phase": "Pending"}}
             return httpx.Response(200, json={"items": [pod]} if request.url.path.endswith("/pods") else pod)
@@ -62,6 +64,7 @@ class Desk:
         file = JobFile(name="train", command=("x",), workload=of)
         self.row, _ = self.store.submit("a", file, NOW_S)
         self.own, _ = self.store.submit("a", JobFile(name="own", command=("x",)), NOW_S)
+        self.others = []
         self.announcer = self.another()
 
     def another(self) -> Announcer:
@@ -71,7 +74,7 @@ class Desk:
         )  # fmt: skip
 
     def snapshot(self) -> Snapshot:
-        rows = {row.id: row for row in (self.row, self.own) if row.status in ("waiting", "running")}
+        rows = {row.id: row for row in (self.row, self.own, *self.others) if row.status in ("waiting", "running")}
         jobs = {number: SnapshotJob.of(row) for number, row in rows.items()}
         return Snapshot(self.now_s, "live", "kubernetes", rows=rows, jobs=jobs)
 
@@ -155,6 +158,24 @@ def test_a_server_that_is_down_is_told_later_and_one_that_refuses_is_not_asked_a
     desk.server.status = 201
     desk.announcer.look()
     assert desk.server.told("u1") == ["Accepted"]
+
+
+def test_a_namespace_whose_webhook_does_not_work_keeps_nothing_from_others(desk):
+    of = WorkloadSpec(namespace="team-b", name="other", uid="u2")
+    other, _ = desk.store.submit("a", JobFile(name="other", command=("x",), workload=of), NOW_S)
+    desk.others = [other]
+    desk.server.away = "/namespaces/team-a/"
+    desk.happens("submitted")
+    desk.happens("submitted", job=other)
+    desk.announcer.look()
+    assert (desk.server.told("u1"), desk.server.told("u2")) == ([], ["Accepted"])
+    assert desk.server.notes.keys() == {"u2"}
+    desk.server.away = None
+    desk.announcer.look()
+    assert desk.server.notes.keys() == {"u2"}  # not at once
+    desk.now_s += 31
+    desk.announcer.look()
+    assert desk.server.notes.keys() == {"u1", "u2"}
 
 
 def test_what_happened_long_ago_or_before_it_began_is_not_told(desk):

@@ -393,3 +393,33 @@ def test_the_limit_of_a_tenant_holds_for_its_classes(desk):
     desk.look()
     assert not desk.store.jobs()
     assert desk.intake.refused == {"u1": "field 'priorityClassName urgent': got '0.5', expected at most 0.1"}
+
+
+def test_one_whose_label_was_taken_away_and_put_back_is_told_that_it_has_ended_here(desk):
+    desk.kube.set(user_job())
+    desk.look()
+    (row,) = desk.store.jobs()
+    desk.kube.set()
+    desk.look()
+    desk.ticks.write(Tick(jobs={row.id: {"status": JobStatus.CANCELLED, "ended_s": desk.now_s}}))
+    desk.look()
+    desk.kube.set(user_job())
+    desk.look()
+    desk.look()
+    told = [done for done in desk.kube.done if done[0] == "NotTakenOver"]
+    assert told == [("NotTakenOver", "u1", "its job has ended here: to run it again, delete the Job and create it")]
+
+
+def test_what_is_denied_again_and_again_is_logged_once(desk, caplog):
+    def denied(job):
+        raise EngineError("not allowed")
+
+    desk.kube.set(user_job())
+    desk.look()
+    (row,) = desk.store.jobs()
+    desk.kube.user_jobs.retire = denied
+    desk.ticks.write(Tick(jobs={row.id: {"status": JobStatus.FAILED, "ended_s": desk.now_s}}))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            desk.look()
+    assert [record.message for record in caplog.records] == ["a Job stays as it is"]

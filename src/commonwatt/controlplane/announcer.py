@@ -18,7 +18,7 @@ from commonwatt.control.events import EventKind
 from commonwatt.controlplane.snapshot import Snapshot, why_of
 from commonwatt.controlplane.supervisor import Supervisor
 from commonwatt.engines.kubernetes.announce import About, annotate, pod_named, pods_of_job, post_event
-from commonwatt.engines.kubernetes.api import KubernetesApi
+from commonwatt.engines.kubernetes.api import KubernetesApi, NotYetAllowedError, Pauses
 from commonwatt.engines.kubernetes.connect import api_of, settings_of
 from commonwatt.engines.kubernetes.settings import cluster_label, pod_name
 from commonwatt.engines.state_folder import identity_in
@@ -39,8 +39,9 @@ _PAGE = 500
 _LATE_S = 3600.0  # Kubernetes deletes Events after an hour
 _MOST_EVENTS, _MOST_PATCHES = 50, 20  # in one look
 _PER_JOB, _MINUTE_S, _SAME_S = 10, 60.0, 600.0
-_PAUSE_S = 30.0
-"""Between two changes of a Job's annotations while its status is the same."""
+_MOST_REFUSALS = 10  # of what a Job that has ended is to say
+_PAUSE_S, _LONGEST_PAUSE_S = 30.0, 600.0
+"""Between two changes of a Job's annotations while its status is the same, or after a refusal; then it doubles."""
 _REASONS: dict[str, str] = {
     EventKind.SUBMITTED: "Accepted", EventKind.WAITS: "Waiting", EventKind.STARTED: "Started",
     EventKind.RESUMED: "Resumed", EventKind.RESIZED: "Resized", EventKind.MIGRATED: "Migrated",
@@ -57,6 +58,7 @@ class _Announced:
 
     notes: Mapping[str, str | None] = field(default_factory=dict)
     at_s: float = -1e18
+    refusals: int = 0
     said: dict[tuple[str, str], float] = field(default_factory=dict)  # when, by kind and sentence
 
 
@@ -89,6 +91,7 @@ class Announcer:
     _announced: dict[int, _Announced] = field(default_factory=dict)
     _final: set[int] = field(default_factory=set)  # that have ended, and whose Jobs do not say so yet
     _refused: str = ""
+    _pauses: Pauses = field(default_factory=Pauses)  # by namespace
 
     def __post_init__(self) -> None:
         self._stopping, self._began_s = threading.Event(), self.now_s()
@@ -161,7 +164,7 @@ class Announcer:
             return False
         key, reason, said = f"event {event.id}", _REASONS[event.kind], _message(event, row)
         for about in self._about(api, row, event.kind):
-            self._allowed(lambda about=about: post_event(api, about, key, reason, said, event.time_s))  # type: ignore[misc]
+            self._allowed(api, about.namespace, post_event, api, about, key, reason, said, event.time_s)
         self._announced[number].said[event.kind, event.sentence] = event.time_s
         return True
 
@@ -173,7 +176,7 @@ class Announcer:
             return [] if pod is None else [pod]
         pods: list[About] = []
         if kind not in _ENDED:
-            self._allowed(lambda: pods.extend(pods_of_job(api, job)))
+            self._allowed(api, job.namespace, lambda: pods.extend(pods_of_job(api, job)))
         return [job, *pods]
 
     def _worth_it(self, event: EventRow, number: int) -> bool:
@@ -185,16 +188,23 @@ class Announcer:
         recent = sum(event.time_s < at_s + _MINUTE_S for at_s in said.values())
         return event.kind in _ENDED or not (key in said or recent >= _PER_JOB)
 
-    def _allowed(self, request: Callable[[], object]) -> None:
-        """Make a request; that it is refused is logged, once for each cause."""
+    def _allowed(self, api: KubernetesApi, namespace: str, request: Callable[..., object], *what: object) -> bool:
+        """Make a request; returns whether it was allowed. If not, that is logged, once for each cause.
+
+        Raises ``EngineDownError`` if it is the server that does not answer, and not a webhook of the *namespace*.
+        """
         try:
-            request()
-        except EngineDownError:
+            self._pauses.ask(namespace, request, *what)
+        except NotYetAllowedError:
             raise
         except EngineError as error:
+            if isinstance(error, EngineDownError):
+                api.get("/version")
             if str(error) != self._refused:
                 log.warning("Kubernetes refuses announcements", extra={"cause": str(error)})
             self._refused = str(error)
+            return False
+        return True
 
     # -- annotations
 
@@ -207,7 +217,8 @@ class Announcer:
         for row in rows:
             known = self._announced.setdefault(row.id, _Announced())
             same = known.notes.get("commonwatt.io/status") == row.status.value
-            if same and now_s < known.at_s + _PAUSE_S:
+            pause_s = min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** min(10, max(0, known.refusals - 1)))
+            if (same or known.refusals) and now_s < known.at_s + pause_s:
                 continue
             notes = self._notes(row, snapshot)
             if notes != known.notes:
@@ -215,9 +226,12 @@ class Announcer:
         for _, _, row, notes in sorted(due, key=lambda one: one[:2])[:_MOST_PATCHES]:
             about, known = _job(row), self._announced[row.id]
             assert about is not None
-            self._allowed(lambda about=about, notes=notes: annotate(api, about, notes))  # type: ignore[misc]
-            known.notes, known.at_s = notes, now_s
-            if row.status not in ACTIVE:
+            known.at_s = now_s
+            if not self._allowed(api, about.namespace, annotate, api, about, notes):
+                known.refusals += 1
+            else:
+                known.notes, known.refusals = notes, 0
+            if row.status not in ACTIVE and not 0 < known.refusals < _MOST_REFUSALS:
                 self._final.discard(row.id)
         self._announced = {n: known for n, known in self._announced.items() if n in snapshot.rows or n in self._final}
 

@@ -95,6 +95,7 @@ class Reconciler:
         self.drained: list[str] = []
         self._unschedulable = Unschedulable(store, self.engine, self.controller.scheduling, now_s)
         self._engine_drained: set[int] | None = None  # nodes drained in the engine
+        self._drain_again_s = math.inf  # when it is asked again to drain what it refused to
         self.registered: list[JobRow] = []  # since the snapshot took them over
         self._decided, self._again = False, False
         self._quotas = None if live is None else Quotas(live, store, self.controller)
@@ -151,8 +152,7 @@ class Reconciler:
         if self._intake is None or self.mode != "live":
             return False
         asked = self._intake.look(self._now_s())
-        moved = self._starts.await_admission(self._intake.awaiting, self.engine.handle_of)
-        self._again = moved or self._again
+        self._again = self._starts.await_admission(self._intake.awaiting, self.engine.handle_of) or self._again
         return asked
 
     def step(self, requests: Sequence[RequestRow], *, decide: bool) -> Tick:
@@ -169,7 +169,8 @@ class Reconciler:
             self.controller.cancel(cancelled, self._now_s())
         self._unschedulable.take_ends(tick)
         now_s, tick_s = self._now_s(), None
-        self._look_at_services(now_s)
+        if self.services is not None and (seen := self.engine.serving()) is not None:
+            self.services.look(now_s, seen)
         self._drain_engine(tick)
         if not self._must_restart() and (self.profiler.measure(tick, now_s) or decide):
             began = perf_counter()
@@ -200,10 +201,6 @@ class Reconciler:
             closed = self.controller.scheduling.closed_nodes
             self._observer.look(tick, now_s, self.engine.nodes, self.controller.allocated_gpus(), closed)
         return tick
-
-    def _look_at_services(self, now_s: float) -> None:
-        if self.services is not None and (seen := self.engine.serving()) is not None:
-            self.services.look(now_s, seen)
 
     def outgrown(self) -> bool:
         """Whether a new reconciler should begin.
@@ -294,18 +291,21 @@ class Reconciler:
 
     def _drain_engine(self, tick: Tick) -> None:
         """Drain nodes in an engine with a scheduler of its own, too; if it refuses, that is logged."""
-        drained = self.controller.scheduling.nodes(NodeCondition.DRAINED)
-        if self.mode != "live" or drained == self._engine_drained or not self.engine.capabilities.drain:
+        drained, now_s = self.controller.scheduling.nodes(NodeCondition.DRAINED), self._now_s()
+        known = drained == self._engine_drained
+        if self.mode != "live" or (known and now_s < self._drain_again_s) or not self.engine.capabilities.drain:
             return
         try:
             self.engine.inner.drain(drained)
+            self._drain_again_s = math.inf
         except EngineDownError:
             raise
         except EngineError as error:
-            sentence = f"the engine may still start other jobs on drained nodes: {error}"
-            log.warning("the engine does not drain nodes", extra={"cause": str(error)})
-            names = tuple(self.drained)
-            tick.events.append(EventRow(0, self._now_s(), EventKind.NOT_DRAINED, None, names, 0, "refused", sentence))
+            self._drain_again_s, names = now_s + _LONGEST_BACKOFF_S, tuple(self.drained)
+            if not known:
+                said = f"the engine may still start other jobs on drained nodes: {error}"
+                log.warning("the engine does not drain nodes", extra={"cause": str(error)})
+                tick.events.append(EventRow(0, now_s, EventKind.NOT_DRAINED, None, names, 0, "refused", said))
         self._engine_drained = drained
 
     def _register_new(self, row: JobRow, tick: Tick) -> None:

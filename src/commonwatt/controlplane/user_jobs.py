@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -36,6 +36,7 @@ _EVERY_S = 5.0
 """Between looks while no Job changes: jobs may have ended here, and quotas may have room."""
 _MOST = 100_000
 _LATEST_S = 1e15  # all databases have it
+_ENDED = "its job has ended here: to run it again, delete the {} and create it"
 
 
 def key_of(job: UserJob) -> str:
@@ -76,6 +77,7 @@ class UserJobIntake:
     _spaces: dict[str, tuple[str, str]] = field(default_factory=dict)  # their namespaces and kinds, by uid
     _taken: dict[str, tuple[str, int]] = field(default_factory=dict)  # tenant and pods as submitted, by uid
     _unkept: dict[str, str] = field(default_factory=dict)  # by uid: the change that its Event NotFollowed names
+    _warned: dict[str, str] = field(default_factory=dict)  # by uid: the change that is not allowed
     _cancelled: set[int] = field(default_factory=set)
     _done: set[str] = field(default_factory=set)  # that have ended here: Kubernetes makes no pods of them any more
     _resting: set[str] = field(default_factory=set)  # those of them that were seen to have no pods
@@ -112,6 +114,7 @@ class UserJobIntake:
         self._done &= there.keys()
         self._resting &= self._done
         self._queued &= there.keys()
+        self._warned = {uid: said for uid, said in self._warned.items() if uid in there}
         asked = False
         for job in there.values():
             if job.uid not in self._jobs and job.uid not in self._done and not job.over and not job.left_to:
@@ -186,8 +189,7 @@ class UserJobIntake:
         tenant, pods = self._taken[job.uid]
         found = [] if pods == job.pods else [f"{plural(job.pods, 'pod')} now, {pods} when it was taken over"]
         found += [] if tenant == job.tenant else [f"tenant {job.tenant or 'none'} now, {tenant} then"]
-        said = f"its {job.kind} was changed ({'; '.join(found)}): undo that, or delete and create it"
-        return said if found else ""
+        return f"its {job.kind} was changed ({'; '.join(found)}): undo that, or delete and create it" if found else ""
 
     def _tell_unfollowed(self, job: UserJob, now_s: float) -> None:
         said = self._unfollowed(job)
@@ -220,17 +222,11 @@ class UserJobIntake:
             self._resting.add(job.uid)
         elif job.uid in self._resting and not (job.over or job.queue or job.left_to) and self._retired(job):
             self._resting.discard(job.uid)
-            said = f"its job has ended here: to run it again, delete the {job.kind} and create it"
-            self._tell(job, "NotTakenOver", said, now_s)
+            self._tell(job, "NotTakenOver", _ENDED.format(job.kind), now_s)
 
     def _is_held(self, job: UserJob) -> bool:
         """Suspend a Job; returns whether the server keeps it so."""
-        try:
-            return self.engine.user_jobs.hold(job)
-        except EngineError as error:
-            _raise_if_down(error)
-            log.warning("a Job is not suspended", extra={"name_there": job.name, "cause": str(error)})
-            return False
+        return self._changed(job, self.engine.user_jobs.hold, "a Job is not suspended")
 
     def _settle(self, there: Mapping[str, UserJob]) -> None:
         """Forget jobs that have ended here, and have Kubernetes make no more pods of them."""
@@ -239,20 +235,28 @@ class UserJobIntake:
         for uid in [uid for uid, number in self._jobs.items() if number in ended]:
             if uid in there and not self._retired(there[uid]):
                 continue
-            self._done.add(uid)
+            self._done |= {uid} & there.keys()
             self._cancelled.discard(self._jobs.pop(uid))
-            self._taken.pop(uid, None)
-            self._unkept.pop(uid, None)
+            for known in (self._taken, self._unkept, self._rules, self._spaces):
+                known.pop(uid, None)
 
     def _retired(self, job: UserJob) -> bool:
         """Have Kubernetes make no more pods of a Job; returns whether it allows that."""
+        return self._changed(job, self.engine.user_jobs.retire, "a Job stays as it is")
+
+    def _changed(self, job: UserJob, change: Callable[[UserJob], bool | None], otherwise: str) -> bool:
+        """Return whether a Job was changed; *otherwise* is logged, once, and that it is tried again is not."""
         try:
-            self.engine.user_jobs.retire(job)
+            done = change(job) is not False
         except EngineError as error:
-            _raise_if_down(error)
-            log.warning("a Job stays as it is", extra={"name_there": job.name, "cause": str(error)})
+            if isinstance(error, EngineDownError) and not isinstance(error, NotYetAllowedError):
+                raise  # the server does not answer: that concerns all namespaces
+            if self._warned.get(job.uid) != otherwise:
+                log.warning(otherwise, extra={"name_there": job.name, "cause": str(error)})
+            self._warned[job.uid] = otherwise
             return False
-        return True
+        self._warned.pop(job.uid, None)
+        return done
 
     def _take(self, job: UserJob, now_s: float) -> bool:
         """Submit a Job unless it was, or cannot be; returns whether it is new."""
@@ -260,6 +264,8 @@ class UserJobIntake:
         row = self._submitted(job)
         if row is not None:
             self._note(row)
+            if row.status not in ACTIVE and not job.suspended:  # as its label was taken away, and put back
+                self._tell(job, "NotTakenOver", _ENDED.format(job.kind), now_s)
             return False
         try:
             if job.tenant not in self.tenants[job.namespace]:
@@ -342,9 +348,3 @@ class UserJobIntake:
     def _tell(self, job: UserJob, reason: str, said: str, now_s: float) -> None:
         with suppress(EngineError):  # the next controller tries again
             self.engine.user_jobs.tell(job, reason, said, now_s)
-
-
-def _raise_if_down(error: EngineError) -> None:
-    """Raise an *error* that concerns all namespaces: the server does not answer."""
-    if isinstance(error, EngineDownError) and not isinstance(error, NotYetAllowedError):
-        raise error

@@ -110,6 +110,23 @@ def test_what_failed_or_was_deleted_is_paid_unless_its_nodes_are_not_in_order(tm
     assert not change_of(run, change, end, requeue=True, away=True).paid
 
 
+def test_what_its_owner_evicts_or_what_takes_too_much_is_paid_and_what_a_node_lacks_is_not(tmp_path):
+    change = JobInterrupted(1, NOW_S, 60.0, "it was evicted")
+
+    def paid(name, away=False, **more):
+        run = run_in(tmp_path / f"{name}{away}")
+        while (end := ended(run, replace(pod(code=137), **more))) is None:
+            time.sleep(0.01)
+        return change_of(run, change, end, requeue=False, away=away).paid
+
+    by_api = {"disruption": "EvictionByEvictionAPI"}
+    assert paid("api", **by_api)
+    assert not paid("api", away=True, **by_api)  # its node is drained
+    assert paid("storage", reason="Evicted", message='Usage of EmptyDir volume "x" exceeds the limit "1Gi". ')
+    short = "The node was low on resource: memory. Container main was using 3Gi, which exceeds its request of 1Gi. "
+    assert not paid("short", reason="Evicted", message=short)
+
+
 def test_one_that_its_job_has_ended_has_failed_also_if_it_exits_with_0(tmp_path):
     run = run_in(tmp_path / "first")
     run.job = failed(run.job, "DeadlineExceeded")
@@ -192,6 +209,8 @@ def test_a_pod_that_kueue_may_have_taken_is_nobodys_fault_and_another_one_is(tmp
         assert run.folder.end().reason == "evicted"  # as the next controller reads it
         change = JobInterrupted(1, NOW_S, 0.0, end.cause)
         assert not change_of(run, change, end, requeue=False).blamed
+        assert change_of(run, change, end, requeue=False).paid  # its owner may have written the name of the queue
+        assert not change_of(run, change, end, requeue=False, away=True).paid
         plain = KubernetesRun(run.folder, replace(run.spec, workload=()))  # what it writes down is its user's
         assert change_of(plain, change, end, requeue=False).blamed
     run = run_in(tmp_path / "own")
@@ -236,6 +255,29 @@ def test_a_gang_ends_with_its_last_pod_and_as_the_first_that_failed(tmp_path):
     end = ended(again, bad, gone=[good])
     assert (end.exit_code, end.stopped) == (None, False)
     assert end.cause == "pod 0: it failed (exit code 7); its Job tries again"
+
+
+def test_what_ends_unseen_waits_for_its_job_whatever_ended_before(tmp_path):
+    run = run_in(tmp_path, pods=2)
+    done, bad = pod(0, code=0, phase="Succeeded"), pod(1, code=3)
+    assert ended(run, done, pod(1, phase="Running")) is None  # the first has its record
+    run.unseen = True
+    while (end := ended(run, done, bad)) is None:
+        time.sleep(0.01)
+    assert (end.exit_code, end.stopped) == (None, False)
+    assert end.cause == "its pods are over, and its Job may not be looked at"
+
+
+def test_a_gang_keeps_its_gpus_and_pays_for_them_while_others_of_its_pods_go_on(tmp_path):
+    run = run_in(tmp_path, pods=2)
+    run.spec = replace(run.spec, workload=(*run.spec.workload, "2"))
+    run.job = replace(run.job, kind="JobSet")
+    run.choose([pod(0), pod(1)])
+    done = {f"p{rank}": pod(rank, code=0, phase="Succeeded") for rank in (0, 1)}
+    assert run.over_s(run.seen(done, {})) is None
+    assert run.over_s(run.seen({**done, "p1": pod(1, code=3)}, {})) == NOW_S - 60
+    run.job = replace(run.job, end="Complete", end_s=NOW_S - 30)
+    assert run.over_s(run.seen(done, {})) == NOW_S - 60
 
 
 def test_a_pod_chosen_before_a_crash_and_gone_since_is_not_waited_for(tmp_path):

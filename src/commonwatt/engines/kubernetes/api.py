@@ -6,7 +6,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +23,7 @@ __all__ = [
     "DENIED",
     "KubernetesApi",
     "NotYetAllowedError",
+    "Pauses",
     "RefusedByServerError",
     "api_once",
     "listed",
@@ -37,6 +38,9 @@ _DENIED = re.compile(r"cannot (?P<verb>\S+) resource \"(?P<resource>[^\"]+)\"")
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _WEBHOOK = re.compile("failed calling webhook|admission webhook .* denied")  # of some objects: the server is there
 _AGAIN = frozenset({429, 503})  # the server did not execute it
+_CORE = "/api/v1/"  # what is asked beside it may be an extension that is down, or hangs, while the server is there
+_SLOW_S = 1.0
+_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0
 
 
 class RefusedByServerError(EngineError):
@@ -170,7 +174,7 @@ class KubernetesApi:
         for attempt in (0, 1):
             if method != "GET":
                 self._guard()
-            with self.contact():
+            with self.contact(path):
                 answer = self._client.request(
                     method, path, params=params, content=content,
                     headers={**self.headers(renew=attempt > 0), "Content-Type": kind},
@@ -190,12 +194,13 @@ class KubernetesApi:
         return document if isinstance(document, dict) else {}
 
     @contextmanager
-    def contact(self) -> Iterator[None]:
+    def contact(self, path: str) -> Iterator[None]:
         """Turn a failure to reach the server into ``EngineDownError``, and take note of it."""
         try:
             yield
         except (self._httpx.HTTPError, OSError) as error:
-            self._came_up_s = None
+            if path.startswith(_CORE):
+                self._came_up_s = None
             msg = f"the API server {self.access.server} does not answer: {str(error) or type(error).__name__}"
             raise EngineDownError(msg) from error
         if self._came_up_s is None:
@@ -209,7 +214,8 @@ class KubernetesApi:
         reason, message = _status(content)
         message = f"{what}: {message or answer.reason_phrase} (HTTP {code})"
         if code in _BUSY and not _WEBHOOK.search(message):
-            self._came_up_s = None if code == 503 else self._came_up_s
+            if code == 503 and f" {_CORE}" in what:
+                self._came_up_s = None
             raise EngineDownError(message)
         if code == 401:
             msg = f"the API server {self.access.server} does not accept the credentials: {message}"
@@ -222,6 +228,38 @@ class KubernetesApi:
         if denied is not None:
             message = f"not allowed to {denied['verb']} {denied['resource']}; a Role has to grant it: {message}"
         raise RefusedByServerError(code, reason, message)
+
+
+class Pauses:
+    """Of what hangs: it is not asked again for a while, longer each time.
+
+    An API, or a webhook for the objects of a namespace, may hang where the server does not. Each request then takes its
+    whole time limit, and whoever waits for it does nothing else.
+    """
+
+    def __init__(self, least_s: float = _PAUSE_S, *, slow_s: float = _SLOW_S) -> None:
+        self._least_s, self._slow_s = least_s, slow_s
+        self._of: dict[Hashable, tuple[float, float, str]] = {}  # until when, for how long, and why
+
+    def ask(self, of: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
+        """Return the answer to a *request* for objects *of* some kind and namespace; raises what it raises.
+
+        Raises ``EngineDownError`` without asking, in a pause, with the last cause.
+        """
+        until_s, pause_s, why = self._of.get(of, (0.0, 0.0, ""))
+        if (began_s := time.monotonic()) < until_s:
+            raise EngineDownError(why)
+        try:
+            found = request(*what)
+        except EngineError as error:
+            if (now_s := time.monotonic()) > began_s + self._slow_s:
+                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s or self._least_s)
+                self._of[of] = now_s + pause_s, pause_s, str(error)
+            else:
+                self._of.pop(of, None)
+            raise
+        self._of.pop(of, None)
+        return found
 
 
 def api_once(kubeconfig: Path | None, context: str | None) -> KubernetesApi:

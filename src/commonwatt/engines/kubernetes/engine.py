@@ -498,7 +498,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         """
         if run.to_stop_again():
             self._delete_pods(run, [one.pod for one in seen.values() if one.pod is not None and not one.over])
-        if run.unseen or run.deleted_by_us() or run.given_up():
+        if run.deleted_by_us() or run.given_up() or (run.unseen and not run.placed):
             return
         end: End | None = None
         if not run.placed and run.has_chosen():  # an earlier engine may have placed them
@@ -540,7 +540,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 due.append(pod)
         for pod in due[:_MOST_DELETED]:
             with suppress(EngineError):
-                self._api.delete(path_of("pods", pod.namespace, pod.name), pod.uid, 0 if pod.over else None)
+                self.user_jobs.delete(pod, 0 if pod.over else None)
 
     # -- what the server shows
 

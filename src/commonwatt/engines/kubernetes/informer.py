@@ -28,7 +28,7 @@ _QUIET_S = 2.0  # how long a watch may be interrupted before the server counts a
 _SHORT_S = 1.0  # a watch that ends sooner is not asked for again at once
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _MOST_GONE = 10_000
-_SYNC_S = 5.0  # how long to wait for the first list
+_SYNC_S = 5.0  # how long to wait for the first lists
 
 
 @dataclass
@@ -113,7 +113,9 @@ class Informer:
             return watched.items.get(uid)
 
     def _await_list(self, watched: Watched[Any]) -> None:
-        self._changed.wait_for(lambda: watched.synced or self._lost(watched) is not None, _SYNC_S)
+        left_s = self.began_s + _SYNC_S - time.monotonic()  # once: who looks later does not wait for what hangs
+        if left_s > 0:
+            self._changed.wait_for(lambda: watched.synced or self._lost(watched) is not None, left_s)
         if (trouble := self._lost(watched)) is not None:
             raise trouble
         if not watched.synced:
@@ -183,8 +185,9 @@ class Informer:
         found: dict[str, Any] = {}
         params = {**watched.params, "limit": str(_PAGE)}
         while True:
-            with self._api.contact():
-                answer = await client.get(watched.path, params=params, headers=self._api.headers())
+            with self._api.contact(watched.path):
+                headers, limit_s = self._api.headers(), self._api.timeout_s
+                answer = await client.get(watched.path, params=params, headers=headers, timeout=limit_s)
             self._api.check(answer, answer.content, f"GET {watched.path}")
             page = answer.json()
             for item in page.get("items") or ():
@@ -207,7 +210,7 @@ class Informer:
             **watched.params, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": watched.at,
             "timeoutSeconds": str(_WATCH_S),
         }  # fmt: skip
-        with self._api.contact():
+        with self._api.contact(watched.path):
             async with client.stream("GET", watched.path, params=params, headers=self._api.headers()) as answer:
                 if answer.status_code >= 400:
                     self._api.check(answer, await answer.aread(), f"GET {watched.path}")

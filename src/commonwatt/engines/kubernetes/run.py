@@ -264,14 +264,15 @@ def change_of(run: KubernetesRun, change: Change, end: End, *, requeue: bool, aw
     """Return what the controller hears of the end of a run.
 
     One that it takes for gone has left at last. One whose pod somebody deleted is cancelled, unless those are requeued:
-    then its owner pays for what it used, if it is a user's Job and its nodes are not *away*.
+    then its owner pays for what it used, if it is a user's Job and its nodes are not *away*. So it does where Kueue
+    took it: who names a queue on a Job can suspend it, too, and nothing tells that from Kueue.
     """
     if not isinstance(change, JobInterrupted):
         return change
     if run.detached:
         return JobLeft(change.handle, change.at_s, change.lost_s)
     if run.owner and end.reason == EVICTED:
-        return replace(change, blamed=False)
+        return replace(change, blamed=False, paid=not away)
     if not requeue and end.cause == _GONE:
         return JobEnded(change.handle, change.at_s, Outcome.CANCELLED, _GONE, "pod-deleted")
     if run.owner and (end.reason == OWN or (end.reason == TAKEN and not away)):

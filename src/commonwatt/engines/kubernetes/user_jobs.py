@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from commonwatt.engines.kubernetes.announce import About, annotate, post_event
-from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, Pauses, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.containers import quantity_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.objects import (
@@ -41,7 +41,19 @@ log = logging.getLogger("commonwatt.kubernetes")
 
 _Answer = TypeVar("_Answer")
 _LONGEST_S = 3600.0
-"""Longest pause after Kubernetes has made no pods of a Job."""
+"""Longest pause after no pods of a Job could be placed."""
+_DELETED_S = 10.0
+"""How long the controller of Jobs may take to delete the pods of one that was suspended."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """Starts of a Job of which no pods could be placed: how often, until when it waits, its pods then, and why."""
+
+    tries: int
+    until_s: float
+    there: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +150,11 @@ class UserJobs:
         self.informer: Informer | None = None  # which has them
         self.pods: Watched[Pod] | None = None  # all there are
         self.unseen: dict[tuple[str, str], str] = {}  # namespaces and kinds that we may not look at, and why
+        self._pauses = Pauses()  # by namespace and resource
         self._made: tuple[int, Counter[str]] = -1, Counter()  # pods by what they belong to, as of this version
-        self._none_made: dict[
-            str, tuple[int, float]
-        ] = {}  # how often Kubernetes made no pods, and until when not to try
+        self._failed: dict[str, _Failed] = {}  # starts of Jobs of which no pods could be placed, by uid
         self._stopping_s: dict[str, float] = {}  # since when gangs are to have no pods, while they may have some
-        self._suspends: dict[str, bool] = {}  # whether the server knows the field, by kind, once it was asked
+        self._suspends: dict[tuple[str, str], bool] = {}  # by namespace and kind: whether the server keeps the field
 
     @property
     def watched(self) -> list[Watched[Any]]:
@@ -159,7 +170,7 @@ class UserJobs:
         watched: list[Watched[Any]] = [*(jobs for _, jobs in self._jobs), *self._quotas]
         if self._stopping_s and self.pods is not None:
             watched.append(self.pods)
-        return *(each.version for each in watched), sum(tries for tries, _ in self._none_made.values())
+        return *(each.version for each in watched), sum(failed.tries for failed in self._failed.values())
 
     def all(self) -> dict[str, UserJob]:
         """Return the Jobs by uid, without those of namespaces and kinds that are ``unseen``.
@@ -178,7 +189,9 @@ class UserJobs:
             said = {"namespace": namespace, "kind": kind, "cause": denied[namespace, kind]}
             log.warning("users' Jobs of a namespace are not seen: they stay as they are", extra=said)
         self.unseen = denied
-        self._stopping_s = {uid: since_s for uid, since_s in self._stopping_s.items() if uid in found}
+        if not denied:
+            self._stopping_s = {uid: since_s for uid, since_s in self._stopping_s.items() if uid in found}
+            self._failed = {uid: failed for uid, failed in self._failed.items() if uid in found}
         return found
 
     def _asked(self, ask: Callable[..., _Answer], *what: Any) -> _Answer:  # noqa: ANN401
@@ -192,6 +205,13 @@ class UserJobs:
             if self.pods is None or not (self.pods.synced and self.pods.steady):
                 raise
             raise RefusedByServerError(503, "ServiceUnavailable", str(error)) from error
+
+    def _changed(self, resource: str, namespace: str, request: Callable[..., _Answer], *what: Any) -> _Answer:  # noqa: ANN401
+        """Return the answer to a request that changes users' objects; raises as ``_asked`` does.
+
+        A webhook of theirs may hang: it is not asked again at once.
+        """
+        return self._asked(self._pauses.ask, (namespace, resource), request, *what)
 
     def find(self, uid: str) -> UserJob | None:
         """Return a Job, ``None`` if it is gone, or unseen; raises ``EngineError`` as ``all`` does."""
@@ -269,16 +289,24 @@ class UserJobs:
             return short
         if waited_s <= (most_s := min(settings.start_s, MADE_S)):
             return ""
-        tries = self._none_made.get(job.uid, (0, 0.0))[0] + 1
-        self._none_made[job.uid] = tries, time.monotonic() + min(_LONGEST_S, 2.0 ** min(tries, 16) * MADE_S)
-        return f"Kubernetes has not made its pods within {most_s:g} s: the Events of its {job.kind} say why"
+        tries = self._failed[job.uid].tries + 1 if job.uid in self._failed else 1
+        until_s, there = time.monotonic() + min(_LONGEST_S, 2.0 ** min(tries, 16) * MADE_S), self._pods_of(job)
+        if self._missing(job) or not there:
+            why = f"Kubernetes has not made its pods within {most_s:g} s: the Events of its {job.kind} say why"
+        else:
+            why = f"its pods do not wait to be placed by {SCHEDULER}: something has changed, placed or deleted them"
+        self._failed[job.uid] = _Failed(tries, until_s, there, why)
+        return why
 
     def made_none(self, job: UserJob) -> str:
-        """Return that Kubernetes has made no pods of a job of late, so that it waits a while; "" if it may start."""
-        tries, until_s = self._none_made.get(job.uid, (0, 0.0))
-        if time.monotonic() > until_s or not self._missing(job):
+        """Return why no pods of a job could be placed of late, so that it waits a while; "" if it may start.
+
+        It may at once if there are more pods of it since.
+        """
+        failed = self._failed.get(job.uid)
+        if failed is None or time.monotonic() > failed.until_s or self._pods_of(job) > failed.there:
             return ""
-        return f"Kubernetes has made no pods of its {job.kind}, {plural(tries, 'time')}: its Events say why"
+        return f"{failed.why}; it was tried {plural(failed.tries, 'time')}"
 
     def _owner(self, pod: Pod) -> str:
         """Return the uid of what a pod belongs to: of the gang, if a Job of one has made it."""
@@ -310,7 +338,8 @@ class UserJobs:
         same ones. Raises ``EngineError`` if one cannot be placed, as it is gone or somebody else was faster.
         """
         there = {pod.uid: pod for pod in pods if pod.owner and self._owner(pod) == job.uid}
-        if not run.has_chosen() and any(pod.deleting and not pod.over for pod in there.values()):
+        lately = job.gang or time.monotonic() < run.waiting_s + _DELETED_S  # one on a lost node is deleted for hours
+        if not run.has_chosen() and lately and any(pod.deleting and not pod.over for pod in there.values()):
             return False  # those that are left may be deleted, too, as the job was suspended a moment ago
         if not run.has_chosen():
             free = [pod for pod in there.values() if (pod.gated or pod.scheduler == SCHEDULER) and _waits(pod)]
@@ -323,10 +352,10 @@ class UserJobs:
         for rank in run.ranks:
             pod = there.get(run.pod_uid(rank))
             if pod is not None and _waits(pod) and pod.gated:
-                self._ungate(run, rank, pod, hosts[run.node_of(rank)])
+                self._changed("pods", pod.namespace, self._ungate, run, rank, pod, hosts[run.node_of(rank)])
             if pod is not None and _waits(pod) and pod.scheduler == SCHEDULER:
-                self._bind(run, rank, pod, hosts[run.node_of(rank)])
-        self._none_made.pop(job.uid, None)
+                self._changed("pods", pod.namespace, self._bind, run, rank, pod, hosts[run.node_of(rank)])
+        self._failed.pop(job.uid, None)
         return True
 
     def _notes(self, run: UserJobRun, rank: int) -> dict[str, str]:
@@ -374,26 +403,29 @@ class UserJobs:
 
     def tell(self, job: UserJob, reason: str, message: str, now_s: float) -> None:
         """Write an Event about a Job; raises ``EngineError``."""
-        post_event(self._api, About(job.kind, job.namespace, job.name, job.uid), message, reason, message, now_s)
+        about = About(job.kind, job.namespace, job.name, job.uid)
+        self._changed("events", job.namespace, post_event, self._api, about, message, reason, message, now_s)
 
     def note_refusal(self, job: UserJob, why: str) -> None:
         """Write into the annotations of a Job why it is not taken over; raises ``EngineError``."""
         notes = {"commonwatt.io/status": "refused", "commonwatt.io/reason": why[:1000]}
-        annotate(self._api, About(job.kind, job.namespace, job.name, job.uid), notes)
+        about = About(job.kind, job.namespace, job.name, job.uid)
+        self._changed(KINDS[job.kind].resource, job.namespace, annotate, self._api, about, notes)
 
     def stop(self, run: UserJobRun, pods: Iterable[Pod]) -> None:
         """Stop the *pods* of a run: by suspending its Job, else by deleting them; then others are made, and wait.
 
-        Where we may not (any more), that is logged, and has to be tried again: the pods run on.
+        Where we may do neither (any more), that is logged, and has to be tried again: the pods run on.
         """
         (before, run.denied_s), job = (run.denied_s, None), None
-        try:
+        with suppress(*DENIED):
             job = self.of(run)
             if job is not None and not job.over and self._suspend(job):
                 return
+        try:
             for pod in pods:
                 if not pod.deleting:
-                    self._api.delete(path_of("pods", pod.namespace, pod.name), pod.uid)
+                    self.delete(pod)
         except DENIED as error:
             run.denied_s = time.monotonic()
             if before is None:
@@ -402,6 +434,11 @@ class UserJobs:
             if before is None and job is not None:
                 with suppress(EngineError):
                     self.tell(job, "NotStopped", f"it is to be stopped, and runs on: {error}", run.now_s())
+
+    def delete(self, pod: Pod, grace_s: int | None = None) -> None:
+        """Delete a pod; raises one of ``DENIED`` if that is not allowed, or does not work in its namespace."""
+        path = path_of("pods", pod.namespace, pod.name)
+        self._changed("pods", pod.namespace, self._api.delete, path, pod.uid, grace_s)
 
     def retire(self, job: UserJob) -> None:
         """Have Kubernetes make no pods of a Job any more, without deleting it; raises ``EngineError``.
@@ -424,12 +461,13 @@ class UserJobs:
     def _suspend(self, job: UserJob) -> bool:
         if job.queue:  # Kueue resumes what it has admitted
             return False
-        if self._suspends.get(job.kind) is False and not job.gang:  # a definition may be replaced at any time
+        of = job.namespace, job.kind
+        if self._suspends.get(of) is False and not job.gang:  # a definition may be replaced at any time
             return False
         with suppress(_GoneError):
             made = self._patch(job, self._suspension(job, wanted=True))
-            self._suspends[job.kind] = suspended_in(KINDS[job.kind], made)
-            return self._suspends[job.kind]
+            self._suspends[of] = suspended_in(KINDS[job.kind], made)
+            return self._suspends[of]
         return False
 
     @staticmethod
@@ -444,7 +482,8 @@ class UserJobs:
         kind = KINDS[job.kind]
         path = path_of(kind.resource, job.namespace, job.name, group=kind.group)
         try:
-            return self._asked(self._api.merge, path, {"metadata": {"uid": job.uid}, **change})
+            change = {"metadata": {"uid": job.uid}, **change}
+            return self._changed(kind.resource, job.namespace, self._api.merge, path, change)
         except RefusedByServerError as error:
             if error.status not in (404, 409):
                 raise

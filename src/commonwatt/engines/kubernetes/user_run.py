@@ -26,6 +26,8 @@ _MOST_BYTES = 4096
 _ALL = -1  # in place of a rank
 _OVER_LIMIT = 124
 _LATE = "longer than specified deadline"  # of a PyTorchJob, whose reason does not say it
+_BY_API = "EvictionByEvictionAPI"  # by an owner, or to drain a node, which is cordoned first
+_NODE_SHORT = "The node was low on resource"
 _AGAIN_S = 5.0
 MADE_S = 60.0
 """How long Kubernetes may take to make the pods of a Job, or to delete them."""
@@ -147,6 +149,9 @@ class UserJobRun(KubernetesRun):
         """Return when the last of its pods was over; ``None`` if one is not, or it has none yet."""
         if not self.has_chosen() or not all(one.over for one in seen.values()):
             return None
+        job = self.job
+        if self._gang and job is not None and not job.over and all(map(_succeeded, seen.values())):
+            return None  # others of its pods go on: its GPUs stay with it, and it pays for them
         before = {rank for rank in self.ranks if self.pod_uid(rank) == _DONE}
         at_s = max((self._times(one)[0] for rank, one in seen.items() if rank not in before), default=self.now_s())
         known_s = None if self.job is None else self.job.end_s
@@ -160,7 +165,7 @@ class UserJobRun(KubernetesRun):
         """Return how it ended, ``None`` if it has not; one that was stopped before it had pods has."""
         if self.deleted_by_us() and not self.has_chosen() and self.folder.end() is None:
             return self.give_up(End(None, stopped=True, at_s=self.now_s(), cause="stopped"))
-        if self.unseen and not self.deleted_by_us() and self.folder.end() is None:
+        if self.unseen and not (self.deleted_by_us() or self.given_up()):
             return self._ended_unseen(seen, settings)
         end = KubernetesRun.ended(self, seen, settings)
         return end if end is None or end.exit_code != 0 else self._completed(end, seen, settings)
@@ -177,7 +182,9 @@ class UserJobRun(KubernetesRun):
             return None
         ran_s = max((ran for ran in (self._times(one)[1] for one in seen.values()) if ran is not None), default=None)
         cause = "its pods are over, and its Job may not be looked at"
-        return self.give_up(End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s, reason=OWN))
+        end = End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s, reason=OWN)
+        self.give_up(end)
+        return end  # a rank may have succeeded before, which does not make it complete
 
     def _completed(self, end: End, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
         """Return *end* once the Job says so too: if a pod that had succeeded was deleted, Kubernetes makes another."""
@@ -227,7 +234,8 @@ class UserJobRun(KubernetesRun):
         if job is not None and job.suspended and not job.queue and taken_away(seen):
             cause = f"its {job.kind} was suspended, not by commonwatt: `commonwatt hold` keeps a job from running"
             return End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s, reason=OWN)
-        reason = OWN if job is None or not cause else TAKEN if taken_away(seen) else ""
+        by_hand = taken_away(seen) or (pod is not None and pod.disruption == _BY_API)
+        reason = OWN if job is None or not cause or _exceeds(pod) else TAKEN if by_hand else ""
         if not cause:
             what = "it used more memory than it may" if container and container.reason == "OOMKilled" else "it failed"
             cause = f"{what} (exit code {code}); its Job tries again"
@@ -277,6 +285,12 @@ def end_without_run(job: UserJob, number: int, now_s: float) -> JobEnded:
     return JobEnded(number, at_s, Outcome.FAILED, f"its {job.kind} has failed: {job.why}", reason, waited=True)
 
 
+def _exceeds(pod: Pod | None) -> bool:
+    """Whether the kubelet evicted a pod for what it took itself, and not because its node was short of something."""
+    said = "" if pod is None or pod.reason != "Evicted" else pod.message
+    return "exceed" in said and not said.startswith(_NODE_SHORT)
+
+
 def _failed(job: UserJob, code: int | None, at_s: float, ran_s: float | None, *, killed: bool = False) -> End:
     """Return how a run ends whose Job has failed."""
     reason = "time-limit" if _is_late(job) else "out-of-memory" if killed else ""
@@ -295,6 +309,10 @@ def runs_over(
     for run in runs:
         if isinstance(run, UserJobRun) and not run.charged and (at_s := run.over_s(seen_of(run))) is not None:
             yield at_s, run
+
+
+def _succeeded(seen: PodSeen) -> bool:
+    return seen.pod is not None and seen.pod.phase == "Succeeded"
 
 
 def nodes_of(runs: Iterable[KubernetesRun]) -> set[int]:

@@ -1,0 +1,213 @@
+"""What hangs, is denied or gets no pods in one namespace costs the others nothing."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import httpx
+import pytest
+
+from commonwatt.engines.kubernetes.access import Access
+from commonwatt.engines.kubernetes.api import KubernetesApi, NotYetAllowedError, Pauses, RefusedByServerError
+from commonwatt.engines.kubernetes.informer import Informer, Watched
+from commonwatt.engines.kubernetes.settings import KubernetesSettings
+from commonwatt.engines.kubernetes.user_gang import user_job_of
+from commonwatt.engines.kubernetes.user_jobs import UserJobs
+from commonwatt.model.errors import EngineDownError, EngineError
+
+from .site import until
+from .test_informer import page
+from .test_user_job import item
+from .test_user_run import pod, run_in
+
+PATIENT = KubernetesSettings(lag_s=0.0, start_s=1000.0)
+
+
+class Clock:
+    """A clock that tests advance, in place of ``time.monotonic``."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.now_s = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+
+
+class Cluster:
+    """Pods and Jobs as the watches have shown them, and a server; what takes *slow_s* seconds hangs."""
+
+    def __init__(self, clock=None, *, pods=(), denied=(), slow=()) -> None:
+        self.clock, self.denied, self.slow, self.asked = clock, denied, slow, []
+        access = Access("https://server", "default", ssl.create_default_context(), token="t")
+        api = KubernetesApi(access, transport=httpx.MockTransport(self.answer), roles_s=0.0)
+        self.jobs = UserJobs(api, "ours", ["team-a"])
+        self.jobs.pods, self.jobs.informer = Watched("/api/v1/pods", None), self
+        self.jobs.pods.synced = True
+        self.show(pods)
+
+    def show(self, pods) -> None:
+        self.jobs.pods.items = {one.uid: one for one in pods}
+        self.jobs.pods.version += 1
+
+    def look(self, watched):
+        return watched.items
+
+    def find(self, watched, uid):
+        return user_job_of(item()) if watched is self.jobs._jobs[0][1] and uid == "u1" else watched.items.get(uid)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        resource = request.url.path.split("/namespaces/")[1].split("/")[1]
+        self.asked.append((request.method, resource))
+        if resource in self.slow:
+            self.clock.now_s += 10.0
+            raise httpx.ReadTimeout("timed out")
+        if (request.method, resource) in self.denied:
+            said = f'cannot {request.method.lower()} resource "{resource}" in API group ""'
+            return httpx.Response(403, json={"reason": "Forbidden", "message": said})
+        return httpx.Response(200, json={"spec": (json.loads(request.content) or {}).get("spec") or {}})
+
+
+def test_what_hangs_is_asked_again_after_a_pause_that_grows(monkeypatch):
+    clock, pauses, asked = Clock(monkeypatch), Pauses(5.0), []
+
+    def hangs():
+        asked.append(clock.now_s)
+        clock.now_s += 10.0
+        raise EngineDownError("no answer")
+
+    for _ in range(60):
+        with pytest.raises(EngineDownError, match="no answer"):
+            pauses.ask("there", hangs)
+        assert pauses.ask("elsewhere", lambda: 1) == 1
+        clock.now_s += 1.0
+    waited = [later - sooner for sooner, later in pairwise(asked)]
+    assert len(asked) == 4
+    assert waited == sorted(waited)
+    assert waited[0] > 15.0 - 1e-6
+    clock.now_s += 1000.0
+    assert pauses.ask("there", lambda: 2) == 2
+    assert pauses.ask("there", lambda: 3) == 3
+
+
+def test_what_is_refused_at_once_is_asked_again_at_once(monkeypatch):
+    Clock(monkeypatch)
+    pauses, asked = Pauses(), []
+
+    def refuses():
+        asked.append(1)
+        raise RefusedByServerError(403, "Forbidden", "no")
+
+    for _ in range(3):
+        with pytest.raises(RefusedByServerError):
+            pauses.ask("there", refuses)
+    assert len(asked) == 3
+
+
+def test_a_webhook_for_pods_that_hangs_refuses_the_placement_of_some_and_is_no_outage(tmp_path, monkeypatch):
+    clock = Clock(monkeypatch)
+    cluster = Cluster(clock, slow=("pods",))
+    waits = [replace(pod(rank, phase="Pending"), node="", container=None) for rank in (0, 1)]
+    for tries in range(5):
+        with pytest.raises(RefusedByServerError, match="does not answer"):
+            cluster.jobs.place(run_in(tmp_path / str(tries), pods=1), user_job_of(item()), waits, {0: "n0"})
+    assert cluster.asked == [("POST", "pods")] * 2  # once more, as it may have been executed; and then not for a while
+    assert cluster.jobs.hold(user_job_of(item()))  # Jobs have another webhook
+    cluster.jobs.pods.trouble = EngineDownError("gone")
+    with pytest.raises(EngineDownError):
+        cluster.jobs.place(run_in(tmp_path / "down", pods=1), user_job_of(item()), waits, {0: "n0"})
+
+
+def test_who_may_not_suspend_deletes_the_pods(tmp_path):
+    run, runs = run_in(tmp_path), pod(phase="Running")
+    cluster = Cluster(denied=[("PATCH", "jobs")])
+    cluster.jobs.stop(run, [runs])
+    assert cluster.asked == [("PATCH", "jobs"), ("DELETE", "pods")]
+    assert run.denied_s is None
+    cluster.denied = [("PATCH", "jobs"), ("DELETE", "pods")]
+    cluster.jobs.stop(run, [runs])
+    assert run.denied_s is not None
+    assert cluster.asked[-1] == ("POST", "events")
+
+
+def test_a_job_without_pods_waits_longer_each_time_unless_more_come(tmp_path, monkeypatch):
+    clock, job = Clock(monkeypatch), user_job_of(item())
+    cluster, run = Cluster(clock), run_in(tmp_path)
+    assert cluster.jobs.podless(run, PATIENT) == ""
+    for tries in (1, 2):
+        run.waiting_s = clock.now_s
+        clock.now_s += 61.0
+        assert "has not made its pods within 60 s" in cluster.jobs.podless(run, PATIENT)
+        clock.now_s += 60.0 * 2**tries - 1
+        assert f"tried {'1 time' if tries == 1 else '2 times'}" in cluster.jobs.made_none(job)
+        clock.now_s += 2.0
+        assert cluster.jobs.made_none(job) == ""
+    clock.now_s -= 2.0
+    assert cluster.jobs.made_none(job)
+    cluster.show([pod(phase="Pending")])
+    assert cluster.jobs.made_none(job) == ""
+
+
+def test_a_job_whose_pods_cannot_be_placed_waits_too(tmp_path, monkeypatch):
+    """Something has written another scheduler into them: they are there, and are never placed."""
+    clock, job, there = Clock(monkeypatch), user_job_of(item()), pod(phase="Pending")
+    cluster, run = Cluster(clock, pods=[there]), run_in(tmp_path)
+    run.waiting_s = clock.now_s
+    clock.now_s += 61.0
+    assert "do not wait to be placed by commonwatt" in cluster.jobs.podless(run, PATIENT)
+    assert "do not wait to be placed" in cluster.jobs.made_none(job)
+
+
+def test_pods_of_a_job_that_are_deleted_for_long_do_not_keep_it_from_being_placed(tmp_path, monkeypatch):
+    """As one on a node that is lost: a new one is there, and has to be placed."""
+    clock = Clock(monkeypatch)
+    cluster, run = Cluster(clock), run_in(tmp_path)
+    old = pod(1, phase="Running", deletionTimestamp="2026-11-25T09:00:00Z")
+    new = replace(pod(phase="Pending"), node="", container=None)
+    run.waiting_s = clock.now_s
+    assert not cluster.jobs.place(run, user_job_of(item()), [old, new], {0: "n0"})
+    clock.now_s += 11.0
+    assert cluster.jobs.place(run, user_job_of(item()), [old, new], {0: "n0"})
+    assert cluster.asked == [("POST", "pods")]
+
+
+def test_who_looks_later_does_not_wait_for_a_list_that_hangs(monkeypatch):
+    def handler(request):
+        if request.url.path == "/apis/hangs":
+            time.sleep(30.0)
+        return page() if "watch" not in dict(request.url.params) else httpx.Response(200, text="")
+
+    access = Access("https://server.test", "n", ssl.create_default_context(), token="t")
+    api = KubernetesApi(access, transport=httpx.MockTransport(handler))
+    there, hangs = Watched("/api/v1/pods", lambda one: one), Watched("/apis/hangs", lambda one: one)
+    hangs.synced = there.synced = False
+    informer = Informer(api, there)
+    try:
+        until(lambda: there.synced)
+        informer.began_s -= 60.0
+        monkeypatch.setattr(informer._changed, "wait_for", lambda *_: pytest.fail("it waits"), raising=False)
+        with pytest.raises(EngineDownError, match="has not listed /apis/hangs yet"):
+            informer.look(hangs)
+        assert informer.look(there) == {}
+    finally:
+        monkeypatch.undo()
+        informer.stop()
+        api.close()
+
+
+def test_an_extension_that_is_down_does_not_make_roles_count_as_not_loaded_yet():
+    answers = {
+        "/api/v1/nodes": httpx.Response(200, json={}),
+        "/apis/x/v1/things": httpx.Response(503, headers={"Retry-After": "0"}, json={"message": "no"}),
+        "/api/v1/pods": httpx.Response(403, json={"message": 'u cannot list resource "pods" in API group ""'}),
+    }
+    access = Access("https://server.test", "n", ssl.create_default_context(), token="t")
+    api = KubernetesApi(access, roles_s=1e-9, transport=httpx.MockTransport(lambda request: answers[request.url.path]))
+    api.get("/api/v1/nodes")
+    with pytest.raises(EngineDownError):
+        api.get("/apis/x/v1/things")
+    with pytest.raises(EngineError, match="a Role has to grant it") as caught:
+        api.get("/api/v1/pods")
+    assert not isinstance(caught.value, NotYetAllowedError)
+    api.close()
