@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakSet
 
 import numpy as np
 import yaml
@@ -24,6 +25,7 @@ from commonwatt.store.records import JobStatus, RequestKind
 WITNESS = Path(__file__).with_name("witness.py")
 FAST = Pace(beat_s=0.2, requests_s=0.05, pause_s=0.05, longest_pause_s=0.5)
 ROUNDS = int(os.environ.get("COMMONWATT_ROUNDS", "6"))  # of servers killed; 100 of each database take 4 minutes
+OPENED: WeakSet[Database] = WeakSet()
 ENDED = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
 
 
@@ -45,6 +47,7 @@ def config_in(folder: Path, **changes) -> Path:
 
 def store_of(path: Path, url: str = "commonwatt.db", *, tenants: str = "") -> ApiStore:
     database = Database(address(url, path.parent))
+    OPENED.add(database)
     prepare(database)
     store = ApiStore(database)
     for name in tenants:
@@ -60,6 +63,8 @@ def witness(name: str, logs: Path, seconds: float, *, epochs: int = 1, exit_code
 
 def controller(path: Path) -> int:
     """Start a controller in a process of its own; returns its id."""
+    for database in OPENED:  # a child that has them open takes their locks for its own, and SQLite's file suffers
+        database.close()
     child = os.fork()
     if child:
         return child
