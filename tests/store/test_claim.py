@@ -18,6 +18,7 @@ from commonwatt.store.claim import claim_store, try_claim
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import RequestKind
 from commonwatt.store.settings import put_setting
+from tests.engines.waiting import until
 from tests.store.made import everything, intent, spent
 
 HOLD = (
@@ -26,6 +27,11 @@ HOLD = (
     "database = Database(address(sys.argv[1], Path('/'))); claim = claim_store(database)\n"
     "print('held', flush=True); sys.stdin.read()"
 )
+
+
+def claimed(database):
+    """Claim a store that was released a moment ago: a server frees the lock once it has seen the connection end."""
+    return until(lambda: try_claim(database, lease=True))
 
 
 def test_a_claim_excludes_others_until_it_is_released(database, again):
@@ -148,16 +154,16 @@ class TestLease:
         first = try_claim(database, lease=True)
         assert try_claim(again(), lease=True) is None
         first.release()  # its process lives on
-        second = try_claim(again(), lease=True)
+        second = claimed(again())
         assert (second.settle_s > 0) is waits
         second.hand_over()
-        third = try_claim(database, lease=True)
+        third = claimed(database)
         assert third.settle_s == 0
         third.release()
         for process, may_act in (([*claims._process(1)[:2], "0"], False), (None, True), (["other", "x", "1"], True)):
             with database.transaction() as c:
                 put_setting(c, "claim", {"token": "x", "pid": 1, "host": "h", "process": process})
-            later = try_claim(database, lease=True)
+            later = claimed(database)
             assert (later.settle_s > 0) is (waits and may_act)
             later.release()
 

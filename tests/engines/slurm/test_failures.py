@@ -105,7 +105,7 @@ def test_without_its_controller_slurm_is_said_to_be_down_and_nothing_is_lost(sit
     site.begin("slurmctld")
     (seen,) = ends(engine)
     assert (type(seen), seen.handle, seen.outcome) == (JobEnded, 1, Outcome.COMPLETED)
-    assert engine.nodes().usable_gpus.tolist() == [2, 2]
+    until(lambda: engine.nodes().usable_gpus.tolist() == [2, 2])  # once both nodes have registered again
     with pytest.raises(EngineError, match="running already"):
         engine.apply([Start(2, "goes on", (0,), 1)])
     let_go(tmp_path, 2)
