@@ -19,7 +19,7 @@ from commonwatt.model.errors import EngineError
 from commonwatt.model.units import MICRO
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import RequestKind
-from tests.engines.kubernetes.site import USERS, until
+from tests.engines.kubernetes.site import NAMESPACE, USERS, until
 
 from .chaos import controller, kill, ledger_problems, running, store_of, witness
 from .test_over_kubernetes import config_over
@@ -287,45 +287,54 @@ def test_one_that_cannot_be_suspended_is_stopped_by_deleting_its_pods(plane, kub
             assert lines(tmp_path, "stays")[:1] == ["begin"]
 
 
+@contextmanager
+def labelled(kube, namespace):
+    """With a namespace that webhooks may be told to select; returns the selector."""
+    space = path_of("namespaces", name=namespace)
+    kube.admin.merge(space, {"metadata": {"labels": {"hooked": "yes"}}})
+    try:
+        yield {"matchLabels": {"hooked": "yes"}}
+    finally:
+        kube.admin.merge(space, {"metadata": {"labels": {"hooked": None}}})
+
+
 def test_a_webhook_for_placements_that_is_away_stops_only_the_jobs_of_its_namespace(plane, kube, tmp_path):
     path, store = plane
     rule = {"apiGroups": [""], "operations": ["CREATE"], "resources": ["pods/binding"]}
-    space = path_of("namespaces", name=USERS)
-    kube.admin.merge(space, {"metadata": {"labels": {"hooked": "yes"}}})
-    try:
-        with running(path):
-            with webhook_away(kube, rule, namespaceSelector={"matchLabels": {"hooked": "yes"}}):
-                time.sleep(2.0)  # until it is called; if it is not, the job runs, and the test fails
-                job = kube.user_job("held", *command(tmp_path, "held", 0.2))
-                until(lambda: (row := of(store, job)) and row.attempts)
-                own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
-                until(lambda: store.job(own).status == "completed")
-                assert lines(tmp_path, "held") == []
-            assert ended(store, job).status == "completed"
-    finally:
-        kube.admin.merge(space, {"metadata": {"labels": {"hooked": None}}})
+    with labelled(kube, USERS) as selector, running(path):
+        with webhook_away(kube, rule, namespaceSelector=selector):
+            time.sleep(2.0)  # until it is called; if it is not, the job runs, and the test fails
+            job = kube.user_job("held", *command(tmp_path, "held", 0.2))
+            until(lambda: (row := of(store, job)) and row.attempts)
+            own = store.submit("a", witness("own", tmp_path, 0.1), time.time())[0].id
+            until(lambda: store.job(own).status == "completed")
+            assert lines(tmp_path, "held") == []
+        assert ended(store, job).status == "completed"
 
 
-def test_a_webhook_that_hangs_stops_nothing_but_the_jobs_it_is_asked_about(plane, kube, tmp_path):
+@pytest.mark.parametrize("namespace", [USERS, NAMESPACE])
+def test_a_webhook_that_hangs_stops_nothing_but_the_jobs_it_is_asked_about(plane, kube, tmp_path, namespace):
     path, store = plane
-    space = path_of("namespaces", name=USERS)
-    kube.admin.merge(space, {"metadata": {"labels": {"hooked": "yes"}}})
-    selector = {"matchLabels": {"hooked": "yes"}}
     rule = {"apiGroups": [""], "operations": ["CREATE"], "resources": ["pods/binding"]}
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as silent, running(path):
-            url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
-            with webhook_away(kube, rule, url=url, timeoutSeconds=30, namespaceSelector=selector):
-                time.sleep(2.0)
-                job = kube.user_job("held", *command(tmp_path, "held", 0.2))
-                until(lambda: (row := of(store, job)) and row.attempts, 60.0)
-                for name in ("first", "second"):
-                    own = store.submit("a", witness(name, tmp_path, 0.1), time.time())[0].id
-                    until(lambda own=own: store.job(own).status == "completed", 60.0)
-                assert lines(tmp_path, "held") == []
-            assert ended(store, job).status == "completed"
-    finally:
-        kube.admin.merge(space, {"metadata": {"labels": {"hooked": None}}})
+
+    def submit(name, where):
+        if where == USERS:
+            job = kube.user_job(name, *command(tmp_path, name, 0.2))
+            return lambda: of(store, job)
+        number = store.submit("a", witness(name, tmp_path, 0.1), time.time())[0].id
+        return lambda: store.job(number)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent, labelled(kube, namespace) as selector, running(path):
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+        with webhook_away(kube, rule, url=url, timeoutSeconds=30, namespaceSelector=selector):
+            time.sleep(2.0)
+            held = submit("held", namespace)
+            until(lambda: (row := held()) and row.attempts)
+            for name in ("first", "second"):
+                row_of = submit(name, NAMESPACE if namespace == USERS else USERS)
+                until(lambda row_of=row_of: (row := row_of()) and row.status == "completed")
+            assert lines(tmp_path, "held") == []
+        until(lambda: held().status == "completed")
 
 
 def is_refused(kube, job):

@@ -198,8 +198,8 @@ class Announcer:
         except NotYetAllowedError:
             raise
         except EngineError as error:
-            if isinstance(error, EngineDownError):
-                api.get("/version")
+            if isinstance(error, EngineDownError) and not api.ready():
+                raise
             if str(error) != self._refused:
                 log.warning("Kubernetes refuses announcements", extra={"cause": str(error)})
             self._refused = str(error)

@@ -39,7 +39,7 @@ class Cluster:
     """Pods and Jobs as the watches have shown them, and a server; what takes *slow_s* seconds hangs."""
 
     def __init__(self, clock=None, *, pods=(), denied=(), slow=()) -> None:
-        self.clock, self.denied, self.slow, self.asked = clock, denied, slow, []
+        self.clock, self.denied, self.slow, self.asked, self.ready = clock, denied, slow, [], True
         access = Access("https://server", "default", ssl.create_default_context(), token="t")
         api = KubernetesApi(access, transport=httpx.MockTransport(self.answer), roles_s=0.0)
         self.jobs = UserJobs(api, "ours", ["team-a"])
@@ -58,6 +58,8 @@ class Cluster:
         return user_job_of(item()) if watched is self.jobs._jobs[0][1] and uid == "u1" else watched.items.get(uid)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/readyz":
+            return httpx.Response(200 if self.ready else 500, text="ok")
         resource = request.url.path.split("/namespaces/")[1].split("/")[1]
         self.asked.append((request.method, resource))
         if resource in self.slow:
@@ -91,6 +93,21 @@ def test_what_hangs_is_asked_again_after_a_pause_that_grows(monkeypatch):
     assert pauses.ask("there", lambda: 3) == 3
 
 
+def test_requests_that_hang_side_by_side_are_one_pause(monkeypatch):
+    clock, pauses = Clock(monkeypatch), Pauses(5.0, slow_s=-1.0)
+
+    def hangs(others):
+        if others:
+            with pytest.raises(EngineDownError):
+                pauses.ask("there", hangs, others - 1)
+        raise EngineDownError("no answer")
+
+    with pytest.raises(EngineDownError):
+        pauses.ask("there", hangs, 7)
+    clock.now_s += 5.1
+    assert pauses.ask("there", lambda: 1) == 1
+
+
 def test_what_is_refused_at_once_is_asked_again_at_once(monkeypatch):
     Clock(monkeypatch)
     pauses, asked = Pauses(), []
@@ -114,7 +131,7 @@ def test_a_webhook_for_pods_that_hangs_refuses_the_placement_of_some_and_is_no_o
             cluster.jobs.place(run_in(tmp_path / str(tries), pods=1), user_job_of(item()), waits, {0: "n0"})
     assert cluster.asked == [("POST", "pods")] * 2  # once more, as it may have been executed; and then not for a while
     assert cluster.jobs.hold(user_job_of(item()))  # Jobs have another webhook
-    cluster.jobs.pods.trouble = EngineDownError("gone")
+    cluster.ready = False
     with pytest.raises(EngineDownError):
         cluster.jobs.place(run_in(tmp_path / "down", pods=1), user_job_of(item()), waits, {0: "n0"})
 

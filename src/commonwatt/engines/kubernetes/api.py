@@ -119,6 +119,14 @@ class KubernetesApi:
         """Raise where this process may change nothing, here or by other means: another controller has taken over."""
         self._guard()
 
+    def ready(self) -> bool:
+        """Whether the server says that it is ready, its etcd included: what failed before is then down by itself."""
+        try:
+            with self.contact(_CORE):
+                return self._client.get("/readyz", headers=self.headers()).status_code < 500
+        except EngineDownError:
+            return False
+
     def get(self, path: str, **params: str) -> dict[str, Any]:
         """Return what is at *path*."""
         return self.ask("GET", path, params=params)
@@ -252,11 +260,12 @@ class Pauses:
         try:
             found = request(*what)
         except EngineError as error:
-            if (now_s := time.monotonic()) > began_s + self._slow_s:
+            now_s = time.monotonic()
+            if now_s <= began_s + self._slow_s:
+                self._of.pop(of, None)
+            elif now_s >= self._of.get(of, (0.0, 0.0, ""))[0]:  # no other request was slower by a moment
                 pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s or self._least_s)
                 self._of[of] = now_s + pause_s, pause_s, str(error)
-            else:
-                self._of.pop(of, None)
             raise
         self._of.pop(of, None)
         return found

@@ -206,12 +206,18 @@ class UserJobs:
                 raise
             raise RefusedByServerError(503, "ServiceUnavailable", str(error)) from error
 
-    def _changed(self, resource: str, namespace: str, request: Callable[..., _Answer], *what: Any) -> _Answer:  # noqa: ANN401
-        """Return the answer to a request that changes users' objects; raises as ``_asked`` does.
+    def changed(self, resource: str, namespace: str, request: Callable[..., _Answer], *what: Any) -> _Answer:  # noqa: ANN401
+        """Return the answer to a request that changes objects of a namespace.
 
-        A webhook of theirs may hang: it is not asked again at once.
+        Raises one of ``DENIED`` if that does not work there, while the server is ready: a webhook for them may be down,
+        or hang. Then it is not asked again at once.
         """
-        return self._asked(self._pauses.ask, (namespace, resource), request, *what)
+        try:
+            return self._pauses.ask((namespace, resource), request, *what)
+        except EngineDownError as error:
+            if isinstance(error, DENIED) or not self._api.ready():
+                raise
+            raise RefusedByServerError(503, "ServiceUnavailable", str(error)) from error
 
     def find(self, uid: str) -> UserJob | None:
         """Return a Job, ``None`` if it is gone, or unseen; raises ``EngineError`` as ``all`` does."""
@@ -352,9 +358,9 @@ class UserJobs:
         for rank in run.ranks:
             pod = there.get(run.pod_uid(rank))
             if pod is not None and _waits(pod) and pod.gated:
-                self._changed("pods", pod.namespace, self._ungate, run, rank, pod, hosts[run.node_of(rank)])
+                self.changed("pods", pod.namespace, self._ungate, run, rank, pod, hosts[run.node_of(rank)])
             if pod is not None and _waits(pod) and pod.scheduler == SCHEDULER:
-                self._changed("pods", pod.namespace, self._bind, run, rank, pod, hosts[run.node_of(rank)])
+                self.changed("pods", pod.namespace, self._bind, run, rank, pod, hosts[run.node_of(rank)])
         self._failed.pop(job.uid, None)
         return True
 
@@ -404,13 +410,13 @@ class UserJobs:
     def tell(self, job: UserJob, reason: str, message: str, now_s: float) -> None:
         """Write an Event about a Job; raises ``EngineError``."""
         about = About(job.kind, job.namespace, job.name, job.uid)
-        self._changed("events", job.namespace, post_event, self._api, about, message, reason, message, now_s)
+        self.changed("events", job.namespace, post_event, self._api, about, message, reason, message, now_s)
 
     def note_refusal(self, job: UserJob, why: str) -> None:
         """Write into the annotations of a Job why it is not taken over; raises ``EngineError``."""
         notes = {"commonwatt.io/status": "refused", "commonwatt.io/reason": why[:1000]}
         about = About(job.kind, job.namespace, job.name, job.uid)
-        self._changed(KINDS[job.kind].resource, job.namespace, annotate, self._api, about, notes)
+        self.changed(KINDS[job.kind].resource, job.namespace, annotate, self._api, about, notes)
 
     def stop(self, run: UserJobRun, pods: Iterable[Pod]) -> None:
         """Stop the *pods* of a run: by suspending its Job, else by deleting them; then others are made, and wait.
@@ -438,7 +444,7 @@ class UserJobs:
     def delete(self, pod: Pod, grace_s: int | None = None) -> None:
         """Delete a pod; raises one of ``DENIED`` if that is not allowed, or does not work in its namespace."""
         path = path_of("pods", pod.namespace, pod.name)
-        self._changed("pods", pod.namespace, self._api.delete, path, pod.uid, grace_s)
+        self.changed("pods", pod.namespace, self._api.delete, path, pod.uid, grace_s)
 
     def retire(self, job: UserJob) -> None:
         """Have Kubernetes make no pods of a Job any more, without deleting it; raises ``EngineError``.
@@ -483,7 +489,7 @@ class UserJobs:
         path = path_of(kind.resource, job.namespace, job.name, group=kind.group)
         try:
             change = {"metadata": {"uid": job.uid}, **change}
-            return self._changed(kind.resource, job.namespace, self._api.merge, path, change)
+            return self.changed(kind.resource, job.namespace, self._api.merge, path, change)
         except RefusedByServerError as error:
             if error.status not in (404, 409):
                 raise
