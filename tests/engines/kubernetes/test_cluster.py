@@ -211,9 +211,9 @@ def test_starts_end_where_the_server_does_not_answer_or_the_controller_was_repla
     assert [type(error) for error in found] == [EngineError] * 2  # the server is ready: pods alone cannot be created
     tried.clear()
     monkeypatch.setattr(engine._api, "ready", lambda: False)
-    found = engine.start_all([Start(k, "short", (k,), 1) for k in (0, 1)], lambda: None)
+    found = engine.start_all([Start(2 + k, "short", (k,), 1) for k in (0, 1)], lambda: None)
     assert [type(error) for error in found] == [EngineDownError]
-    assert set(tried) == {pod_name(engine._label, 0, 1)}
+    assert set(tried) == {pod_name(engine._label, 2, 1)}
 
     def replaced():
         raise ClaimLostError("another controller has taken over")
