@@ -258,6 +258,17 @@ def webhook_away(kube, *rules, url="https://127.0.0.1:1/", **more):
         kube.admin.delete(f"{hooks}/away", made["metadata"]["uid"])
 
 
+@contextmanager
+def labelled(kube, namespace):
+    """With a namespace that webhooks may be told to select; returns the selector."""
+    space = path_of("namespaces", name=namespace)
+    kube.admin.merge(space, {"metadata": {"labels": {"hooked": "yes"}}})
+    try:
+        yield {"matchLabels": {"hooked": "yes"}}
+    finally:
+        kube.admin.merge(space, {"metadata": {"labels": {"hooked": None}}})
+
+
 def test_a_webhook_that_is_away_stops_nothing_but_the_jobs_it_is_asked_about(plane, kube, tmp_path):
     path, store = plane
     with running(path):
@@ -274,6 +285,36 @@ def test_a_webhook_that_is_away_stops_nothing_but_the_jobs_it_is_asked_about(pla
         assert ended(store, job).status == "cancelled"
 
 
+def test_a_pod_of_ours_that_nobody_may_delete_runs_on_and_is_stopped_later(plane, kube, tmp_path):
+    path, store = plane
+    rule = {"apiGroups": [""], "operations": ["DELETE"], "resources": ["pods"]}
+    with labelled(kube, NAMESPACE) as selector, running(path):
+        stays = store.submit("a", witness("stays", tmp_path, 300, time_limit_s=600), time.time())[0].id
+        until(lambda: lines(tmp_path, "stays"))
+        (pod,) = [pod for pod in kube.pods() if pod["metadata"]["namespace"] == NAMESPACE]
+        with webhook_away(kube, rule, namespaceSelector=selector):
+            until(lambda: undeletable(kube, pod))
+            store.ask(RequestKind.CANCEL, time.time(), job=stays)
+            job = kube.user_job("other", *command(tmp_path, "other", 0.2))
+            assert ended(store, job).status == "completed"
+            assert "end" not in lines(tmp_path, "stays")
+            time.sleep(10.0)  # longer than it may take to stop
+            assert store.job(stays).status != "completed"
+        until(lambda: pod["metadata"]["uid"] not in {one["metadata"]["uid"] for one in kube.pods()})
+        until(lambda: store.job(stays).status == "cancelled")
+    assert ledger_problems(store) == []
+
+
+def undeletable(kube, pod):
+    """Whether nobody can delete a pod, seen without doing it."""
+    path = path_of("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
+    try:
+        kube.admin.ask("DELETE", path, {"dryRun": ["All"]})
+    except EngineError:
+        return True
+    return False
+
+
 def test_one_that_cannot_be_suspended_is_stopped_by_deleting_its_pods(plane, kube, tmp_path):
     path, store = plane
     with running(path):
@@ -285,17 +326,6 @@ def test_one_that_cannot_be_suspended_is_stopped_by_deleting_its_pods(plane, kub
             assert ended(store, job).status == "cancelled"
             assert "NotStopped" not in told(kube, job)
             assert lines(tmp_path, "stays")[:1] == ["begin"]
-
-
-@contextmanager
-def labelled(kube, namespace):
-    """With a namespace that webhooks may be told to select; returns the selector."""
-    space = path_of("namespaces", name=namespace)
-    kube.admin.merge(space, {"metadata": {"labels": {"hooked": "yes"}}})
-    try:
-        yield {"matchLabels": {"hooked": "yes"}}
-    finally:
-        kube.admin.merge(space, {"metadata": {"labels": {"hooked": None}}})
 
 
 def test_a_webhook_for_placements_that_is_away_stops_only_the_jobs_of_its_namespace(plane, kube, tmp_path):

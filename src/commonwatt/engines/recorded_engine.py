@@ -234,6 +234,8 @@ class SchedulerRun:
         The controller takes it for gone, and it is not.
     charged
         It was charged up to when it was over; how it ended is not known yet.
+    denied_s
+        When it could not be stopped, as that was not allowed; ``None``: it could, or was not to be.
     """
 
     folder: RunFolder
@@ -243,6 +245,7 @@ class SchedulerRun:
     waiting_s: float = field(default_factory=time.monotonic)
     detached: bool = False
     charged: bool = False
+    denied_s: float | None = None
     now_s: Callable[[], float] = time.time
 
     @property

@@ -52,6 +52,7 @@ _GONE_S = 5.0
 """How long a kubelet may take to say that a pod it has killed is over."""
 _LOOK_S = 1.0
 _SOON_S = 0.1
+_AGAIN_S = 5.0  # after a stop was denied
 _AT_ONCE = 8  # requests under way
 _MOST_DELETED = 100  # strays in one poll
 _NO_JOB = "its Job is gone, or has lost its label"
@@ -433,7 +434,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         until_s = max(run.asked_s + self._settings.kill_s, time.monotonic()) + _GONE_S
         while (end := self._end_of(run)) is None:
             left_s = until_s - time.monotonic()
-            if left_s <= 0 or run.detached or (isinstance(run, UserJobRun) and run.denied_s is not None):
+            if left_s <= 0 or run.detached or run.denied_s is not None:
                 run.detached = True
                 return None
             poll = select.poll()
@@ -471,10 +472,12 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         gone = self._allocations.lost(snapshot)
         for run in self._runs.values():
             seen = self._seen(run, snapshot)
+            at_work = [one.pod for one in seen.values() if one.pod is not None and not one.over]
+            if run.denied_s is not None and time.monotonic() > run.denied_s + _AGAIN_S:
+                self._delete_pods(run, at_work)
             if isinstance(run, UserJobRun):
                 self._advance_user_job(run, seen)
                 continue
-            at_work = [one.pod for one in seen.values() if one.pod is not None and not one.over]
             end: End | None = None
             if (node := next((pod.node for pod in at_work if pod.node in gone), None)) is not None:
                 end = lost(node, gone[node], self._now_s())
@@ -497,8 +500,6 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
         One on a lost node goes on until Kubernetes has removed its pod: nothing else says that it does not run.
         """
-        if run.to_stop_again():
-            self._delete_pods(run, [one.pod for one in seen.values() if one.pod is not None and not one.over])
         if run.deleted_by_us() or run.given_up() or (run.unseen and not run.placed):
             return
         end: End | None = None
@@ -522,12 +523,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def _delete_pods(self, run: KubernetesRun, pods: Iterable[Pod]) -> None:
         run.note_deleted()
-        if isinstance(run, UserJobRun):
-            self.user_jobs.stop(run, pods)
-            return
-        for pod in pods:
-            if not pod.deleting:
-                self._api.delete(path_of("pods", pod.namespace, pod.name), pod.uid)
+        self.user_jobs.stop(run, pods)
 
     def _sweep(self, snapshot: KubernetesSnapshot) -> None:
         """Delete our pods that are of no run that goes on: at once, or some time after they are over."""

@@ -28,6 +28,7 @@ from commonwatt.engines.kubernetes.objects import (
     is_gated,
     pod_of,
 )
+from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import SCHEDULER, KubernetesSettings, shown
 from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, left_to_kueue, suspended_in
 from commonwatt.engines.kubernetes.user_job import TENANT, UserJob, by_kueue
@@ -418,16 +419,17 @@ class UserJobs:
         about = About(job.kind, job.namespace, job.name, job.uid)
         self.changed(KINDS[job.kind].resource, job.namespace, annotate, self._api, about, notes)
 
-    def stop(self, run: UserJobRun, pods: Iterable[Pod]) -> None:
+    def stop(self, run: KubernetesRun, pods: Iterable[Pod]) -> None:
         """Stop the *pods* of a run: by suspending its Job, else by deleting them; then others are made, and wait.
 
         Where we may do neither (any more), that is logged, and has to be tried again: the pods run on.
         """
-        (before, run.denied_s), job = (run.denied_s, None), None
-        with suppress(*DENIED):
-            job = self.of(run)
-            if job is not None and not job.over and self._suspend(job):
-                return
+        before, run.denied_s, job = run.denied_s, None, None
+        if isinstance(run, UserJobRun):
+            with suppress(*DENIED):
+                job = self.of(run)
+                if job is not None and not job.over and self._suspend(job):
+                    return
         try:
             for pod in pods:
                 if not pod.deleting:
@@ -435,8 +437,9 @@ class UserJobs:
         except DENIED as error:
             run.denied_s = time.monotonic()
             if before is None:
-                what = {"namespace": run.spec.workload[0], "name_there": run.spec.workload[1], "cause": str(error)}
-                log.warning("a Job cannot be stopped, and runs on", extra=what)
+                namespace, name = run.spec.workload[:2] or ("", run.spec.name)
+                what = {"namespace": namespace, "name_there": name, "cause": str(error)}
+                log.warning("a job cannot be stopped, and runs on", extra=what)
             if before is None and job is not None:
                 with suppress(EngineError):
                     self.tell(job, "NotStopped", f"it is to be stopped, and runs on: {error}", run.now_s())

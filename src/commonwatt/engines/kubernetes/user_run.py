@@ -28,7 +28,6 @@ _OVER_LIMIT = 124
 _LATE = "longer than specified deadline"  # of a PyTorchJob, whose reason does not say it
 _BY_API = "EvictionByEvictionAPI"  # by an owner, or to drain a node, which is cordoned first
 _NODE_SHORT = "The node was low on resource"
-_AGAIN_S = 5.0
 MADE_S = 60.0
 """How long Kubernetes may take to make the pods of a Job, or to delete them."""
 _SOON_S = 1.0
@@ -48,18 +47,11 @@ class UserJobRun(KubernetesRun):
         As it was seen last; ``None`` if it is gone.
     unseen
         Whether nobody may look at it now.
-    denied_s
-        When its pods could not be stopped, as that was not allowed; ``None``: they were, or were not to be.
     """
 
     job: UserJob | None = None
     unseen: bool = False
-    denied_s: float | None = None
     _chosen: dict[int, str] = field(default_factory=dict)  # uid by rank
-
-    def to_stop_again(self) -> bool:
-        """Whether its pods are to be stopped again, as that was denied a while ago."""
-        return self.denied_s is not None and time.monotonic() > self.denied_s + _AGAIN_S
 
     @property
     def owner(self) -> str:
