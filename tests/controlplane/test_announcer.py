@@ -144,6 +144,18 @@ def test_annotations_change_at_once_with_the_status_and_else_seldom(desk):
     assert notes["commonwatt.io/expected-start"] is None
 
 
+def test_times_after_all_years_are_left_out_and_keep_nothing_from_others(desk):
+    of = WorkloadSpec(namespace="team-b", name="other", uid="u2")
+    other, _ = desk.store.submit("a", JobFile(name="other", command=("x",), workload=of), NOW_S)
+    desk.others = [other]
+    desk.row = replace(desk.row, expected_end_s=NOW_S + 1e15, expected_start_s=1e30)
+    desk.happens("started", "train runs on n")
+    desk.announcer.look()
+    assert desk.server.told("u1") == ["Started"]
+    assert desk.server.notes.keys() == {"u1", "u2"}
+    assert desk.server.notes["u1"]["commonwatt.io/expected-end"] is None
+
+
 def test_a_server_that_is_down_is_told_later_and_one_that_refuses_is_not_asked_again(desk):
     desk.happens("submitted")
     desk.server.status = 503

@@ -101,6 +101,55 @@ def test_jobs_that_end_while_no_controller_runs_are_charged_until_then(plane, ku
     assert ledger_problems(store) == []
 
 
+def test_pods_that_outlive_their_jobs_deadline_are_charged_though_no_controller_ran(plane, kube, tmp_path):
+    path, store = plane
+    child = controller(path)
+    try:
+        script = "trap '' TERM; end=$(($(date +%s) + 15)); while [ $(date +%s) -lt $end ]; do sleep 0.2; done"
+        pod = {"terminationGracePeriodSeconds": 60}
+        job = kube.user_job("late", "sh", "-c", script, activeDeadlineSeconds=4, pod=pod)
+        until(lambda: (row := of(store, job)) and row.status == "running")
+        until(lambda: [one["status"]["phase"] for one in kube.pods_of(job)] == ["Running"])
+    finally:
+        kill(child)
+    until(lambda: condition(kube, "late", "Failed"))
+    until(lambda: not kube.pods_of(job))
+    with running(path):
+        assert ended(store, job).status == "failed"
+    assert gpu_s(store, job) > 12.0
+    assert ledger_problems(store) == []
+
+
+def test_a_pod_that_a_job_adopts_and_that_has_other_gpus_is_not_placed(plane, kube, tmp_path):
+    path, store = plane
+    labels = {"mine": "yes"}
+    pod = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "aaa", "namespace": USERS, "labels": labels},
+        "spec": {"restartPolicy": "Never", "schedulerName": "commonwatt", "containers": [{
+            "name": "main", "image": "none", "command": ["sleep", "300"],
+            "resources": {"limits": {"nvidia.com/gpu": "2"}}}]},
+    }  # fmt: skip
+    kube.admin.create(path_of("pods", USERS), pod)
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {**pod["spec"], "containers": [{
+            **pod["spec"]["containers"][0], "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+    }  # fmt: skip
+    body = {
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "adopts", "labels": {"commonwatt.io/tenant": "a"}},
+        "spec": {"manualSelector": True, "selector": {"matchLabels": labels}, "template": template},
+    }  # fmt: skip
+    job = kube.admin.create(path_of("jobs", USERS, group="batch/v1"), body)
+    with running(path):
+        refused = until(lambda: told(kube, job).get("NotStarted"))
+        assert "pod aaa requests 2 of nvidia.com/gpu, and is to have 1 of nvidia.com/gpu" in refused
+        other = kube.user_job("other", *command(tmp_path, "other", 0.2), gpus=2, pods=2)
+        assert ended(store, other).status == "completed"
+        assert "nodeName" not in kube.admin.get(path_of("pods", USERS, "aaa"))["spec"]
+        assert gpu_s(store, job) < 1.0  # of the moments in which it was tried
+
+
 def test_a_job_that_ends_while_the_server_is_away_is_charged_until_then(plane, kube, tmp_path):
     path, store = plane
     with running(path):

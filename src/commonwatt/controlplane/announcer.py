@@ -36,6 +36,7 @@ SETTING = "announced"
 """Setting of the store: number of the last event that was announced."""
 _EVERY_S, _LONGEST_S = 2.0, 60.0
 _PAGE = 500
+_LATEST_S = 253_402_300_800.0  # the year 10000
 _LATE_S = 3600.0  # Kubernetes deletes Events after an hour
 _MOST_EVENTS, _MOST_PATCHES = 50, 20  # in one look
 _PER_JOB, _MINUTE_S, _SAME_S = 10, 60.0, 600.0
@@ -274,8 +275,9 @@ def _job(row: JobRow) -> About | None:
 
 
 def _minute(time_s: float | None) -> str | None:
-    """Return a time to the minute, so that small changes of an estimate change nothing."""
-    return None if time_s is None else datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
+    """Return a time to the minute, so that small changes of an estimate change nothing; ``None``: after all years."""
+    known = time_s is not None and 0.0 <= time_s < _LATEST_S
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%MZ") if known and time_s is not None else None
 
 
 def _message(event: EventRow, row: JobRow) -> str:

@@ -75,6 +75,7 @@ def test_a_tainted_node_takes_its_type_away_only_if_no_node_of_it_is_left_and_fo
     ("field", "more"),
     [
         ("spec.template.spec.schedulerName", {"pod": {"schedulerName": "default-scheduler"}}),
+        ("spec.template.spec.nodeName", {"pod": {"nodeName": "gpu-0"}}),
         ("spec.completions", {"completions": 5}),
         ("spec.completions", {"parallelism": 2, "completions": None}),
         ("spec.parallelism", {"parallelism": 0, "completions": 0}),
@@ -96,6 +97,11 @@ def test_what_cannot_be_taken_over_names_the_field(field, more):
     with pytest.raises(InputError) as error:
         file(**more)
     assert error.value.field.endswith(field)
+
+
+def test_one_whose_template_names_a_node_is_not_ours_to_place():
+    assert user_job_of(item()).ours_to_place
+    assert not user_job_of(item(pod={"nodeName": "gpu-0"})).ours_to_place  # its kubelet starts it at once
 
 
 def test_one_that_somebody_else_starts_is_left_alone():

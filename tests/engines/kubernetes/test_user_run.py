@@ -77,9 +77,26 @@ def test_a_job_is_not_complete_if_a_pod_that_had_succeeded_was_deleted(tmp_path,
     monkeypatch.setattr(time, "monotonic", lambda: now_s + SETTINGS.lag_s + 5)
     end = ended(run, second, gone=(first,))
     assert (end.exit_code, end.stopped) == (None, False)
-    assert end.cause == "1 of its 2 pods count as succeeded: one that had was deleted"
+    assert end.cause == "1 of its 2 pods count as succeeded: one that had was deleted, or is not its"
     run.job = replace(run.job, end="Complete")
     assert ended(run, second, gone=(first,)).exit_code == 0
+
+
+def test_a_pod_that_its_job_does_not_own_any_more_is_not_waited_for(tmp_path):
+    run = run_in(tmp_path)
+    while (end := ended(run, replace(pod(code=0, phase="Succeeded"), owner=""))) is None:
+        time.sleep(0.01)
+    assert (end.exit_code, end.reason) == (None, "taken-away")
+
+
+def test_pods_are_charged_beyond_the_failure_of_their_job_and_not_beyond_its_completion(tmp_path):
+    run = run_in(tmp_path)
+    run.choose([pod()])
+    seen = run.seen({"p0": pod(code=137)}, {})
+    run.job = replace(run.job, end="Failed", end_s=NOW_S - 300)
+    assert run.over_s(seen) == NOW_S - 60
+    run.job = replace(run.job, end="Complete")
+    assert run.over_s(seen) == NOW_S - 300
 
 
 def test_a_failed_pod_is_an_interruption_until_its_job_has_failed(tmp_path):

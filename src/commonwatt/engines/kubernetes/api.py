@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import threading
 import time
@@ -30,6 +31,8 @@ __all__ = [
     "path_of",
     "send_all",
 ]
+
+log = logging.getLogger("commonwatt.kubernetes")
 
 _Of = TypeVar("_Of")
 
@@ -266,6 +269,8 @@ class Pauses:
             elif now_s >= self._of.get(of, (0.0, 0.0, ""))[0]:  # no other request was slower by a moment
                 pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s or self._least_s)
                 self._of[of] = now_s + pause_s, pause_s, str(error)
+                log.warning("what hangs is not asked again for a while", extra={"of": str(of), "pause_s": pause_s,
+                            "took_s": round(now_s - began_s, 1), "cause": str(error)})  # fmt: skip
             raise
         self._of.pop(of, None)
         return found

@@ -363,7 +363,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         """Place the pods of a run if they are there; raises ``EngineError`` if that is impossible."""
         job = run.job = self.user_jobs.of(run)
         if job is None or job.over:
-            msg = _NO_JOB if job is None else f"its Job has ended: {job.why or job.end}"
+            msg = _NO_JOB if job is None else f"its Job has ended: {job.why or job.end or 'it is being deleted'}"
             raise EngineError(msg)
         self.user_jobs.resume(job)
         hosts = {n: self._allocations.hosts[n] for n in run.spec.nodes}

@@ -116,6 +116,10 @@ class PodNeeds:
                     found[name] = found.get(name, 0.0) + amount
         return {name: amount for name, amount in found.items() if name not in self._gpus}
 
+    def gpus_of(self, pod: Pod) -> dict[str, float]:
+        """Return the GPUs that a pod requests, by resource."""
+        return {name: amount for name, amount in pod.requests if name in self._gpus and amount}
+
     def tolerations(self, handle: int) -> Sequence[Any]:
         """Return the tolerations of a job's pods, as far as it is known: those of a user's Job are its own alone."""
         uid = self._asked[handle][0] if handle in self._asked else ""
@@ -129,6 +133,10 @@ class PodNeeds:
         if self._opened[0] != (version := self._users.version):
             self._opened = version, [t for job in self._users.all().values() if (t := _tolerations(job.rules))]
         return any(tolerated(taints, tolerations) for tolerations in self._opened[1])
+
+
+def _said(gpus: Mapping[str, float]) -> str:
+    return ", ".join(shown(name, amount) for name, amount in gpus.items()) or "no GPUs"
 
 
 def _tolerations(rules: str) -> list[Any]:
@@ -283,6 +291,11 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
         spec = run.spec
         for n in dict.fromkeys(spec.nodes):
             own = [pod for rank in run.ranks if run.node_of(rank) == n and (pod := pods.get(rank)) is not None]
+            each = {self.resources[n]: float(spec.gpus_per_node * len(spec.nodes) // len(run.ranks))}
+            for pod in own:
+                if (gpus := self._needs.gpus_of(pod)) != each:
+                    msg = f"start {spec.name}: pod {pod.name} requests {_said(gpus)}, and is to have {_said(each)}"
+                    raise EngineError(msg)
             real = self._needs.taken_by(own)
             self._needs.learn(spec.handle, spec.name, spec.gpus_per_node, real)
             if short := self.short(n, real, snapshot, run):

@@ -91,7 +91,7 @@ def user_job_of(item: Mapping[str, Any]) -> UserJob:
         **asked(meta), suspended=bool(spec.get("suspend")),
         pods=int(spec.get("parallelism", 1)), completions=None if completions is None else int(completions),
         gpus=tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0)),
-        scheduler=SCHEDULER if is_gated(pod) else pod.get("schedulerName") or "",
+        scheduler=_placed_by(pod),
         limit_s=None if limit is None else float(limit),
         rules=rules_of(pod), priority_class=str(pod.get("priorityClassName") or ""),
         left_to=left_to(meta, spec.get("managedBy"), _OWN_CONTROLLER),
@@ -161,11 +161,20 @@ def _unkept(field: str, spec: Mapping[str, Any], job: str = "") -> tuple[_Unfit,
         need = spread.get("whenUnsatisfiable") != "ScheduleAnyway"
         (required if need else ignored).append("topologySpreadConstraints")
     named = tuple(f"{field}.{name}" for name in dict.fromkeys(ignored))
+    if host := spec.get("nodeName"):
+        return (f"{field}.nodeName", str(host), f"none: {SCHEDULER} chooses the nodes of its pods"), named
     if not required:
         return None, named
     wish = "whenUnsatisfiable: ScheduleAnyway" if required[0] == "topologySpreadConstraints" else _PREFERRED
     expected = f"none: nodes are chosen by GPUs, whatever pods are there; {wish} is ignored"
     return (f"{field}.{required[0]}", "a rule", expected), named
+
+
+def _placed_by(spec: Mapping[str, Any]) -> str:
+    """Return the scheduler that places the pods of *spec*: ours, if they have our gate; "": their node is given."""
+    if spec.get("nodeName"):
+        return ""
+    return SCHEDULER if is_gated(spec) else str(spec.get("schedulerName") or "")
 
 
 def _is_of_itself(rule: Mapping[str, Any], job: str) -> bool:
@@ -180,7 +189,7 @@ def _group(field: str, pods: int, template: Mapping[str, Any] | None) -> tuple[P
     """Return pods that are alike, ``None`` without GPUs, and what is wrong with them: field, value, expected."""
     pod = (template or {}).get("spec") or {}
     gpus = tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0))
-    scheduler = SCHEDULER if is_gated(pod) else pod.get("schedulerName") or ""
+    scheduler = _placed_by(pod)
     if gpus and pods:
         requests, (unkept, ignored) = tuple(sorted(requests_of(pod).items())), _unkept(field, pod)
         name = str(pod.get("priorityClassName") or "")

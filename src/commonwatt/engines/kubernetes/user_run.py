@@ -146,7 +146,7 @@ class UserJobRun(KubernetesRun):
             return None  # others of its pods go on: its GPUs stay with it, and it pays for them
         before = {rank for rank in self.ranks if self.pod_uid(rank) == _DONE}
         at_s = max((self._times(one)[0] for rank, one in seen.items() if rank not in before), default=self.now_s())
-        known_s = None if self.job is None else self.job.end_s
+        known_s = job.end_s if job is not None and job.end == "Complete" else None  # pods may outlive a failure
         return max(self.spec.started_s, at_s if known_s is None else min(at_s, known_s))
 
     def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> list[Pod]:
@@ -185,11 +185,14 @@ class UserJobRun(KubernetesRun):
             return _failed(job, None, end.at_s, end.ran_s)
         if job is None or job.end or self._gang or self.deleted_by_us() or job.succeeded >= len(self.ranks):
             return end
-        if not any(seen[rank].deleted for rank in self.ranks if self.pod_uid(rank) != _DONE):
+        own = [seen[rank] for rank in self.ranks if self.pod_uid(rank) != _DONE]
+        if not any(one.deleted or (one.pod is not None and one.pod.owner != self.owner) for one in own):
             return None  # all that succeeded are there: it has yet to count them
         if time.monotonic() < self.missing_s.setdefault(_ALL, time.monotonic()) + settings.lag_s:
             return None
-        said = f"{job.succeeded} of its {len(self.ranks)} pods count as succeeded: one that had was deleted"
+        said = (
+            f"{job.succeeded} of its {len(self.ranks)} pods count as succeeded: one that had was deleted, or is not its"
+        )
         reason = EVICTED if job.queue else TAKEN
         return End(None, stopped=False, at_s=end.at_s, cause=said, ran_s=end.ran_s, reason=reason)
 
