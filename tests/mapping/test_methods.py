@@ -98,6 +98,19 @@ def test_an_episode_places_every_job_once():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", LEARNERS)
+def test_learners_spend_one_evaluation_for_each_episode_and_get_better(name):
+    pytest.importorskip("stable_baselines3")
+    problem = sample(8, 3)
+    found = Learner(name, 300).solve(problem, rng())
+    check(problem, found.best)
+    assert found.evaluations == 300
+    episodes = [evaluations for evaluations, _ in found.history]
+    assert episodes == sorted(episodes)
+    assert len(episodes) > 1
+
+
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(literal.problems(jobs=5, accelerators=3))
 def test_the_exact_search_finds_what_brute_force_finds(problem):

@@ -164,15 +164,16 @@ def test_all_other_methods_are_rules_and_optimisers_averaged_over_batches_and_se
     assert rows["time of standard-ga for 10,000 evaluations, over G#'s"].comparable
 
 
-def test_what_one_of_the_settings_gives_is_not_compared(monkeypatch):
-    """The learners ran on one of 24 settings and classes: nothing of them is judged, at the full extent neither."""
+@pytest.mark.parametrize(("instances", "where"), [((0,), 1), ((0, 1), 24)])
+def test_learners_are_compared_where_they_ran_on_all_settings_and_classes(monkeypatch, instances, where):
     monkeypatch.setattr("commonwatt.reproduce.papers.gsharp_search._LEARNERS", ("standard-ga",))
-    study, part = GSharpStudy((0,), 200, (0, 1)), GSharpPart("Searches")
+    study, part = GSharpStudy((0,), 200, instances), GSharpPart("Searches")
     learners(study, part)
     judged_ones = [each for each in part.rows if each.paper is not None and each.unit != "s"]
     assert len(judged_ones) >= 4
-    assert not any(each.comparable for each in judged_ones)
-    assert not any("each is worse" in each.quantity for each in part.rows)
+    assert {each.comparable for each in judged_ones} == {where == 24}
+    better = next(each for each in part.rows if "better than each of them everywhere" in each.quantity)
+    assert f"of {where} of the paper's 24" in better.note
 
 
 def test_orders_of_magnitude_are_of_means_as_in_table_7():
