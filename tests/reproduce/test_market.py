@@ -26,6 +26,7 @@ def answer():
 
 
 SLOWER = "no user is slower than with its entitlement (by more than 1e-06 of it)"
+SLOWER_IN_TURNS = "no user is slower than with its entitlement (by more than 5% of it), shares as turns of time"
 
 
 def row(answer, start):
@@ -49,13 +50,15 @@ def test_prices_rest_as_soon_as_the_thesis_says(answer):
         ("user set 1: users 2 and 3 share", True),
         ("user set 1: in CFG1 and CFG2 user 1 has more", True),
         ("user set 1: in CFG3 user 1 has more", True),
-        ("user set 1: user 2 receives a higher proportion", False),
+        ("user set 1: user 2 receives a higher proportion", True),
         ("user set 2: user 1 receives", True),
         ("user set 2: in CFG3", True),
         ("user set 3: users 1 and 3", True),
         ("user set 3: speedups are strictly", False),
         (SLOWER, True),
-        (f"{SLOWER}, shares as turns of time", False),
+        (SLOWER_IN_TURNS, True),
+        ("utilization is up to 10% higher", False),
+        ("utilization is up to 10 percentage points", True),
         ("user set 3: speedups are proportional to weights", True),
         ("user set 3: all mechanisms", False),
         ("equal speedup: user 2 has 4", True),
@@ -84,7 +87,9 @@ def test_user_set_3_is_proportional_only_at_f_1(answer):
 def test_what_counts_as_no_slower_is_said():
     found = claims(study(stated(), threads=True))
     assert [name for name in found if name.startswith("no user is slower")] == [
-        SLOWER, f"{SLOWER}, shares as turns of time"]  # fmt: skip
+        SLOWER, SLOWER_IN_TURNS]  # fmt: skip
+    four = next(name for name in found if name.startswith("user set 3: speedups are proportional"))
+    assert "(within 5%)" in four  # one tolerance for the same runs
 
 
 def test_in_turns_of_time_a_share_is_worth_its_part_of_the_whole_core_cluster():

@@ -127,7 +127,11 @@ def _all(
     _make(out, "runs", "figures")
     began = perf_counter()
     with progress_bar("reproduce all", len(collection.runs()), 1.0) as bar:
-        result, kept = collection.run(bar.done)
+        try:
+            result, kept = collection.run(bar.done)
+        except KeyboardInterrupt:
+            say(f"what has ended is kept in {out}: the same command goes on from there")
+            raise
     if not kept:
         result = result.model_copy(update={"call_s": perf_counter() - began})
     write_atomic(out / "result.json", result.model_dump_json(indent=1) + "\n")
@@ -176,7 +180,7 @@ def _report(result: ReproduceAllResult, out: Path, drawn: Path) -> str:
     from commonwatt.report.claims_page import Redrawing, draw_printed, render_claims
     from commonwatt.reproduce.collection import drawable, redrawings
     from commonwatt.reproduce.registry import left_out
-    from commonwatt.reproduce.verdicts import legend
+    from commonwatt.reproduce.verdicts import legend, told
 
     figures: dict[str, tuple[bytes | None, bytes | None]] = {}
     described = redrawings()
@@ -191,7 +195,8 @@ def _report(result: ReproduceAllResult, out: Path, drawn: Path) -> str:
             ours.read_bytes() if ours.is_file() else None,
             printed.read_bytes() if printed.is_file() else None,
         )
-    return render_claims(result, figures, described, legend(), left_out())
+    claims = ((claim.verdict, claim.rule) for topic in result.topics for claim in topic.claims)
+    return render_claims(result, figures, described, (told(claims), *legend()), left_out())
 
 
 def _tell_all(result: ReproduceAllResult) -> None:

@@ -23,7 +23,7 @@ from commonwatt.simulation.workload import prepare
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["BASELINES", "CHOSEN", "GREEDY", "CurveLine", "Panel", "completion_row", "run", "save_panels", "scenario_of"]
+__all__ = ["BASELINES", "CHOSEN", "GREEDY", "CurveLine", "Panel", "less_row", "run", "save_panels", "scenario_of"]
 
 _MARKERS = "osD^vP*X"
 
@@ -126,6 +126,10 @@ NOTES = (
         "the paper's; the direction and the size of the effect can be held against it."
     ),
     "The captions of Fig. 2 and 3 are swapped against the text; the text is followed.",
+    (
+        "Randomized greedy compares 1,000 candidates a decision here. In the sweep over four loads (Measured) it is "
+        "cut to 10,000 placements a decision instead, which is fewer candidates in a large cluster."
+    ),
     "lookahead and local-search are ours. Optimizer times depend on this machine and on what else runs on it.",
 )
 
@@ -226,7 +230,8 @@ def _saved(results: Iterable[SimulationResult], policy: str, against: str, quant
 
 def _rows(by_nodes: dict[int, list[SimulationResult]], scenario: int) -> list[ReproduceRow]:
     results = [result for group in by_nodes.values() for result in group]
-    rows = [_saved_row(results, GREEDY, _REDUCTION[scenario])]
+    cost = float(np.mean([_saved(results, GREEDY, baseline) for baseline in BASELINES]))
+    rows = [_saved_row(results, GREEDY, _REDUCTION[scenario]), less_row("total cost", cost, said=True)]
     for baseline in BASELINES:
         rows.append(
             ReproduceRow(
@@ -253,7 +258,7 @@ def _rows(by_nodes: dict[int, list[SimulationResult]], scenario: int) -> list[Re
             )
         )
         if quantity != "energy cost":
-            rows.append(completion_row(ours, said=scenario == 1))
+            rows.append(less_row("time to complete all jobs", ours, said=scenario == 1))
     return rows + _time_rows(by_nodes, scenario)
 
 
@@ -266,10 +271,10 @@ def _saved_row(results: list[SimulationResult], policy: str, paper: float | None
     )  # fmt: skip
 
 
-def completion_row(saved_pct: float, *, said: bool) -> ReproduceRow:
-    """Return whether the time to complete all jobs is reduced, as the paper *said* of the third plot of scenario 1."""
+def less_row(what: str, saved_pct: float, *, said: bool) -> ReproduceRow:
+    """Return whether *what* is reduced, as the paper *said* of the costs, and of the third plot of scenario 1."""
     return ReproduceRow(
-        quantity=f"time to complete all jobs is less with {_NAMES[GREEDY]}, mean against FIFO, EDF and PS",
+        quantity=f"{what} is less with {_NAMES[GREEDY]}, mean against FIFO, EDF and PS",
         paper=True if said else None, ours=saved_pct > 0, unit="-", comparable=said,
         note=f"by {saved_pct:.1f}%; jobs, arrivals and load are ours",
     )  # fmt: skip

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from commonwatt.capacity import Calibrator
 from commonwatt.data import locate
 from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.series_files import read_series
 from commonwatt.forecasting import NetworkPredictor, NetworkSettings, Recipe, Rolled, roll
+from commonwatt.forecasting.scores import whole_gpus
+from commonwatt.model.arrays import Floats
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.units import DAY_S, HOUR_S
 from commonwatt.reproduce.topic import Extent
 
 __all__ = [
-    "CHOSEN", "CUFF_LEVEL", "HIGH_DEMAND", "KINDS", "MUCH_LESS", "TIE", "Trace", "average_day",
-    "forecasts", "tied", "traces",
+    "CHOSEN", "COMPARABLE", "CUFF_LEVEL", "HIGH_DEMAND", "KINDS", "MUCH_BETTER", "MUCH_LESS", "TIE", "CuffStudy",
+    "Trace", "average_day", "forecasts", "tied", "traces",
 ]  # fmt: skip
 
 KINDS: dict[Extent, tuple[str, ...]] = {
@@ -34,10 +37,14 @@ _SETTINGS: dict[Extent, NetworkSettings] = {
 }
 HIGH_DEMAND, CUFF_LEVEL, MUCH_LESS = 0.9, 0.90, 0.5
 """High demand begins at this quantile of demand; CUFF's forecast there; "significantly less" is so much or less."""
+MUCH_BETTER, COMPARABLE = 0.1, 0.1
+"""A network is much better if both its scores are less by this; a saving is comparable if it is not less by more."""
 _DIGITS = (1, 2)  # of under-prediction and MAE
 CHOSEN = (
     f"Thresholds of ours, CUFF: high demand is the top {1 - HIGH_DEMAND:.0%} of the instants that are scored; CUFF is "
-    f"its quantile {CUFF_LEVEL:.2f} there; significantly less is at most {MUCH_LESS:g} times as often; networks come "
+    f"its quantile {CUFF_LEVEL:.2f} there; significantly less is at most {MUCH_LESS:g} times as often; a network is "
+    f"much better if both its scores are {MUCH_BETTER:.0%} less; a saving is comparable if it is no more than "
+    f"{COMPARABLE:.0%} less; networks come "
     f"out alike if they are the same to {_DIGITS[0]} digit of under-prediction and {_DIGITS[1]} of MAE; forecasts are "
     "rounded up to whole GPUs first. Within 2 points, under 50 GPUs and no case are the paper's."
 )
@@ -71,6 +78,31 @@ class Trace:
     def digest(self) -> str:
         """SHA-256 of the values."""
         return hashlib.sha256(self.series.gpus.tobytes()).hexdigest()
+
+
+@dataclass
+class CuffStudy:
+    """Forecasts of one trace by all networks."""
+
+    trace: Trace
+    point: dict[str, Rolled] = field(default_factory=dict)
+    quantile: dict[str, Rolled] = field(default_factory=dict)
+    raw: dict[bool, Rolled] = field(default_factory=dict)  # GRU on raw levels, by whether point
+
+    @property
+    def actual(self) -> Floats:
+        """Demand of the scored part."""
+        return self.trace.series.gpus[self.trace.begin :]
+
+    def scored(self, rolled: Rolled, level: float = 0.5) -> Floats:
+        """Forecasts of the scored part at *level*, whole GPUs."""
+        return whole_gpus(rolled.at(level))[-len(self.actual) :]
+
+    def calibrated(self, rolled: Rolled, target: float) -> Floats:
+        """GPUs kept on for *target* by the calibration, which has first been run before the scored part."""
+        calibrator = Calibrator(target, whole_gpus=self.trace.total_gpus, steps=rolled.gpus.shape[1])
+        kept = calibrator.follow(self.trace.series.gpus, rolled.origins, rolled.levels, rolled.gpus)
+        return kept.gpus[-len(self.actual) :, -1].astype(float)
 
 
 _PUBLISHED = (

@@ -29,9 +29,12 @@ __all__ = [
     "RealRun",
     "Runs",
     "between",
+    "closed_phi_fair",
     "gain",
     "gpu_here",
     "grows_with_disparity",
+    "largest_fair",
+    "power_ratio",
     "run_really",
     "share",
     "tenant",
@@ -158,6 +161,22 @@ def between(result: TimesliceRunResult, start: float, stop: float) -> tuple[list
     times = [b - a for a, b in zip(first.time_s, last.time_s, strict=True)]
     energies = [b - a for a, b in zip(first.energy_j, last.energy_j, strict=True)]
     return [t / sum(times) for t in times], [e / sum(energies) for e in energies]
+
+
+def largest_fair(results: dict[float, TimesliceRunResult]) -> float:
+    """Return the largest phi with perfect energy fairness."""
+    return max(phi for phi, result in results.items() if (result.energy_fairness or 0.0) > 1 - ALIKE)
+
+
+def power_ratio(result: TimesliceRunResult) -> float:
+    """Return the power of A1 over A2."""
+    a1, a2 = result.tenants
+    return a1.power_w / a2.power_w
+
+
+def closed_phi_fair(ratio: float) -> float:
+    """Return the largest phi with perfect energy fairness of two tenants, by its formula."""
+    return phi_fair(QuantumProblem.make(1000, [1, 1], [ratio, 1]))
 
 
 def gain(result: TimesliceRunResult) -> float:

@@ -33,9 +33,11 @@ from commonwatt.reproduce.papers.gsharp_study import (
     LARGE,
     MANY,
     NEAR,
+    PAPERS,
     SCALE_UP,
     SMALL,
     TASKS,
+    WAYS,
     Case,
     GSharpPart,
     GSharpStudy,
@@ -60,9 +62,10 @@ def figure_7(study: GSharpStudy, part: GSharpPart) -> None:
     """Four settings; then where the ratios come from."""
     totals = {method: study.total(method, ("S1", 16.0)) for method in HEURISTICS}
     best = min(totals, key=lambda method: totals[method])
-    part.row("S1, 16 GB/s: total makespan of G# below the best rule's", 30.8,
-             100 * (1 - study.total("gsharp", ("S1", 16.0)) / totals[best]), "%",
-             f"the paper's best rule is SJF-RR, ours {best}")  # fmt: skip
+    for method, whose in WAYS:
+        part.row(f"S1, 16 GB/s: total makespan of G# below the best rule's{whose}", None if whose else 30.8,
+                 100 * (1 - study.total(method, ("S1", 16.0)) / totals[best]), "%",
+                 f"the paper's best rule is SJF-RR, ours {best}")  # fmt: skip
     _against_pso(study, part)
     _heterogeneous(study, part)
     _each_class(study, part, (*SMALL, *LARGE))
@@ -80,12 +83,12 @@ def figure_7(study: GSharpStudy, part: GSharpPart) -> None:
 
 def _heterogeneous(study: GSharpStudy, part: GSharpPart) -> None:
     """What 5.3.2 says of S2 beside S1."""
-    change = {
-        method: study.total(method, SMALL[1]) / study.total(method, SMALL[0]) for method in ("gsharp", *HEURISTICS)
-    }
-    part.row("total makespan of G# is less on S2 than on S1", paper=True, ours=change["gsharp"] < 1,
-             note=f"{change['gsharp']:.3f} of it")  # fmt: skip
-    worse = [f"{name} {ratio:.3g} times" for name, ratio in change.items() if name != "gsharp" and ratio > 1]
+    change = {method: study.total(method, SMALL[1]) / study.total(method, SMALL[0])
+              for method in (*dict(WAYS), *HEURISTICS)}  # fmt: skip
+    for method, whose in WAYS:
+        part.row(f"total makespan of G# is less on S2 than on S1{whose}", None if whose else True, change[method] < 1,
+                 note=f"{change[method]:.3f} of it")  # fmt: skip
+    worse = [f"{name} {change[name]:.3g} times" for name in HEURISTICS if change[name] > 1]
     part.row("many rules (more than half) take longer on S2 than on S1", paper=True,
              ours=len(worse) > MANY * len(HEURISTICS),
              note=f"the paper: many methods; {len(worse)} of {len(HEURISTICS)}: {', '.join(worse)}")  # fmt: skip
@@ -93,27 +96,29 @@ def _heterogeneous(study: GSharpStudy, part: GSharpPart) -> None:
 
 def _each_class(study: GSharpStudy, part: GSharpPart, cases: tuple[Case, ...]) -> None:
     """Whether G# is ahead of every rule on every class, as the paper's bars have it."""
-    behind = []
-    for case in cases:
-        for task in TASKS:
-            best = min(HEURISTICS, key=lambda method: study.makespan(method, task, case))
-            ratio = study.makespan(best, task, case) / study.makespan("gsharp", task, case)
-            if ratio < 1:
-                behind.append(f"{task} on {case[0]} ({best}: {ratio:.4f})")
     said = "the paper: than every other method"
-    part.row("G# takes no longer than any rule in each class and setting", paper=True, ours=not behind,
-             note=f"{said}; ahead: {', '.join(behind)}" if behind else said)  # fmt: skip
+    for method, whose in WAYS:
+        behind = []
+        for case in cases:
+            for task in TASKS:
+                best = min(HEURISTICS, key=lambda rule: study.makespan(rule, task, case))
+                ratio = study.makespan(best, task, case) / study.makespan(method, task, case)
+                if ratio < 1:
+                    behind.append(f"{task} on {case[0]} ({best}: {ratio:.4f})")
+        part.row(f"G# takes no longer than any rule in each class and setting{whose}", None if whose else True,
+                 not behind, note=f"{said}; ahead: {', '.join(behind)}" if behind else said)  # fmt: skip
 
 
 def _against_pso(study: GSharpStudy, part: GSharpPart) -> None:
     """The paper's best optimiser on S1."""
-    what, ours, note = "S1, 16 GB/s: total makespan of G# below PSO's", None, ""
+    total, note = None, ""
     try:
         total = study.total("pso", ("S1", 16.0))
-        ours = 100 * (1 - study.total("gsharp", ("S1", 16.0)) / total)
     except MissingExtraError as error:
         note = str(error)
-    part.row(what, 30.4, ours, "%", note)
+    for method, whose in WAYS:
+        ours = None if total is None else 100 * (1 - study.total(method, ("S1", 16.0)) / total)
+        part.row(f"S1, 16 GB/s: total makespan of G# below PSO's{whose}", None if whose else 30.4, ours, "%", note)
 
 
 def _without_low(study: GSharpStudy, part: GSharpPart) -> None:
@@ -124,7 +129,7 @@ def _without_low(study: GSharpStudy, part: GSharpPart) -> None:
             problem = study.problem(task, case)
             high = [a for a, array in enumerate(PLATFORMS[case[0]]) if array.dataflow == "HB"]
             only = MappingProblem(problem.latency[:, high], problem.bandwidth[:, high], case[1])
-            worth = GSharp(study.budget).solve(only, np.random.default_rng(study.seeds[0])).cost
+            worth = GSharp(study.budget, PAPERS).solve(only, np.random.default_rng(study.seeds[0])).cost
             for name in ("fcfs-olb", "fcfs-rr", "sjf-olb", "sjf-rr", "heft"):
                 ratios.append(ALGORITHMS[name](1).solve(only, np.random.default_rng(0)).cost / worth)
             found = study.solve("fcfs-rr", task, case)
@@ -138,35 +143,41 @@ def _without_low(study: GSharpStudy, part: GSharpPart) -> None:
 
 
 def beside_published(study: GSharpStudy, part: GSharpPart, case: Case) -> None:
-    """Makespans over those of the published code, where these are known."""
+    """Makespans, and those that the published code's methods had, where these are known: no comparison of the two."""
     searches = ("MAGMA-GA", "nevergrad-DE", "nevergrad-CMA", "nevergrad-PSO")
     rules = ("heft", "fcfs-olb", "fcfs-rr")
     for theirs, ours in (*((name, "gsharp") for name in searches), *((name.upper(), name) for name in rules)):
         pairs = [(study.published(theirs, task, case), study.makespan(ours, task, case)) for task in TASKS]
-        known = [our / their for their, our in pairs if their is not None]
+        known = [(their, our) for their, our in pairs if their is not None]
         if known:
-            part.row(f"{case[0]}, {case[1]:g} GB/s: {ours} over the published code's {theirs}", None,
-                     float(np.exp(np.mean(np.log(known)))), "x",
-                     f"geometric mean over {len(known)} of 4 batches")  # fmt: skip
+            note = f"geometric mean over {len(known)} of 4 batches, beside {theirs} as the published code gave it"
+            their, our = (float(np.exp(np.mean(np.log(column)))) for column in zip(*known, strict=True))
+            where = f"{case[0]}, {case[1]:g} GB/s: makespan of"
+            part.row(f"{where} {ours}, as far as {theirs} is known", None, our, "cycles", note)
+            part.row(f"{where} the published code's {theirs}", None, their, "cycles",
+                     f"{note}: not run here")  # fmt: skip
 
 
 def figure_8(study: GSharpStudy, part: GSharpPart) -> None:
     """Totals against bandwidth."""
-    behind = []
+    behind: dict[str, list[str]] = {method: [] for method, _ in WAYS}
     for setting in ("S1", "S2", "S3", "S4"):
         for gbs in (1.0, 4.0, 16.0) if setting in {"S1", "S2"} else (1.0, 16.0, 64.0, 256.0):
             case = setting, gbs
-            totals = {method: study.total(method, case) for method in ("gsharp", *HEURISTICS)}
+            totals = {method: study.total(method, case) for method in (*behind, *HEURISTICS)}
             for method in ("gsharp", "heft", "fcfs-olb", "sjf-rr"):
                 part.point(method, f"{setting}, total makespan", gbs, totals[method], "cycles")
             rule = min(HEURISTICS, key=lambda method: totals[method])
-            if totals[rule] < totals["gsharp"]:
-                behind.append(f"{setting} at {gbs:g} GB/s ({rule}: {totals[rule] / totals['gsharp']:.3f})")
+            for method, late in behind.items():
+                if totals[rule] < totals[method]:
+                    late.append(f"{setting} at {gbs:g} GB/s ({rule}: {totals[rule] / totals[method]:.3f})")
         shown = [p for p in part.points if p.quantity == f"{part.label}: {setting}, total makespan"]
         panel = partial(plots.lines, points=shown, x_name="bandwidth, GB/s", logarithmic=True)
         part.draw(f"{setting}, total makespan", panel)
-    part.row("G# has a smaller total than every rule in every case", paper=True, ours=not behind,
-             note="; ".join(("the paper: than every other method", *(f"ahead: {one}" for one in behind))))  # fmt: skip
+    for method, whose in WAYS:
+        said = ("the paper: than every other method", *(f"ahead: {one}" for one in behind[method]))
+        part.row(f"G# has a smaller total than every rule in every case{whose}", None if whose else True,
+                 not behind[method], note="; ".join(said))  # fmt: skip
 
 
 def figure_10(study: GSharpStudy, part: GSharpPart) -> None:
@@ -180,11 +191,16 @@ def figure_10(study: GSharpStudy, part: GSharpPart) -> None:
     part.row("S6, 256 GB/s: the best rule of each batch over G#", None, float(np.mean(best)), "x")
 
 
-_LEVELS = {
-    "mutation": GSharpSettings(crossover_gen=0.0, crossover_rg=0.0, crossover_accel=0.0),
-    "mutation and crossover-gen": GSharpSettings(crossover_rg=0.0, crossover_accel=0.0),
-    "all operators": GSharpSettings(),
-}
+def _levels(every: GSharpSettings) -> dict[str, GSharpSettings]:
+    """Return the three levels of operators (5.6.1)."""
+    two = replace(every, crossover_rg=0.0, crossover_accel=0.0)
+    return {
+        "mutation": replace(two, crossover_gen=0.0),
+        "mutation and crossover-gen": two,
+        "all operators": every,
+    }
+
+
 _CASES: tuple[tuple[Task, Case], ...] = (("mix", ("S2", 16.0)), ("mix", ("S5", 1.0)))
 
 
@@ -197,33 +213,34 @@ def _so_far(search: SearchResult[Mapping], at: Floats) -> Floats:
 def figure_12(study: GSharpStudy, part: GSharpPart) -> None:
     """The best so far by evaluations at three levels of operators, mean over the seeds."""
     at = np.unique(np.geomspace(100, study.budget, 12).round(-2))
-    for task, case in _CASES:
+    for (task, case), whose in ((one, whose) for one in _CASES for _, whose in WAYS):
         problem, where = study.problem(task, case), f"{task}, {case[0]}, {case[1]:g} GB/s"
         found = {
             level: [GSharp(study.budget, settings).solve(problem, np.random.default_rng(s)) for s in study.seeds]
-            for level, settings in _LEVELS.items()
+            for level, settings in _levels(GSharpSettings() if whose else PAPERS).items()
         }
         curves = {level: np.mean([_so_far(one, at) for one in searches], axis=0) for level, searches in found.items()}
         for level, curve in curves.items():
             for x, value in zip(at.tolist(), curve.tolist(), strict=True):
-                part.point(level, f"{where}: best makespan", x, value, "cycles")
+                part.point(level, f"{where}: best makespan{whose}", x, value, "cycles")
         best = min(float(curve[-1]) for curve in curves.values())
         above = {level: 100 * float(np.mean(np.log(curve / best))) for level, curve in curves.items()}
         note = "mean over log evaluations of how far the best so far is above the best of all: " + ", ".join(
             f"{level} {mean:.1f}%" for level, mean in above.items()
         )
         mutation, gen, every = above.values()
-        part.row(f"{where}: crossover-gen makes mutation converge sooner", paper=True, ours=gen < mutation, note=note)
-        part.row(f"{where}: all operators converge sooner still", paper=True, ours=every < gen)
-        part.draw(where, partial(plots.curves, at=at, lines=curves))
+        said = None if whose else True
+        part.row(f"{where}: crossover-gen makes mutation converge sooner{whose}", said, gen < mutation, note=note)
+        part.row(f"{where}: all operators converge sooner still{whose}", said, every < gen)
+        part.draw(f"{where}{whose}", partial(plots.curves, at=at, lines=curves))
 
 
 def figure_13(study: GSharpStudy, part: GSharpPart) -> None:
     """Mix on S5 at 1 GB/s under FCFS-OLB and G#."""
     case, problem = ("S5", 1.0), study.problem("mix", ("S5", 1.0))
     used, ends = {}, {}
-    for method in ("fcfs-olb", "gsharp"):
-        found = study.solve(method, "mix", case, seed=study.seeds[0] if method == "gsharp" else 0)
+    for method in ("fcfs-olb", *dict(WAYS)):
+        found = study.solve(method, "mix", case, seed=study.seeds[0] if method in dict(WAYS) else 0)
         played = timeline(problem, found.best)
         ends[method] = played.makespan
         used[method] = float((played.used * np.diff(played.edges)).sum() / played.makespan)
@@ -232,8 +249,9 @@ def figure_13(study: GSharpStudy, part: GSharpPart) -> None:
         at = found.best.accelerator.tolist()
         part.draw(f"{method}, jobs", partial(plots.jobs, played=played, accelerator=at))
         part.draw(f"{method}, bandwidth", partial(plots.bandwidth, played=played, limit=1.0))
-    part.row("G# uses more of the bandwidth and ends sooner", paper=True,
-             ours=used["gsharp"] > used["fcfs-olb"] and ends["gsharp"] < ends["fcfs-olb"])  # fmt: skip
+    for method, whose in WAYS:
+        part.row(f"G# uses more of the bandwidth and ends sooner{whose}", None if whose else True,
+                 used[method] > used["fcfs-olb"] and ends[method] < ends["fcfs-olb"])  # fmt: skip
 
 
 def figure_14(study: GSharpStudy, part: GSharpPart) -> None:
@@ -245,7 +263,7 @@ def figure_14(study: GSharpStudy, part: GSharpPart) -> None:
         place = rng.permutation(len(problem)).astype(np.int64)
         asked = replace(problem, goal=Goal(objective="satisfaction", place=place))
         before.append(100 * (1 - float(costs_of(asked, Mapping.random(asked, 100, rng)).mean())))
-        after.append(100 * (1 - GSharp(study.budget).solve(asked, rng).cost))
+        after.append(100 * (1 - GSharp(study.budget, PAPERS).solve(asked, rng).cost))
     note = "the target order is not printed: drawn at random; the formula is missing in our copy, ours is in _goal.py"
     part.row("jobs satisfied by a random mapping", 24.0, float(np.mean(before)), "%", note, comparable=False)
     part.row("jobs satisfied after the search", 96.0, float(np.mean(after)), "%", note, comparable=False)
@@ -263,12 +281,16 @@ def table_7(study: GSharpStudy, part: GSharpPart) -> None:
     part.row("mean makespan of the best rule", 5.36e7, float(np.mean(list(elite.values()))), "cycles",
              "ours: the best of each case")  # fmt: skip
     part.row("mean makespan of G#", 2.55e6, float(np.mean(list(gsharp.values()))), "cycles")
+    ours = float(np.mean([study.makespan("our-gsharp", *pair) for pair in pairs]))
+    part.row("mean makespan of G#, with our G#", None, ours, "cycles")
     means = {"the best rule": float(np.mean(list(elite.values()))), "G#": float(np.mean(list(gsharp.values())))}
     for epochs, printed in ((0, 5.27e6), (1, 3.82e6)):
         name = f"G# transferred, {epochs} epoch{'s' * (epochs != 1)}"
         means[name] = _transferred(study, pairs, epochs)
-        part.row(f"mean makespan of {name}", printed, means[name], "cycles",
-                 "learnt on batch 0, mean over the others; jobs are paired by rank, as the paper does")  # fmt: skip
+        note = "learnt on batch 0, mean over the others; jobs are paired by rank, as the paper does"
+        part.row(f"mean makespan of {name}", printed, means[name], "cycles", note)
+        part.row(f"mean makespan of {name}, with our G#", None,
+                 _transferred(study, pairs, epochs, "our-gsharp", GSharpSettings()), "cycles", note)  # fmt: skip
     speedups = dict(zip(means, (11.3, 238.0, 115.2, 158.9), strict=True))
     for name, printed in speedups.items():
         part.row(
@@ -279,9 +301,9 @@ def table_7(study: GSharpStudy, part: GSharpPart) -> None:
     part.row("G# transferred without search ends sooner than the best rule, in the mean", paper=True, ours=direct > 1,
              note=f"the best rule takes {direct:.3g} times as long")  # fmt: skip
     problem = study.problem("mix", ("S4", 256.0))
-    GSharp(100).solve(problem, np.random.default_rng(0))  # compiled
+    GSharp(100, PAPERS).solve(problem, np.random.default_rng(0))  # compiled
     began = perf_counter()
-    GSharp(10_000).solve(problem, np.random.default_rng(study.seeds[0]))
+    GSharp(10_000, PAPERS).solve(problem, np.random.default_rng(study.seeds[0]))
     took = perf_counter() - began
     part.row("seconds for one epoch of 100 evaluations of G#", 0.25, took / 100, "s")
     near = [
@@ -293,14 +315,17 @@ def table_7(study: GSharpStudy, part: GSharpPart) -> None:
              f"mean over cases: {np.mean(near):.0f} evaluations; others' are with the searches")  # fmt: skip
 
 
-def _transferred(study: GSharpStudy, pairs: list[tuple[Task, Case]], epochs: int) -> float:
+def _transferred(
+    study: GSharpStudy, pairs: list[tuple[Task, Case]], epochs: int, method: str = "gsharp",
+    settings: GSharpSettings = PAPERS,
+) -> float:  # fmt: skip
     """Mean makespan of what was learnt on batch 0, on the other batches, after so many epochs of search."""
     found = []
     for task, case in pairs:
         seed = study.seeds[0]
-        known = Transfer.learn(study.problem(task, case, 0), study.solve("gsharp", task, case, 0, seed=seed).best)
+        known = Transfer.learn(study.problem(task, case, 0), study.solve(method, task, case, 0, seed=seed).best)
         for test in (1, 2, 3, 4):
-            tuned = known.tuned(epochs, "rank", guard=False)
+            tuned = replace(known.tuned(epochs, "rank", guard=False), settings=settings)
             rng = np.random.default_rng((seed, test))
             found.append(tuned.solve(study.problem(task, case, test), rng).cost)
     return float(np.mean(found))

@@ -131,8 +131,8 @@ def _claims(threads: Study, cores: Study, held: dict[bool, dict[str, int]], draw
     for claim, (holds, said) in claims(threads).items():
         often = 100 * held[True][claim] / draws
         note = (
-            f"{said}; holds in {often:.0f}% of {draws} draws. With cores as PEs: "
-            f"{'yes' if other[claim][0] else 'no'} ({other[claim][1]}), in {100 * held[False][claim] / draws:.0f}%"
+            f"{said}. With cores as PEs: {'yes' if other[claim][0] else 'no'} ({other[claim][1]}), in "
+            f"{100 * held[False][claim] / draws:.0f}% of {draws} draws"
         )
         rows.append(_row(claim, paper=True, ours=bool(holds), note=note, held_pct=often))
     return rows
