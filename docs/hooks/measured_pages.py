@@ -39,6 +39,7 @@ WIDTH = 140
 EXTENTS = ("full", "default", "quick")
 PAPERS = (("andreas", "ANDREAS (placement)"), ("etf", "ETF (timeslicing)"), ("cuff", "CUFF (forecasting)"),
           ("gsharp", "G# (mapping)"), ("market", "Fisher market thesis (partitioning)"))  # fmt: skip
+VERDICTS = ("holds", "holds with changes", "does not hold", "not comparable")
 BLOCK = re.compile(r"<!-- recorded: ([\w-]+) -->\n.*?<!-- end -->", re.S)
 FIELD = re.compile(r"\{(paper: )?([a-z0-9-]+) \| ([^{}]+)\}")
 LIST = re.compile(r"\{(holds with changes|does not hold|not comparable): (\w+)\}")
@@ -312,12 +313,15 @@ def claims_page() -> str:
 
 def _counted() -> str:
     """Return how many claims have each verdict, and how many of these say little."""
-    from commonwatt.reproduce.verdicts import counted
+    from commonwatt.reproduce.verdicts import FITTED, IMPLEMENTATION
 
     rows = ["| verdict | claims | of them by definition or worked by hand | of networks found by the numbers |",
             "| --- | ---: | ---: | ---: |"]  # fmt: skip
-    every = [(claim["verdict"], claim["rule"]) for topic, _ in results().values() for claim in topic["claims"]]
-    rows += [f"| {verdict} | {' | '.join(map(str, numbers))} |" for verdict, numbers in counted(every).items()]
+    for verdict in VERDICTS:
+        rules = [claim["rule"] for topic, _ in results().values() for claim in topic["claims"]
+                 if claim["verdict"] == verdict]  # fmt: skip
+        little = [sum(words in rule for rule in rules) for words in (IMPLEMENTATION, FITTED)]
+        rows.append(f"| {verdict} | {len(rules)} | {little[0]} | {little[1]} |")
     return "\n".join(rows)
 
 

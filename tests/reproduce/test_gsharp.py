@@ -23,7 +23,8 @@ from tests.cli.console import run
 
 
 def row(answer, start):
-    (found,) = [each for each in answer["rows"] if each["quantity"].startswith(start)]
+    every = [each for each in answer["rows"] if each["quantity"].startswith(start)]
+    (found,) = [each for each in every if each["quantity"] == start] or every
     return found
 
 
@@ -63,7 +64,7 @@ def test_without_the_published_batches_layers_are_drawn(monkeypatch, tmp_path):
     monkeypatch.setenv("COMMONWATT_DATA", str(tmp_path))
     assert reference_folder() is None
     answer = run("reproduce", "gsharp-figure-13", "--quick", "--json").document
-    assert row(answer, "Fig. 13: G# uses more of the bandwidth")["ours"] in {True, False}
+    assert row(answer, "Fig. 13: G# uses more of the bandwidth and ends sooner")["ours"] in {True, False}
     assert any("not available" in note for note in answer["notes"])
 
 

@@ -180,7 +180,7 @@ def _report(result: ReproduceAllResult, out: Path, drawn: Path) -> str:
     from commonwatt.report.claims_page import Redrawing, draw_printed, render_claims
     from commonwatt.reproduce.collection import drawable, redrawings
     from commonwatt.reproduce.registry import left_out
-    from commonwatt.reproduce.verdicts import legend, told
+    from commonwatt.reproduce.verdicts import legend
 
     figures: dict[str, tuple[bytes | None, bytes | None]] = {}
     described = redrawings()
@@ -195,8 +195,23 @@ def _report(result: ReproduceAllResult, out: Path, drawn: Path) -> str:
             ours.read_bytes() if ours.is_file() else None,
             printed.read_bytes() if printed.is_file() else None,
         )
-    claims = ((claim.verdict, claim.rule) for topic in result.topics for claim in topic.claims)
-    return render_claims(result, figures, described, (told(claims), *legend()), left_out())
+    return render_claims(result, figures, described, (_little(result), *legend()), left_out())
+
+
+def _little(result: ReproduceAllResult) -> str:
+    """Say how many claims hold that test our implementation only, or were fitted."""
+    from commonwatt.reproduce.verdicts import FITTED, IMPLEMENTATION
+
+    said = []
+    for words, what in (
+        (IMPLEMENTATION, "by definition or worked by hand"),
+        (FITTED, "of networks found by the numbers"),
+    ):
+        rows = [claim for topic in result.topics for claim in topic.claims if words in claim.rule]
+        numbers = {verdict: sum(claim.verdict == verdict for claim in rows) for verdict in result.verdicts}
+        found = ", ".join(f"{number} {verdict}" for verdict, number in numbers.items() if number)
+        said.append(f"{what}: {found or 'none'}")
+    return f"Claims that say little, {'; '.join(said)}."
 
 
 def _tell_all(result: ReproduceAllResult) -> None:

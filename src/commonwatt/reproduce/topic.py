@@ -149,6 +149,7 @@ _ROOT = Path(__file__).parents[1]
 _HARNESS = (
     "cli/",
     "reproduce/collection.py",
+    "reproduce/papers/legend.yaml",
     "reproduce/verdicts.py",
     "report/claims_page.py",
     "model/suite_results.py",

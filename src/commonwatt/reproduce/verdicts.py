@@ -6,18 +6,21 @@ look at numbers and at yes or no, never at notes. ``RULES`` lists those that dif
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib import import_module
+from importlib.resources import files
 from math import isfinite
 from statistics import fmean, stdev
-from typing import Literal, get_args
+from typing import Any, Literal
+
+import yaml
 
 from commonwatt.model.results import ReproduceRow
 from commonwatt.model.suite_results import ReproduceClaim, Verdict
 
-__all__ = ["LEGEND", "RULES", "Rule", "RuleKind", "counted", "judged", "legend", "rule_of", "told"]
+__all__ = ["LEGEND", "RULES", "Rule", "RuleKind", "judged", "legend", "rule_of"]
 
 RuleKind = Literal["close", "less", "most", "ratio", "yes", "none"]
 
@@ -63,7 +66,7 @@ class Rule:
     def words(self) -> str:
         """The rule as a sentence."""
         if self.part:
-            return f"does not hold if yes for less than {HALF_PCT:.0f}% of the seeds; yes is not compared, as it is {self.part}"
+            return f"does not hold if yes for less than {HALF_PCT:.0f}% of seeds; yes is not compared: {self.part}"
         match self.kind:
             case "close":
                 said = f"holds within {self.holds:.0%} of the paper's value, with changes within {self.changes:.0%}"
@@ -86,9 +89,9 @@ class Rule:
                 )
             case "none":
                 return "not compared"
-        said = f"{said}; only with changes, as {self.change}" if self.change else said
-        said = f"{said}; no is not comparable" if self.elsewhere else said
-        return f"{said}; {self.said}" if self.said else said
+        more = (f"only with changes, as {self.change}" if self.change else "",
+                "no is not comparable" if self.elsewhere else "", self.said)  # fmt: skip
+        return "; ".join((said, *filter(None, more)))
 
     def of_number(self, paper: float, ours: float) -> Verdict:
         """Return the verdict on two numbers."""
@@ -96,13 +99,9 @@ class Rule:
             if paper <= 0 or ours <= 0 or (ours > 1) != (paper > 1):
                 return "does not hold"
             apart = max(ours / paper, paper / ours)
-            return (
-                self._met()
-                if apart <= self.holds
-                else "holds with changes"
-                if apart <= self.changes
-                else "does not hold"
-            )
+            if apart <= self.holds:
+                return self._met()
+            return "holds with changes" if apart <= self.changes else "does not hold"
         off = ours - paper if self.kind == "most" else abs(ours - paper)
         scale = abs(paper) or 1.0
         if self.kind == "less" and paper - ours > self.holds * scale:
@@ -130,9 +129,7 @@ OTHER_DATA = "the data are others than the paper's"
 OTHERWISE = "it comes out otherwise on our data"
 _ON_OTHERS = Rule("yes", change=OTHER_DATA, elsewhere=True)
 """Of two of our own results on the same data, which the paper says of its own: neither yes nor no counts in full."""
-_CUFF = replace(_ON_OTHERS, change=(
-    f"{OTHER_DATA}, and our networks forecast changes from the last value and see a summary of the last day, the "
-    "paper's 120 values"))  # fmt: skip
+_CUFF = replace(_ON_OTHERS, change=f"{OTHER_DATA}, and our networks see changes and a summary of a day, not 120 values")
 _ELSEWHERE = replace(_ON_OTHERS, change="the paper does not print the bandwidths: ours are others")
 IMPLEMENTATION = "it tests our implementation, no more"
 FITTED = "which networks they are was found by these numbers"
@@ -248,54 +245,20 @@ _BY_OUR_GSHARP = frozenset({"gsharp-searches", "gsharp-learners"})
 _DRAWN = frozenset({"market"})
 """Topics whose yes and no are counted over draws of inputs that the paper does not print, not over seeds."""
 
-_OF_KIND: dict[RuleKind, str] = {
-    "close": (
-        f"A number holds within {Rule().holds:.0%} of the paper's value, and with changes within "
-        f"{Rule().changes:.0%}; of a printed 0, within as much of its unit. A text holds if it is the same."
-    ),
-    "less": (
-        "A makespan after a transfer, and a number of rounds, are judged so, too; if they are better than printed by "
-        f"more than {_LESS.holds:.0%}, they hold with changes: they are not the paper's."
-    ),
-    "ratio": (
-        f"A mean over methods or over random mappings holds within a factor of {_RANDOM.holds:g}, and with changes "
-        f"within one of {_RANDOM.changes:g}, on the same side of 1. The paper does not say which combinations of rules "
-        "it averages, or which random mappings, and A2C and PPO2 are not in ours. Another choice gives another number, "
-        "so the room is wider."
-    ),
-    "yes": (
-        f"A statement holds if it comes out yes for every seed and {MOSTLY_PCT:.0f}% or more of the draws of inputs "
-        f"that a paper does not print, with changes if for {HALF_PCT:.0f}% or more of the draws; where nothing is "
-        "drawn, of the seeds. One that is yes of a part of what is said, as of rules where the paper speaks of all "
-        "methods, is not comparable; no refutes it."
-    ),
-    "most": f"A printed limit {_LIMIT.words}.",
-    "none": (
-        "A value measured on other data than the paper's, put in, or in seconds of another machine is not comparable, "
-        "nor is what arithmetic alone makes so. A statement that compares two of our own results on other data than "
-        "the paper's holds with changes if it comes out as said; if not, it is not comparable, as it may be the data: "
-        f'"{OTHERWISE}".'
-    ),
-}
-LEGEND = (
-    *_OF_KIND.values(),
-    "Where something had to be replaced to compare at all, a claim that is met holds with changes, as the rule says.",
-    (
-        "Rounding: the paper's value, or the ratio of two that it prints, is compared with all its digits, ours with "
-        "all it has; neither is rounded, and a value of one digit counts as exact. About, almost, around and up to are "
-        "left out before a number, unless the claim says otherwise. Pages show three digits."
-    ),
-    (
-        "Where a paper says two things of one claim, both are quoted, and it is judged by the place with data: a "
-        "figure, a table, or a formula with what goes into it, not a sentence about them."
-    ),
-    (
-        "A claim that holds by how a method is defined, or that the paper works out by hand, tests our implementation, "
-        "no more; one whose networks were found by the numbers themselves shows that there are such. Their rules say "
-        "so, and the first table counts them."
-    ),
-    "No paper gives such a distance: all of them, and these thresholds within claims, are our choice.",
-)
+
+def _texts() -> dict[str, Any]:
+    """Return the legend's texts, with the numbers of the rules."""
+    text = files("commonwatt.reproduce.papers").joinpath("legend.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text.format(
+        close_holds=f"{Rule().holds:.0%}", close_changes=f"{Rule().changes:.0%}", less_holds=f"{_LESS.holds:.0%}",
+        ratio_holds=f"{_RANDOM.holds:g}", ratio_changes=f"{_RANDOM.changes:g}", mostly=f"{MOSTLY_PCT:.0f}%",
+        half=f"{HALF_PCT:.0f}%", limit=_LIMIT.words, otherwise=OTHERWISE,
+    ))  # fmt: skip
+    return found
+
+
+_OF_KIND: dict[RuleKind, str] = _texts()["kinds"]
+LEGEND: tuple[str, ...] = (*_OF_KIND.values(), *_texts()["general"])
 """What the rules are and why, for the reader of a report."""
 
 
@@ -304,27 +267,6 @@ def legend() -> tuple[str, ...]:
     names = ("andreas_sweep", "etf_runs", "cuff_traces", "gsharp_study", "market_cases")
     chosen = (import_module(f"commonwatt.reproduce.papers.{name}").CHOSEN for name in names)
     return *LEGEND, *chosen
-
-
-def counted(claims: Iterable[tuple[Verdict, str]]) -> dict[Verdict, tuple[int, ...]]:
-    """Return by verdict how many claims there are, and of them those by definition or by hand, and those fitted.
-
-    *claims* are verdicts, and the words of their rules.
-    """
-    kept = list(claims)
-    by_verdict = {each: [rule for verdict, rule in kept if verdict == each] for each in get_args(Verdict)}
-    return {
-        verdict: (len(rules), *(sum(words in rule for rule in rules) for words in (IMPLEMENTATION, FITTED)))
-        for verdict, rules in by_verdict.items()
-    }
-
-
-def told(claims: Iterable[tuple[Verdict, str]]) -> str:
-    """Return a sentence on how many of *claims* say little, as ``counted`` has them."""
-    numbers = counted(claims)
-    by_hand, fitted = (", ".join(f"{found[place]} {verdict}" for verdict, found in numbers.items() if found[place])
-                       for place in (1, 2))  # fmt: skip
-    return f"By definition or by hand: {by_hand or 'none'}; of networks found by the numbers: {fitted or 'none'}."
 
 
 def rule_of(topic: str, row: ReproduceRow) -> Rule:
@@ -398,11 +340,8 @@ def _verdict(
         return found, rule.words, f"yes for {held:.0f}% of the {'draws' if topic in _DRAWN else 'seeds'}"
     if isinstance(row.paper, str) or isinstance(ours, str):
         return ("holds" if ours == row.paper else "does not hold"), "holds if it is the same", f"{ours} for {row.paper}"
-    off = (
-        f"{float(ours) / float(row.paper):.3g} times the paper's value"
-        if row.paper
-        else f"{float(ours):.3g} instead of 0"
-    )
+    off = f"{float(ours) / float(row.paper or 1):.3g} "
+    off += "times the paper's value" if row.paper else "instead of 0"
     if rule.kind == "less" and float(ours) < float(row.paper) * (1 - rule.holds):
         off += ": better than printed"
     return rule.of_number(float(row.paper), float(ours)), rule.words, off
