@@ -226,7 +226,7 @@ RULES: tuple[tuple[str, str, Rule], ...] = (
     ("gsharp-table-7", "*ends sooner than the best rule*", replace(_ELSEWHERE, said="the best rule of each case")),
     ("market", "user set 1: CFG2 has the largest*", _none("put in: F of k-means was chosen so that it has")),
     ("market", "user set 1: user 2 receives*", _none(
-        "ambiguous: than user 3, whom the sentence before has beside user 2, or than both; the latter is not so")),
+        "ambiguous: than user 3, who is named beside user 2 just before, or than both, which does not come out")),
     ("market", "user set 3: speedups are strictly*", replace(_SPACE, why=(
         f"{_SPACE.why}; \"2/3 higher\" of user 2 is its part of all, 4 of 6"))),
     ("market", "user set 3: all mechanisms*", _none("ours divides space; with turns of time it is so by definition")),
