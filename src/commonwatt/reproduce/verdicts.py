@@ -240,7 +240,7 @@ RULES: tuple[tuple[str, str, Rule], ...] = (
 )  # fmt: skip
 """Topic, pattern of the quantity, rule; the first that fits. Others: ``yes`` for yes and no, else ``close``."""
 
-_BY_OUR_GSHARP = frozenset({"gsharp-searches", "gsharp-learners"})
+_BY_OUR_GSHARP = frozenset({"gsharp-searches"})
 """Topics that were recorded with our G#, not yet with the paper's."""
 _DRAWN = frozenset({"market"})
 """Topics whose yes and no are counted over draws of inputs that the paper does not print, not over seeds."""
