@@ -86,10 +86,11 @@ class Informer:
                 for task in tasks:  # once: a second time would break off the closing of connections
                     loop.call_soon_threadsafe(task.cancel)
         self._thread.join(_SYNC_S)
-        for number in (self.woken, self._waker):
-            with suppress(OSError):
-                os.close(number)
-        self.woken = self._waker = -1
+        with self._changed:  # a thread that lives on writes no more: the number may be that of another file then
+            numbers, self.woken, self._waker = (self.woken, self._waker), -1, -1
+            for number in numbers:
+                with suppress(OSError):
+                    os.close(number)
 
     def rest(self) -> None:
         """Clear the pipe."""
