@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import threading
 from dataclasses import replace
 
 import httpx
@@ -188,6 +189,30 @@ def test_a_namespace_whose_webhook_does_not_work_keeps_nothing_from_others(desk)
     desk.now_s += 31
     desk.announcer.look()
     assert desk.server.notes.keys() == {"u1", "u2"}
+
+
+def test_connections_in_use_are_not_closed_when_it_stops(desk, monkeypatch):
+    """OpenSSL writes by number: what is closed meanwhile may be a database that was opened since."""
+    monkeypatch.setattr("commonwatt.controlplane.announcer._STOP_S", 0.1)
+    asked, answers = threading.Event(), threading.Event()
+
+    def hangs(request):
+        asked.set()
+        answers.wait(30.0)
+        return httpx.Response(201, json={})
+
+    access = Access("https://server", "default", ssl.create_default_context(), token="t")
+    desk.server.api = KubernetesApi(access, transport=httpx.MockTransport(hangs))
+    desk.announcer.every_s = 0.01
+    desk.happens("submitted")
+    desk.announcer.start()
+    assert asked.wait(30.0)
+    desk.announcer.stop()
+    assert not desk.server.api._client.is_closed
+    answers.set()
+    desk.announcer._thread.join(30.0)
+    desk.announcer.stop()
+    assert desk.server.api._client.is_closed
 
 
 def test_what_happened_long_ago_or_before_it_began_is_not_told(desk):

@@ -35,6 +35,7 @@ log = logging.getLogger("commonwatt.kubernetes")
 SETTING = "announced"
 """Setting of the store: number of the last event that was announced."""
 _EVERY_S, _LONGEST_S = 2.0, 60.0
+_STOP_S = 30.0
 _PAGE = 500
 _LATEST_S = 253_402_300_800.0  # the year 10000
 _LATE_S = 3600.0  # Kubernetes deletes Events after an hour
@@ -106,8 +107,8 @@ class Announcer:
         """Stop after the request that is under way."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(30.0)
-        if self._api is not None:
+            self._thread.join(_STOP_S)
+        if self._api is not None and not self._thread.is_alive():  # TLS may write yet: closed, into another file
             self._api.close()
 
     def _run(self) -> None:
@@ -225,6 +226,8 @@ class Announcer:
             if notes != known.notes:
                 due.append((same, known.at_s, row, notes))
         for _, _, row, notes in sorted(due, key=lambda one: one[:2])[:_MOST_PATCHES]:
+            if self._stopping.is_set():
+                break
             about, known = _job(row), self._announced[row.id]
             assert about is not None
             known.at_s = now_s

@@ -250,7 +250,7 @@ class Notifier:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(2 * _TIMEOUT_S)
-        if self._client is not None:
+        if self._client is not None and not self._thread.is_alive():  # TLS may write yet: closed, into another file
             self._client.close()
 
     def _run(self) -> None:

@@ -72,8 +72,7 @@ class ExtensionServer:
     def stop(self) -> None:
         self.server.shutdown()
         self.thread.join()
-        self.server.server_close()
-        self.admin.close()
+        self.server.server_close()  # its threads use the client, which ends with them
 
     def registrations(self):
         """What makes the real server pass requests on: a service, and the versions that it serves."""

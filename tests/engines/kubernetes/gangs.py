@@ -333,7 +333,6 @@ class Gangs:
     def stop(self) -> None:
         self.controllers.stop()
         self.extension.stop()
-        self.extension.admin.close()
 
 
 @contextmanager

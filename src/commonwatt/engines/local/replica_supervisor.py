@@ -67,7 +67,8 @@ class ReplicaSupervisor:
         """Stop; servers go on as they are."""
         self._stopping.set()
         self._thread.join(_TIMEOUT_S)
-        self._client.close()
+        if not self._thread.is_alive():  # its connections are in use
+            self._client.close()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
