@@ -72,7 +72,7 @@ def test_a_profile_is_measured_written_and_simulated(folder):
 
 def test_a_training_that_ends_early_is_told(folder):
     """Of 3 epochs the first does not count: 2 are left of the 7 that were to be measured, or 1 if the look is late."""
-    (folder / "train.py").write_text(TRAINING.replace("epochs(1000)", "epochs(3)").replace("0.02", "0.5"))
+    (folder / "train.py").write_text(TRAINING.replace("epochs(1000)", "epochs(3)").replace("0.02", "1.0"))
     command = ("--device", "cpu", "--gpus", 1, "--epochs", 7, "--seconds", 0, "--overwrite")
     done = run("profile", *command, "--json", "--", sys.executable, "train.py")
     assert done.code == 0, done.err
