@@ -18,6 +18,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from commonwatt.engines.kubernetes.api import RefusedByServerError, path_of
 
+from .suspending import IN_USE
+
 KIND = "tests/kind"
 ANY = object()
 """Schema of what is kept as it is."""
@@ -72,7 +74,8 @@ class ExtensionServer:
     def stop(self) -> None:
         self.server.shutdown()
         self.thread.join()
-        self.server.server_close()  # its threads use the client, which ends with them
+        self.server.server_close()
+        IN_USE.append(self.admin)
 
     def registrations(self):
         """What makes the real server pass requests on: a service, and the versions that it serves."""

@@ -49,6 +49,11 @@ def created(job):
     return {**job, "metadata": {**job["metadata"], "annotations": notes}, "spec": spec}
 
 
+IN_USE: list[object] = []
+"""Clients whose connections threads may still read from: if one were closed, TLS could write into the file that has its
+number next."""
+
+
 class SuspendingServer:
     """Serves on a port of its own until ``stop``; *kubeconfig* is what clients of it get, with the token of *real*.
 
@@ -72,7 +77,8 @@ class SuspendingServer:
     def stop(self) -> None:
         self.server.shutdown()
         self.thread.join()
-        self.server.server_close()  # its threads have connections open, which end with them
+        self.server.server_close()
+        IN_USE.extend((self.client, self.admin))
 
 
 class _Handler(BaseHTTPRequestHandler):
