@@ -6,7 +6,6 @@ from commonwatt.reproduce.papers import andreas_sweep as sweep
 from commonwatt.reproduce.papers.andreas_sweep import CurveLine, Panel, save_panels
 from commonwatt.reproduce.topic import TopicRequest
 
-
 CANDIDATES = sweep.CANDIDATES  # before the tests that run here have fewer
 
 
