@@ -313,15 +313,14 @@ def claims_page() -> str:
 
 def _counted() -> str:
     """Return how many claims have each verdict, and how many of these say little."""
-    from commonwatt.reproduce.verdicts import FITTED, IMPLEMENTATION
+    from commonwatt.reproduce.verdicts import little
 
-    rows = ["| verdict | claims | of them by definition or worked by hand | of networks found by the numbers |",
-            "| --- | ---: | ---: | ---: |"]  # fmt: skip
+    every = [(claim["rule"], claim["verdict"]) for topic, _ in results().values() for claim in topic["claims"]]
+    found, given = little(every), [verdict for _, verdict in every]
+    rows = [f"| verdict | claims | of them {' | '.join(found)} |", f"| --- | ---: |{' ---: |' * len(found)}"]
     for verdict in VERDICTS:
-        rules = [claim["rule"] for topic, _ in results().values() for claim in topic["claims"]
-                 if claim["verdict"] == verdict]  # fmt: skip
-        little = [sum(words in rule for rule in rules) for words in (IMPLEMENTATION, FITTED)]
-        rows.append(f"| {verdict} | {len(rules)} | {little[0]} | {little[1]} |")
+        numbers = " | ".join(str(own.get(verdict, 0)) for own in found.values())
+        rows.append(f"| {verdict} | {given.count(verdict)} | {numbers} |")
     return "\n".join(rows)
 
 

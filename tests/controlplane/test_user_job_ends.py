@@ -309,7 +309,7 @@ def webhook_away(kube, *rules, url="https://127.0.0.1:1/", **more):
 
 @contextmanager
 def labelled(kube, namespace):
-    """With a namespace that webhooks may be told to select; returns the selector."""
+    """Label a namespace for as long; returns the selector by which a webhook is called for it alone."""
     space = path_of("namespaces", name=namespace)
     kube.admin.merge(space, {"metadata": {"labels": {"hooked": "yes"}}})
     try:

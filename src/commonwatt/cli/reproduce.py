@@ -200,17 +200,12 @@ def _report(result: ReproduceAllResult, out: Path, drawn: Path) -> str:
 
 def _little(result: ReproduceAllResult) -> str:
     """Say how many claims hold that test our implementation only, or were fitted."""
-    from commonwatt.reproduce.verdicts import FITTED, IMPLEMENTATION
+    from commonwatt.reproduce.verdicts import little
 
-    said = []
-    for words, what in (
-        (IMPLEMENTATION, "by definition or worked by hand"),
-        (FITTED, "of networks found by the numbers"),
-    ):
-        rows = [claim for topic in result.topics for claim in topic.claims if words in claim.rule]
-        numbers = {verdict: sum(claim.verdict == verdict for claim in rows) for verdict in result.verdicts}
-        found = ", ".join(f"{number} {verdict}" for verdict, number in numbers.items() if number)
-        said.append(f"{what}: {found or 'none'}")
+    found = little([(claim.rule, claim.verdict) for topic in result.topics for claim in topic.claims])
+    said = [
+        f"{why}: {', '.join(f'{n} {verdict}' for verdict, n in own.items()) or 'none'}" for why, own in found.items()
+    ]
     return f"Claims that say little, {'; '.join(said)}."
 
 

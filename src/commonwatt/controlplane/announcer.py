@@ -18,7 +18,7 @@ from commonwatt.control.events import EventKind
 from commonwatt.controlplane.snapshot import Snapshot, why_of
 from commonwatt.controlplane.supervisor import Supervisor
 from commonwatt.engines.kubernetes.announce import About, annotate, pod_named, pods_of_job, post_event
-from commonwatt.engines.kubernetes.api import KubernetesApi, NotYetAllowedError, Pauses
+from commonwatt.engines.kubernetes.api import KubernetesApi, Pauses
 from commonwatt.engines.kubernetes.connect import api_of, settings_of
 from commonwatt.engines.kubernetes.settings import cluster_label, pod_name
 from commonwatt.engines.state_folder import identity_in
@@ -93,7 +93,7 @@ class Announcer:
     _announced: dict[int, _Announced] = field(default_factory=dict)
     _final: set[int] = field(default_factory=set)  # that have ended, and whose Jobs do not say so yet
     _refused: str = ""
-    _pauses: Pauses = field(default_factory=Pauses)  # by namespace
+    _pauses: Pauses | None = None  # by namespace
 
     def __post_init__(self) -> None:
         self._stopping, self._began_s = threading.Event(), self.now_s()
@@ -129,6 +129,7 @@ class Announcer:
     def look(self) -> None:
         """Announce what is new; raises ``EngineDownError`` or ``StoreError`` without an answer, and forgets nothing."""
         api = self._api = self._api or self.api_of()
+        self._pauses = self._pauses or Pauses(api)
         if self._last is None:
             self._last = self.store.setting(SETTING) or self._begun()
         self._announce_events(api)
@@ -166,7 +167,7 @@ class Announcer:
             return False
         key, reason, said = f"event {event.id}", _REASONS[event.kind], _message(event, row)
         for about in self._about(api, row, event.kind):
-            self._allowed(api, about.namespace, post_event, api, about, key, reason, said, event.time_s)
+            self._allowed(about.namespace, post_event, api, about, key, reason, said, event.time_s)
         self._announced[number].said[event.kind, event.sentence] = event.time_s
         return True
 
@@ -178,7 +179,7 @@ class Announcer:
             return [] if pod is None else [pod]
         pods: list[About] = []
         if kind not in _ENDED:
-            self._allowed(api, job.namespace, lambda: pods.extend(pods_of_job(api, job)))
+            self._allowed(job.namespace, lambda: pods.extend(pods_of_job(api, job)))
         return [job, *pods]
 
     def _worth_it(self, event: EventRow, number: int) -> bool:
@@ -190,18 +191,17 @@ class Announcer:
         recent = sum(event.time_s < at_s + _MINUTE_S for at_s in said.values())
         return event.kind in _ENDED or not (key in said or recent >= _PER_JOB)
 
-    def _allowed(self, api: KubernetesApi, namespace: str, request: Callable[..., object], *what: object) -> bool:
+    def _allowed(self, namespace: str, request: Callable[..., object], *what: object) -> bool:
         """Make a request; returns whether it was allowed. If not, that is logged, once for each cause.
 
         Raises ``EngineDownError`` if it is the server that does not answer, and not a webhook of the *namespace*.
         """
+        assert self._pauses is not None
         try:
             self._pauses.ask(namespace, request, *what)
-        except NotYetAllowedError:
+        except EngineDownError:
             raise
         except EngineError as error:
-            if isinstance(error, EngineDownError) and not api.ready():
-                raise
             if str(error) != self._refused:
                 log.warning("Kubernetes refuses announcements", extra={"cause": str(error)})
             self._refused = str(error)
@@ -231,7 +231,7 @@ class Announcer:
             about, known = _job(row), self._announced[row.id]
             assert about is not None
             known.at_s = now_s
-            if not self._allowed(api, about.namespace, annotate, api, about, notes):
+            if not self._allowed(about.namespace, annotate, api, about, notes):
                 known.refusals += 1
             else:
                 known.notes, known.refusals = notes, 0
@@ -279,8 +279,9 @@ def _job(row: JobRow) -> About | None:
 
 def _minute(time_s: float | None) -> str | None:
     """Return a time to the minute, so that small changes of an estimate change nothing; ``None``: after all years."""
-    known = time_s is not None and 0.0 <= time_s < _LATEST_S
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%MZ") if known and time_s is not None else None
+    if time_s is None or not 0.0 <= time_s < _LATEST_S:
+        return None
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
 def _message(event: EventRow, row: JobRow) -> str:

@@ -6,6 +6,7 @@ look at numbers and at yes or no, never at notes. ``RULES`` lists those that dif
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -20,7 +21,7 @@ import yaml
 from commonwatt.model.results import ReproduceRow
 from commonwatt.model.suite_results import ReproduceClaim, Verdict
 
-__all__ = ["LEGEND", "RULES", "Rule", "RuleKind", "judged", "legend", "rule_of"]
+__all__ = ["LEGEND", "RULES", "Rule", "RuleKind", "judged", "legend", "little", "rule_of"]
 
 RuleKind = Literal["close", "less", "most", "ratio", "yes", "none"]
 
@@ -145,7 +146,6 @@ _VISION = Rule(change=f"layers are as in the published code: no stride or paddin
 _OF_THREE = "that the printed average is of the three networks shown is inferred from the numbers: the text says all"
 _UNPRINTED = _none("the paper does not print the layers and inputs of the recommendation networks: ours are others")
 _SIMULATED = "a simulated device stands in for the Jetson TX2"
-_OWN_MUTATION = "our G# draws sub-accelerators by the time they take, the paper's at random"
 _SPACE = _none("ours divides space, the thesis' runs take turns: see the rows with shares as turns of time")
 _DEFINED = f"follows from how the policy is defined: {IMPLEMENTATION}"
 _PERFECT = "how near energies must be to be perfectly fair is ours, as said at the top"
@@ -240,8 +240,6 @@ RULES: tuple[tuple[str, str, Rule], ...] = (
 )  # fmt: skip
 """Topic, pattern of the quantity, rule; the first that fits. Others: ``yes`` for yes and no, else ``close``."""
 
-_BY_OUR_GSHARP = frozenset({"gsharp-searches"})
-"""Topics that were recorded with our G#, not yet with the paper's."""
 _DRAWN = frozenset({"market"})
 """Topics whose yes and no are counted over draws of inputs that the paper does not print, not over seeds."""
 
@@ -269,12 +267,17 @@ def legend() -> tuple[str, ...]:
     return *LEGEND, *chosen
 
 
+def little(claims: Sequence[tuple[str, str]]) -> dict[str, Counter[str]]:
+    """Return how many of *claims*, rules and verdicts, say little, by why and verdict."""
+    whys = {"by definition or worked by hand": IMPLEMENTATION, "of networks found by the numbers": FITTED}
+    return {why: Counter(v for rule, v in claims if words in rule) for why, words in whys.items()}
+
+
 def rule_of(topic: str, row: ReproduceRow) -> Rule:
     """Return the rule of a claim."""
     found = Rule("yes") if isinstance(row.paper, bool) else Rule()
     rules = (rule for name, pattern, rule in RULES if name == topic and fnmatchcase(row.quantity, pattern))
-    found = next(rules, found)
-    return replace(found, change=_OWN_MUTATION) if topic in _BY_OUR_GSHARP and not found.change else found
+    return next(rules, found)
 
 
 def judged(topic: str, rows: Sequence[ReproduceRow], stand_in: str | None = None) -> ReproduceClaim:

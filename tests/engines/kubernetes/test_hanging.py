@@ -35,6 +35,14 @@ class Clock:
         monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
 
 
+class Away:
+    """A server that does not answer, or is not ready."""
+
+    @staticmethod
+    def ready():
+        return False
+
+
 class Cluster:
     """Pods and Jobs as the watches have shown them, and a server; what takes *slow_s* seconds hangs."""
 
@@ -72,7 +80,7 @@ class Cluster:
 
 
 def test_what_hangs_is_asked_again_after_a_pause_that_grows(monkeypatch):
-    clock, pauses, asked = Clock(monkeypatch), Pauses(5.0), []
+    clock, pauses, asked = Clock(monkeypatch), Pauses(Away, 5.0), []
 
     def hangs():
         asked.append(clock.now_s)
@@ -94,7 +102,7 @@ def test_what_hangs_is_asked_again_after_a_pause_that_grows(monkeypatch):
 
 
 def test_requests_that_hang_side_by_side_are_one_pause(monkeypatch):
-    clock, pauses = Clock(monkeypatch), Pauses(5.0, slow_s=-1.0)
+    clock, pauses = Clock(monkeypatch), Pauses(Away, 5.0, slow_s=-1.0)
 
     def hangs(others):
         if others:
@@ -110,7 +118,7 @@ def test_requests_that_hang_side_by_side_are_one_pause(monkeypatch):
 
 def test_what_is_refused_at_once_is_asked_again_at_once(monkeypatch):
     Clock(monkeypatch)
-    pauses, asked = Pauses(), []
+    pauses, asked = Pauses(Away), []
 
     def refuses():
         asked.append(1)

@@ -244,19 +244,27 @@ class KubernetesApi:
 class Pauses:
     """Of what hangs: it is not asked again for a while, longer each time.
 
-    An API, or a webhook for the objects of a namespace, may hang where the server does not. Each request then takes its
-    whole time limit, and whoever waits for it does nothing else.
+    An API, or a webhook for the objects of a namespace, may be down, or hang, where the server is not. Each request
+    then takes its whole time limit, and whoever waits for it does nothing else.
     """
 
-    def __init__(self, least_s: float = _PAUSE_S, *, slow_s: float = _SLOW_S) -> None:
-        self._least_s, self._slow_s = least_s, slow_s
+    def __init__(self, api: KubernetesApi, least_s: float = _PAUSE_S, *, slow_s: float = _SLOW_S) -> None:
+        self._api, self._least_s, self._slow_s = api, least_s, slow_s
         self._of: dict[Hashable, tuple[float, float, str]] = {}  # until when, for how long, and why
 
     def ask(self, of: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
-        """Return the answer to a *request* for objects *of* some kind and namespace; raises what it raises.
+        """Return the answer to a *request* for objects *of* some kind and namespace; in a pause, without asking.
 
-        Raises ``EngineDownError`` without asking, in a pause, with the last cause.
+        Raises what it raises, but one of ``DENIED`` instead of ``EngineDownError`` while the server is ready.
         """
+        try:
+            return self._asked(of, request, *what)
+        except EngineDownError as error:
+            if isinstance(error, DENIED) or not self._api.ready():
+                raise
+            raise RefusedByServerError(503, "ServiceUnavailable", str(error)) from error
+
+    def _asked(self, of: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
         until_s, pause_s, why = self._of.get(of, (0.0, 0.0, ""))
         if (began_s := time.monotonic()) < until_s:
             raise EngineDownError(why)

@@ -389,7 +389,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         if rank:
             run.write_rank(rank, spec)
         namespace, name = self._settings.namespace, body["metadata"]["name"]
-        made = self.user_jobs.changed("pods", namespace, self._api.create_once, path_of("pods", namespace), body)
+        path = path_of("pods", namespace)
+        made = self.user_jobs.pauses.ask((namespace, "pods"), self._api.create_once, path, body)
         pod = pod_of(made or self._api.get(path_of("pods", namespace, name)))
         if pod.mark != run.mark:
             self._api.delete(path_of("pods", namespace, name), pod.uid, 0 if pod.over else None)
@@ -407,7 +408,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             "apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": host},
             "metadata": {"name": name, "annotations": {"commonwatt.io/nodes": ",".join(run.spec.node_names)}},
         }  # fmt: skip
-        made = self.user_jobs.changed("pods", namespace, self._api.create_once, f"{path}/binding", body)
+        made = self.user_jobs.pauses.ask((namespace, "pods"), self._api.create_once, f"{path}/binding", body)
         if made is None and pod_of(self._api.get(path)).node != host:
             msg = f"pod {name} was placed on another node by somebody else"
             raise EngineError(msg)

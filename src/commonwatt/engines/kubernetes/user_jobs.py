@@ -151,7 +151,7 @@ class UserJobs:
         self.informer: Informer | None = None  # which has them
         self.pods: Watched[Pod] | None = None  # all there are
         self.unseen: dict[tuple[str, str], str] = {}  # namespaces and kinds that we may not look at, and why
-        self._pauses = Pauses()  # by namespace and resource
+        self.pauses = Pauses(api)  # by namespace and resource, of what changes them
         self._made: tuple[int, Counter[str]] = -1, Counter()  # pods by what they belong to, as of this version
         self._failed: dict[str, _Failed] = {}  # starts of Jobs of which no pods could be placed, by uid
         self._stopping_s: dict[str, float] = {}  # since when gangs are to have no pods, while they may have some
@@ -204,19 +204,6 @@ class UserJobs:
             return ask(*what)
         except EngineDownError as error:
             if self.pods is None or not (self.pods.synced and self.pods.steady):
-                raise
-            raise RefusedByServerError(503, "ServiceUnavailable", str(error)) from error
-
-    def changed(self, resource: str, namespace: str, request: Callable[..., _Answer], *what: Any) -> _Answer:  # noqa: ANN401
-        """Return the answer to a request that changes objects of a namespace.
-
-        Raises one of ``DENIED`` if that does not work there, while the server is ready: a webhook for them may be down,
-        or hang. Then it is not asked again at once.
-        """
-        try:
-            return self._pauses.ask((namespace, resource), request, *what)
-        except EngineDownError as error:
-            if isinstance(error, DENIED) or not self._api.ready():
                 raise
             raise RefusedByServerError(503, "ServiceUnavailable", str(error)) from error
 
@@ -359,9 +346,9 @@ class UserJobs:
         for rank in run.ranks:
             pod = there.get(run.pod_uid(rank))
             if pod is not None and _waits(pod) and pod.gated:
-                self.changed("pods", pod.namespace, self._ungate, run, rank, pod, hosts[run.node_of(rank)])
+                self.pauses.ask((pod.namespace, "pods"), self._ungate, run, rank, pod, hosts[run.node_of(rank)])
             if pod is not None and _waits(pod) and pod.scheduler == SCHEDULER:
-                self.changed("pods", pod.namespace, self._bind, run, rank, pod, hosts[run.node_of(rank)])
+                self.pauses.ask((pod.namespace, "pods"), self._bind, run, rank, pod, hosts[run.node_of(rank)])
         self._failed.pop(job.uid, None)
         return True
 
@@ -411,13 +398,13 @@ class UserJobs:
     def tell(self, job: UserJob, reason: str, message: str, now_s: float) -> None:
         """Write an Event about a Job; raises ``EngineError``."""
         about = About(job.kind, job.namespace, job.name, job.uid)
-        self.changed("events", job.namespace, post_event, self._api, about, message, reason, message, now_s)
+        self.pauses.ask((job.namespace, "events"), post_event, self._api, about, message, reason, message, now_s)
 
     def note_refusal(self, job: UserJob, why: str) -> None:
         """Write into the annotations of a Job why it is not taken over; raises ``EngineError``."""
         notes = {"commonwatt.io/status": "refused", "commonwatt.io/reason": why[:1000]}
         about = About(job.kind, job.namespace, job.name, job.uid)
-        self.changed(KINDS[job.kind].resource, job.namespace, annotate, self._api, about, notes)
+        self.pauses.ask((job.namespace, KINDS[job.kind].resource), annotate, self._api, about, notes)
 
     def stop(self, run: KubernetesRun, pods: Iterable[Pod]) -> None:
         """Stop the *pods* of a run: by suspending its Job, else by deleting them; then others are made, and wait.
@@ -447,7 +434,7 @@ class UserJobs:
     def delete(self, pod: Pod, grace_s: int | None = None) -> None:
         """Delete a pod; raises one of ``DENIED`` if that is not allowed, or does not work in its namespace."""
         path = path_of("pods", pod.namespace, pod.name)
-        self.changed("pods", pod.namespace, self._api.delete, path, pod.uid, grace_s)
+        self.pauses.ask((pod.namespace, "pods"), self._api.delete, path, pod.uid, grace_s)
 
     def retire(self, job: UserJob) -> None:
         """Have Kubernetes make no pods of a Job any more, without deleting it; raises ``EngineError``.
@@ -492,7 +479,7 @@ class UserJobs:
         path = path_of(kind.resource, job.namespace, job.name, group=kind.group)
         try:
             change = {"metadata": {"uid": job.uid}, **change}
-            return self.changed(kind.resource, job.namespace, self._api.merge, path, change)
+            return self.pauses.ask((job.namespace, kind.resource), self._api.merge, path, change)
         except RefusedByServerError as error:
             if error.status not in (404, 409):
                 raise
