@@ -5,10 +5,16 @@ On a real Kubernetes.
 
 from __future__ import annotations
 
+import json
 import socket
+import ssl
+import subprocess
+import threading
 import time
+from base64 import b64encode
 from contextlib import closing, contextmanager
 from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -414,6 +420,67 @@ def test_a_webhook_that_hangs_stops_nothing_but_the_jobs_it_is_asked_about(plane
                 until(lambda row_of=row_of: (row := row_of()) and row.status == "completed")
             assert lines(tmp_path, "held") == []
         until(lambda: held().status == "completed")
+
+
+@contextmanager
+def slow_webhook(kube, folder, takes_s, *rules, **more):
+    """With a webhook that allows everything, and takes its time; yields how often it was asked."""
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+            "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "hook.key",
+            "-out", folder / "hook.crt"]  # fmt: skip
+    subprocess.run(make, check=True, capture_output=True)
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["request"]
+            asked.append((request["operation"], request["resource"]["resource"]))
+            time.sleep(takes_s)
+            answer = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                      "response": {"uid": request["uid"], "allowed": True}}  # fmt: skip
+            content = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "hook.crt", folder / "hook.key")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        bundle = b64encode((folder / "hook.crt").read_bytes()).decode()
+        where = {"url": f"https://127.0.0.1:{server.server_port}/", "caBundle": bundle}
+        try:
+            with webhook_away(kube, *rules, clientConfig=where, timeoutSeconds=30, **more):
+                yield asked
+        finally:
+            server.shutdown()
+
+
+def test_jobs_whose_webhooks_are_slow_run_once_and_others_do_not_wait(plane, kube, tmp_path):
+    path, store = plane
+    rules = [{"apiGroups": ["batch"], "operations": ["UPDATE"], "resources": ["jobs"]},
+             {"apiGroups": [""], "operations": ["CREATE"], "resources": ["pods/binding"]}]  # fmt: skip
+    with labelled(kube, USERS) as selector, running(path):
+        with slow_webhook(kube, tmp_path, 3.0, *rules, namespaceSelector=selector) as asked:
+            time.sleep(2.0)
+            job = kube.user_job("slow", *command(tmp_path, "slow", 0.2), suspend=True)
+            pair = kube.user_job("pair", "sleep", "1", pods=2, suspend=True)
+            own = [store.submit("a", witness(f"own-{n}", tmp_path, 0.1), time.time())[0].id for n in range(3)]
+            for number in own:
+                until(lambda number=number: store.job(number).status == "completed")
+            for each in (job, pair):
+                row = ended(store, each)
+                assert (row.status, row.attempts) == ("completed", 1)
+            assert {("UPDATE", "jobs"), ("CREATE", "pods")} <= set(asked)
+        assert lines(tmp_path, "slow") == ["begin", "end"]
+    assert ledger_problems(store) == []
 
 
 def is_refused(kube, job):

@@ -122,7 +122,7 @@ def kubernetes(
       commonwatt attach kubernetes --out attached --kubeconfig observer.kubeconfig
     """
     from commonwatt import __version__
-    from commonwatt.engines.kubernetes.api import api_once, listed
+    from commonwatt.engines.kubernetes.connect import api_once, listed
     from commonwatt.engines.kubernetes.external_jobs import external_jobs
     from commonwatt.engines.kubernetes.objects import node_of, pod_of
     from commonwatt.model.admin_results import AttachResult

@@ -100,7 +100,7 @@ def _asked_kubernetes(kubeconfig: Path | None, context: str | None) -> tuple[str
     import json
     from contextlib import closing
 
-    from commonwatt.engines.kubernetes.api import api_once, listed
+    from commonwatt.engines.kubernetes.connect import api_once, listed
 
     with closing(api_once(kubeconfig, context)) as api:
         say(f"asking {api.access.server}")

@@ -261,8 +261,7 @@ class UserJobIntake:
     def _take(self, job: UserJob, now_s: float) -> bool:
         """Submit a Job unless it was, or cannot be; returns whether it is new."""
         assert self._jobs is not None
-        row = self._submitted(job)
-        if row is not None:
+        if (row := self._submitted(job)) is not None:
             self._note(row)
             if row.status not in ACTIVE and not job.suspended:  # as its label was taken away, and put back
                 self._tell(job, "NotTakenOver", _ENDED.format(job.kind), now_s)
@@ -278,6 +277,8 @@ class UserJobIntake:
             due_s = due_of(file, now_s)
             self._check(job, file)
             if job.gang and not job.suspended and not self._is_held(job):
+                if job.uid in self._warned:  # it was refused, or is not answered yet
+                    return False
                 raise InputError("a field that the server keeps: its answer has lost it, so its definition is too old",
                                  field=".".join(KINDS[job.kind].suspend), value="true")  # fmt: skip
             limits = self.maker.limits_of(job.tenant)
@@ -339,8 +340,7 @@ class UserJobIntake:
         self.refused[job.uid] = why
         log.warning("a Job is not taken over", extra={"namespace": job.namespace, "name_there": job.name, "cause": why})
         if not job.ours_to_place and not job.suspended:
-            held = self._is_held(job)
-            why += "; it is suspended" if held else "; Kubernetes places its pods"
+            why += "; it is suspended" if self._is_held(job) else "; Kubernetes places its pods"
         self._tell(job, "NotTakenOver", why, now_s)
         with suppress(EngineError):
             self.engine.user_jobs.note_refusal(job, why)

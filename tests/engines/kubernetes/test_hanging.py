@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import threading
 import time
 from dataclasses import replace
 from itertools import pairwise
@@ -12,7 +13,13 @@ import httpx
 import pytest
 
 from commonwatt.engines.kubernetes.access import Access
-from commonwatt.engines.kubernetes.api import KubernetesApi, NotYetAllowedError, Pauses, RefusedByServerError
+from commonwatt.engines.kubernetes.api import (
+    KubernetesApi,
+    LateError,
+    NotYetAllowedError,
+    Pauses,
+    RefusedByServerError,
+)
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
 from commonwatt.engines.kubernetes.user_gang import user_job_of
@@ -46,8 +53,9 @@ class Away:
 class Cluster:
     """Pods and Jobs as the watches have shown them, and a server; what takes *slow_s* seconds hangs."""
 
-    def __init__(self, clock=None, *, pods=(), denied=(), slow=()) -> None:
+    def __init__(self, clock=None, *, pods=(), denied=(), slow=(), held=None) -> None:
         self.clock, self.denied, self.slow, self.asked, self.ready = clock, denied, slow, [], True
+        self.held = held  # until it is set nothing is answered
         access = Access("https://server", "default", ssl.create_default_context(), token="t")
         api = KubernetesApi(access, transport=httpx.MockTransport(self.answer), roles_s=0.0)
         self.jobs = UserJobs(api, "ours", ["team-a"])
@@ -70,6 +78,7 @@ class Cluster:
             return httpx.Response(200 if self.ready else 500, text="ok")
         resource = request.url.path.split("/namespaces/")[1].split("/")[1]
         self.asked.append((request.method, resource))
+        assert self.held is None or self.held.wait(60.0)
         if resource in self.slow:
             self.clock.now_s += 10.0
             raise httpx.ReadTimeout("timed out")
@@ -128,6 +137,89 @@ def test_what_is_refused_at_once_is_asked_again_at_once(monkeypatch):
         with pytest.raises(RefusedByServerError):
             pauses.ask("there", refuses)
     assert len(asked) == 3
+
+
+class Slow:
+    """A request that is not answered before it is let go."""
+
+    def __init__(self, answer="done") -> None:
+        self.answer, self.asked, self.go = answer, 0, threading.Event()
+
+    def __call__(self, *what):
+        self.asked += 1
+        assert self.go.wait(60.0)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_who_asks_goes_on_without_an_answer_and_gets_it_later():
+    pauses, slow = Pauses(Away, wait_s=0.2), Slow()
+    for _ in range(3):
+        with pytest.raises(LateError):
+            pauses.ask("there", slow, "this")
+    assert slow.asked == 1
+    with pytest.raises(LateError):  # requests for the same objects keep their order
+        pauses.ask("there", lambda: 1)
+    assert pauses.ask("elsewhere", lambda: 1) == 1
+    assert pauses.busy
+    slow.go.set()
+    until(lambda: not pauses.busy)
+    assert pauses.ask("there", slow, "this") == "done"
+    assert slow.asked == 1
+    assert pauses.ask("there", slow, "this") == "done"
+    assert slow.asked == 2
+
+
+def test_an_answer_that_came_late_is_none_to_another_request_and_for_a_while_only(monkeypatch):
+    pauses, slow = Pauses(Away, wait_s=0.2), Slow()
+    for other in (True, False):
+        slow.go.clear()
+        with pytest.raises(LateError):
+            pauses.ask("there", slow, "this")
+        slow.go.set()
+        until(lambda: not pauses.busy)
+        before = slow.asked
+        if other:
+            assert pauses.ask("there", slow, "that") == "done"
+        else:
+            Clock(monkeypatch).now_s += 31.0
+            assert pauses.ask("there", slow, "this") == "done"
+        assert slow.asked == before + 1
+
+
+def test_a_failure_that_came_late_is_told_and_pauses():
+    pauses, slow = Pauses(Away, 30.0, slow_s=0.0, wait_s=0.2), Slow(EngineDownError("no answer"))
+    with pytest.raises(LateError):
+        pauses.ask("there", slow)
+    slow.go.set()
+    until(lambda: not pauses.busy)
+    for _ in range(3):
+        with pytest.raises(EngineDownError, match="no answer") as caught:
+            pauses.ask("there", slow)
+        assert not isinstance(caught.value, LateError)
+    assert slow.asked == 1
+
+
+def test_a_job_whose_webhooks_are_slow_is_neither_given_up_nor_stopped_twice(tmp_path):
+    held = threading.Event()
+    cluster, job = Cluster(held=held), user_job_of(item(suspend=True))
+    assert not cluster.jobs.resume(job)
+    waits = replace(pod(phase="Pending"), node="", container=None)
+    run = run_in(tmp_path)
+    assert not cluster.jobs.place(run, user_job_of(item()), [waits], {0: "n0"})
+    assert run.has_chosen()
+    assert cluster.asked == [("PATCH", "jobs"), ("POST", "pods")]
+    cluster.jobs.stop(run, [pod(phase="Running")])
+    assert run.denied_s is not None  # asked again later, and no pod is deleted meanwhile
+    assert len(cluster.asked) == 2
+    held.set()
+    until(lambda: not cluster.jobs.pauses.busy)
+    assert cluster.jobs.resume(job)
+    assert cluster.jobs.place(run, user_job_of(item()), [waits], {0: "n0"})
+    cluster.jobs.stop(run, [pod(phase="Running")])
+    assert run.denied_s is None
+    assert cluster.asked == [("PATCH", "jobs"), ("POST", "pods"), ("PATCH", "jobs")]
 
 
 def test_a_webhook_for_pods_that_hangs_refuses_the_placement_of_some_and_is_no_outage(tmp_path, monkeypatch):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from commonwatt.engines.kubernetes.access import Access, access_of
-from commonwatt.model.errors import ArgumentError, EngineDownError, EngineError, InputError, MissingExtraError
+from commonwatt.engines.kubernetes.access import Access
+from commonwatt.model.errors import EngineDownError, EngineError, MissingExtraError
 
 if TYPE_CHECKING:
     import httpx
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 __all__ = [
     "DENIED",
     "KubernetesApi",
+    "LateError",
     "NotYetAllowedError",
     "Pauses",
     "RefusedByServerError",
-    "api_once",
-    "listed",
     "path_of",
     "send_all",
 ]
@@ -44,6 +43,7 @@ _AGAIN = frozenset({429, 503})  # the server did not execute it
 _CORE = "/api/v1/"  # what is asked beside it may be an extension that is down, or hangs, while the server is there
 _SLOW_S = 1.0
 _PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0
+_ANSWER_S = 30.0  # for so long an answer that came late is one to the same request
 
 
 class RefusedByServerError(EngineError):
@@ -56,6 +56,10 @@ class RefusedByServerError(EngineError):
 
 class NotYetAllowedError(EngineDownError):
     """A valid token may not do that, so soon after the server has answered first that its roles may not be loaded."""
+
+
+class LateError(RefusedByServerError):
+    """There is no answer yet, and nobody waits any longer: the request goes on, and may be executed."""
 
 
 DENIED = (RefusedByServerError, NotYetAllowedError)
@@ -195,7 +199,8 @@ class KubernetesApi:
             if attempt or answer.status_code not in (*_AGAIN, 401):
                 break
             if answer.status_code in _AGAIN:
-                time.sleep(min(1.0, _number(answer.headers.get("Retry-After", "0.2"))))
+                said = answer.headers.get("Retry-After", "0.2")
+                time.sleep(min(1.0, float(said)) if said.replace(".", "", 1).isdecimal() else 1.0)
         self.check(answer, answer.content, f"{method} {path}")
         try:
             document = answer.json()
@@ -242,27 +247,53 @@ class KubernetesApi:
 
 
 class Pauses:
-    """Of what hangs: it is not asked again for a while, longer each time.
+    """Of what hangs: it is not waited for, and not asked again for a while, longer each time.
 
     An API, or a webhook for the objects of a namespace, may be down, or hang, where the server is not. Each request
     then takes its whole time limit, and whoever waits for it does nothing else.
+
+    A failure that took longer than *slow_s* is followed by a pause of *least_s*, each further one by twice as much. An
+    answer is waited for *wait_s*, a tenth of it where the last came late; ``None``: as long as requests may take.
     """
 
-    def __init__(self, api: KubernetesApi, least_s: float = _PAUSE_S, *, slow_s: float = _SLOW_S) -> None:
-        self._api, self._least_s, self._slow_s = api, least_s, slow_s
+    def __init__(
+        self, api: KubernetesApi, least_s: float = _PAUSE_S, *, slow_s: float = _SLOW_S, wait_s: float | None = None
+    ) -> None:
+        self._api, self._least_s, self._slow_s, self._wait_s = api, least_s, slow_s, wait_s
         self._of: dict[Hashable, tuple[float, float, str]] = {}  # until when, for how long, and why
+        self._late: dict[Hashable, tuple[object, float, Future[Any]]] = {}  # what was asked, when, and its answer
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests that nobody waits for use connections of the server's client."""
+        return any(not future.done() for *_, future in self._late.values())
 
     def ask(self, of: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
         """Return the answer to a *request* for objects *of* some kind and namespace; in a pause, without asking.
 
-        Raises what it raises, but one of ``DENIED`` instead of ``EngineDownError`` while the server is ready.
+        Raises what it raises, but one of ``DENIED`` instead of ``EngineDownError`` while the server is ready, and
+        ``LateError`` if it, or one before it, is not answered yet: who asks for the same again gets that answer.
         """
         try:
-            return self._asked(of, request, *what)
+            return self._asked(of, request, *what) if self._wait_s is None else self._soon(of, request, *what)
         except EngineDownError as error:
             if isinstance(error, DENIED) or not self._api.ready():
                 raise
             raise RefusedByServerError(503, "ServiceUnavailable", str(error)) from error
+
+    def _soon(self, of: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
+        same, asked_s, future = self._late.get(of, (None, -math.inf, None))
+        if future is not None and not future.done():
+            raise LateError(503, "ServiceUnavailable", "it has not answered an earlier request yet")
+        wait_s = (self._wait_s or 0.0) / (1 if future is None and of not in self._of else 10)
+        if future is None or same != (request, what) or time.monotonic() > asked_s + _ANSWER_S:
+            future, asked_s = _begun(self._asked, of, request, *what), time.monotonic()
+            if not wait([future], wait_s).done:
+                self._late[of] = (request, what), asked_s, future
+                log.info("an answer is not waited for", extra={"of": str(of), "waited_s": wait_s})
+                raise LateError(503, "ServiceUnavailable", "it has not answered yet")
+        self._late.pop(of, None)
+        return future.result()
 
     def _asked(self, of: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
         until_s, pause_s, why = self._of.get(of, (0.0, 0.0, ""))
@@ -284,29 +315,18 @@ class Pauses:
         return found
 
 
-def api_once(kubeconfig: Path | None, context: str | None) -> KubernetesApi:
-    """Return an API server for a command that asks it once: what it denies counts as denied at once.
+def _begun(request: Callable[..., _Of], *what: Any) -> Future[_Of]:  # noqa: ANN401
+    """Make a request in a thread of its own, which ends with the process: a pool's would be waited for."""
+    future: Future[_Of] = Future()
 
-    Without *kubeconfig* as ``access_of`` does. Raises ``ArgumentError`` for one that cannot be used.
-    """
-    try:
-        return KubernetesApi(access_of(kubeconfig, context), roles_s=0.0)
-    except InputError as error:
-        if error.file is None and error.field in ("kubeconfig", "context"):
-            raise ArgumentError(error.expected, field=error.field, value=error.value) from None
-        raise
+    def run() -> None:
+        try:
+            future.set_result(request(*what))
+        except BaseException as error:
+            future.set_exception(error)
 
-
-def listed(api: KubernetesApi, resource: str) -> Iterator[Mapping[str, Any]]:
-    """Yield all objects of a *resource*; raises ``EngineError`` if the server does not answer, or refuses that."""
-    params: dict[str, str] = {"limit": "500"}
-    while True:
-        page: Mapping[str, Any] = api.get(path_of(resource), **params)
-        yield from page.get("items") or ()
-        more = page["metadata"].get("continue")
-        if not more:
-            return
-        params["continue"] = more
+    threading.Thread(target=run, daemon=True, name="kubernetes-request").start()
+    return future
 
 
 def send_all(due: Iterable[tuple[_Of, Callable[[], object]]], at_once: int) -> Iterator[tuple[_Of, EngineError]]:
@@ -327,10 +347,3 @@ def _status(content: bytes) -> tuple[str, str]:
         return str(document.get("reason") or ""), " ".join(str(document.get("message") or "").split())[:600]
     except (ValueError, AttributeError):
         return "", " ".join(content[:200].decode(errors="replace").split())
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 1.0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from commonwatt.engines.kubernetes.access import access_of
-from commonwatt.engines.kubernetes.api import KubernetesApi, listed, path_of
+from commonwatt.engines.kubernetes.api import KubernetesApi, path_of
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.kubernetes.objects import Node, node_of, whole
 from commonwatt.engines.kubernetes.power import autoscaler
@@ -16,7 +17,7 @@ from commonwatt.engines.kubernetes.settings import KubernetesSettings, pod_manif
 from commonwatt.engines.kubernetes.user_gang import KINDS
 from commonwatt.engines.meters import Since
 from commonwatt.engines.run_spec import JobWork, RunSpec
-from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.errors import ArgumentError, EngineError, InputError
 from commonwatt.model.live import KubernetesSpec
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
@@ -30,8 +31,10 @@ __all__ = [
     "USER_RIGHTS",
     "Right",
     "api_of",
+    "api_once",
     "denied_rights",
     "dry_run",
+    "listed",
     "mismatches",
     "nodes_in",
     "open_kubernetes",
@@ -53,6 +56,31 @@ def api_of(spec: KubernetesSpec, folder: Path, guard: Callable[[], None] = lambd
             raise InputError(error.expected, file=error.file, field=f"live.kubernetes.{error.field}",
                              value=error.value) from None  # fmt: skip
         raise
+
+
+def api_once(kubeconfig: Path | None, context: str | None) -> KubernetesApi:
+    """Return an API server for a command that asks it once: what it denies counts as denied at once.
+
+    Without *kubeconfig* as ``access_of`` does. Raises ``ArgumentError`` for one that cannot be used.
+    """
+    try:
+        return KubernetesApi(access_of(kubeconfig, context), roles_s=0.0)
+    except InputError as error:
+        if error.file is None and error.field in ("kubeconfig", "context"):
+            raise ArgumentError(error.expected, field=error.field, value=error.value) from None
+        raise
+
+
+def listed(api: KubernetesApi, resource: str) -> Iterator[Mapping[str, Any]]:
+    """Yield all objects of a *resource*; raises ``EngineError`` if the server does not answer, or refuses that."""
+    params: dict[str, str] = {"limit": "500"}
+    while True:
+        page: Mapping[str, Any] = api.get(path_of(resource), **params)
+        yield from page.get("items") or ()
+        more = page["metadata"].get("continue")
+        if not more:
+            return
+        params["continue"] = more
 
 
 def settings_of(spec: KubernetesSpec, namespace: str) -> KubernetesSettings:

@@ -17,7 +17,7 @@ from typing import Any
 
 from commonwatt.control.engine import Capabilities, Change, NodeRoom, NodeView, Reading, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
-from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of, send_all
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, Pauses, RefusedByServerError, path_of, send_all
 from commonwatt.engines.kubernetes.external_jobs import external_jobs
 from commonwatt.engines.kubernetes.informer import Informer, KubernetesSnapshot, Watched, snapshot_of
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
@@ -109,7 +109,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         super().__init__(
             cluster, state, work_of, node_energy_j=node_energy_j, declared_power=declared_power, now_s=now_s
         )
-        self._api = api
+        self._api, self._pauses = api, Pauses(api)  # of our own pods
         self._planner = RunPlanner(
             cluster, self._reports, self._history, _InPods(), self._settings.grace_s, now_s,
             look_s=self._settings.runner_look_s, locked=True, fence=fence_in(self._state),
@@ -181,7 +181,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def close(self) -> None:
         """Stop watching and close connections; jobs keep running."""
         self.informer.stop()
-        self._api.close()
+        if not self.user_jobs.pauses.busy:  # what a thread still uses ends with the process
+            self._api.close()
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable."""
@@ -365,7 +366,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         if job is None or job.over:
             msg = _NO_JOB if job is None else f"its Job has ended: {job.why or job.end or 'it is being deleted'}"
             raise EngineError(msg)
-        self.user_jobs.resume(job)
+        if not self.user_jobs.resume(job):
+            return
         hosts = {n: self._allocations.hosts[n] for n in run.spec.nodes}
         snapshot = self._look()
         nodes = [snapshot.nodes.get(host) for host in hosts.values()]
@@ -390,7 +392,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             run.write_rank(rank, spec)
         namespace, name = self._settings.namespace, body["metadata"]["name"]
         path = path_of("pods", namespace)
-        made = self.user_jobs.pauses.ask((namespace, "pods"), self._api.create_once, path, body)
+        made = self._pauses.ask((namespace, "pods"), self._api.create_once, path, body)
         pod = pod_of(made or self._api.get(path_of("pods", namespace, name)))
         if pod.mark != run.mark:
             self._api.delete(path_of("pods", namespace, name), pod.uid, 0 if pod.over else None)
@@ -408,7 +410,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             "apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": host},
             "metadata": {"name": name, "annotations": {"commonwatt.io/nodes": ",".join(run.spec.node_names)}},
         }  # fmt: skip
-        made = self.user_jobs.pauses.ask((namespace, "pods"), self._api.create_once, f"{path}/binding", body)
+        made = self._pauses.ask((namespace, "pods"), self._api.create_once, f"{path}/binding", body)
         if made is None and pod_of(self._api.get(path)).node != host:
             msg = f"pod {name} was placed on another node by somebody else"
             raise EngineError(msg)

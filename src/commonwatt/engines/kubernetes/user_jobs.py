@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from commonwatt.engines.kubernetes.announce import About, annotate, post_event
-from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, Pauses, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, LateError, Pauses, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.containers import quantity_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.objects import (
@@ -44,6 +44,7 @@ _Answer = TypeVar("_Answer")
 _LONGEST_S = 3600.0
 """Longest pause after no pods of a Job could be placed."""
 _DELETED_S = 10.0
+_WAIT_S = 1.0  # for answers to requests about users' objects, whose webhooks may hang: decisions go on
 """How long the controller of Jobs may take to delete the pods of one that was suspended."""
 
 
@@ -151,7 +152,7 @@ class UserJobs:
         self.informer: Informer | None = None  # which has them
         self.pods: Watched[Pod] | None = None  # all there are
         self.unseen: dict[tuple[str, str], str] = {}  # namespaces and kinds that we may not look at, and why
-        self.pauses = Pauses(api)  # by namespace and resource, of what changes them
+        self.pauses = Pauses(api, wait_s=_WAIT_S)  # by namespace and resource, of what changes them
         self._made: tuple[int, Counter[str]] = -1, Counter()  # pods by what they belong to, as of this version
         self._failed: dict[str, _Failed] = {}  # starts of Jobs of which no pods could be placed, by uid
         self._stopping_s: dict[str, float] = {}  # since when gangs are to have no pods, while they may have some
@@ -313,14 +314,21 @@ class UserJobs:
 
     # -- starting
 
-    def resume(self, job: UserJob) -> None:
-        """Let Kubernetes make the pods of a Job; raises ``EngineError``, also if Kueue has suspended it."""
+    def resume(self, job: UserJob) -> bool:
+        """Let Kubernetes make the pods of a Job; returns whether it has answered that it does, or need not.
+
+        Raises ``EngineError``, also if Kueue has suspended it.
+        """
         if job.suspended and job.queue:
             msg = f"{by_kueue(job.queue)} has suspended its Job"
             raise EngineError(msg)
         if job.suspended:
-            self._patch(job, self._suspension(job, wanted=False))
+            try:
+                self._patch(job, self._suspension(job, wanted=False))
+            except LateError:
+                return False
         self._stopping_s.pop(job.uid, None)
+        return True
 
     def place(
         self, run: UserJobRun, job: UserJob, pods: Iterable[Pod], hosts: Mapping[int, str],
@@ -343,12 +351,15 @@ class UserJobs:
             chosen = sorted(free, key=lambda pod: pod.name)[:left]
             fits(dict(zip(run.ranks, chosen, strict=False)))
             run.choose(chosen)
-        for rank in run.ranks:
-            pod = there.get(run.pod_uid(rank))
-            if pod is not None and _waits(pod) and pod.gated:
-                self.pauses.ask((pod.namespace, "pods"), self._ungate, run, rank, pod, hosts[run.node_of(rank)])
-            if pod is not None and _waits(pod) and pod.scheduler == SCHEDULER:
-                self.pauses.ask((pod.namespace, "pods"), self._bind, run, rank, pod, hosts[run.node_of(rank)])
+        try:
+            for rank in run.ranks:
+                pod = there.get(run.pod_uid(rank))
+                if pod is not None and _waits(pod) and pod.gated:
+                    self.pauses.ask((pod.namespace, "pods"), self._ungate, run, rank, pod, hosts[run.node_of(rank)])
+                if pod is not None and _waits(pod) and pod.scheduler == SCHEDULER:
+                    self.pauses.ask((pod.namespace, "pods"), self._bind, run, rank, pod, hosts[run.node_of(rank)])
+        except LateError:
+            return False
         self._failed.pop(job.uid, None)
         return True
 
@@ -412,15 +423,21 @@ class UserJobs:
         Where we may do neither (any more), that is logged, and has to be tried again: the pods run on.
         """
         before, run.denied_s, job = run.denied_s, None, None
-        if isinstance(run, UserJobRun):
-            with suppress(*DENIED):
-                job = self.of(run)
-                if job is not None and not job.over and self._suspend(job):
-                    return
         try:
+            if isinstance(run, UserJobRun):
+                try:
+                    job = self.of(run)
+                    if job is not None and not job.over and self._suspend(job):
+                        return
+                except LateError:
+                    raise
+                except DENIED:
+                    pass
             for pod in pods:
                 if not pod.deleting:
                     self.delete(pod)
+        except LateError:  # what was asked for may happen yet
+            run.denied_s = time.monotonic()
         except DENIED as error:
             run.denied_s = time.monotonic()
             if before is None:
