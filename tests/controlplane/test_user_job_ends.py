@@ -451,7 +451,7 @@ def slow_webhook(kube, folder, takes_s, *rules, **more):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "hook.crt", folder / "hook.key")
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
+        server.daemon_threads = False  # those at work are waited for
         server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         bundle = b64encode((folder / "hook.crt").read_bytes()).decode()

@@ -17,10 +17,10 @@ from pathlib import Path
 from commonwatt.control.events import EventKind
 from commonwatt.controlplane.snapshot import Snapshot, why_of
 from commonwatt.controlplane.supervisor import Supervisor
-from commonwatt.engines.kubernetes.announce import About, annotate, pod_named, pods_of_job, post_event
-from commonwatt.engines.kubernetes.api import KubernetesApi, Pauses
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi
 from commonwatt.engines.kubernetes.connect import api_of, settings_of
 from commonwatt.engines.kubernetes.settings import cluster_label, pod_name
+from commonwatt.engines.kubernetes.user_requests import About, Pauses, annotate, pod_named, pods_of_job, post_event
 from commonwatt.engines.state_folder import identity_in
 from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError
 from commonwatt.model.scenario import Scenario
@@ -35,7 +35,7 @@ log = logging.getLogger("commonwatt.kubernetes")
 SETTING = "announced"
 """Setting of the store: number of the last event that was announced."""
 _EVERY_S, _LONGEST_S = 2.0, 60.0
-_STOP_S = 30.0
+_STOP_S = 2.0  # a webhook may hang: what was not announced is by the next controller
 _PAGE = 500
 _LATEST_S = 253_402_300_800.0  # the year 10000
 _LATE_S = 3600.0  # Kubernetes deletes Events after an hour
@@ -199,9 +199,9 @@ class Announcer:
         assert self._pauses is not None
         try:
             self._pauses.ask(namespace, request, *what)
-        except EngineDownError:
-            raise
         except EngineError as error:
+            if isinstance(error, EngineDownError) and not isinstance(error, DENIED):
+                raise
             if str(error) != self._refused:
                 log.warning("Kubernetes refuses announcements", extra={"cause": str(error)})
             self._refused = str(error)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from commonwatt.controlplane.jobs import JobMaker, TimeFigure, capped, due_of
@@ -19,6 +18,7 @@ from commonwatt.engines.kubernetes.api import NotYetAllowedError
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.kubernetes.user_gang import KINDS
 from commonwatt.engines.kubernetes.user_job import DUE, WEIGHT, UserJob, by_kueue
+from commonwatt.engines.kubernetes.user_requests import LateError
 from commonwatt.engines.kubernetes.user_run import end_without_run
 from commonwatt.model.errors import EngineDownError, EngineError, InputError, QuotaError
 from commonwatt.model.job_file import JobFile
@@ -182,7 +182,7 @@ class UserJobIntake:
             return self._unfollowed(job)
         if jobs.is_stopping(job):
             return f"the controller of its {job.kind} has yet to delete pods of it, as it is suspended"
-        return jobs.short_of_quota(job) or jobs.made_none(job)
+        return jobs.short_of_quota(job) or jobs.made_none(job) or jobs.hangs(job)
 
     def _unfollowed(self, job: UserJob) -> str:
         """Return which changes of a Job come too late for its job, in words; "": none."""
@@ -196,7 +196,7 @@ class UserJobIntake:
         if said != self._unkept.get(job.uid, "") and not job.over:
             self._unkept[job.uid] = said
             if said:
-                self._tell(job, "NotFollowed", f"{said}; it goes on as it was taken over", now_s)
+                self.engine.user_jobs.tell(job, "NotFollowed", f"{said}; it goes on as it was taken over", now_s)
 
     def _is_admitted(self, job: UserJob, now_s: float) -> bool:
         """Whether Kueue has admitted a Job of its; raises ``InputError`` if nothing says that it ever held it."""
@@ -204,7 +204,7 @@ class UserJobIntake:
             if job.uid not in self._queued:
                 self._queued.add(job.uid)
                 said = f"{by_kueue(job.queue)} has yet to admit it: it is placed once Kueue has resumed it"
-                self._tell(job, "AwaitsAdmission", said, now_s)
+                self.engine.user_jobs.tell(job, "AwaitsAdmission", said, now_s)
             return False
         if not job.was_suspended and job.uid not in self._queued:
             expected = f"true until {by_kueue(job.queue)} admits it: nothing says that it was, so it is not placed"
@@ -222,10 +222,10 @@ class UserJobIntake:
             self._resting.add(job.uid)
         elif job.uid in self._resting and not (job.over or job.queue or job.left_to) and self._retired(job):
             self._resting.discard(job.uid)
-            self._tell(job, "NotTakenOver", _ENDED.format(job.kind), now_s)
+            self.engine.user_jobs.tell(job, "NotTakenOver", _ENDED.format(job.kind), now_s)
 
-    def _is_held(self, job: UserJob) -> bool:
-        """Suspend a Job; returns whether the server keeps it so."""
+    def _is_held(self, job: UserJob) -> bool | None:
+        """Suspend a Job; returns whether the server keeps it so, ``None`` if it has not answered yet."""
         return self._changed(job, self.engine.user_jobs.hold, "a Job is not suspended")
 
     def _settle(self, there: Mapping[str, UserJob]) -> None:
@@ -242,12 +242,14 @@ class UserJobIntake:
 
     def _retired(self, job: UserJob) -> bool:
         """Have Kubernetes make no more pods of a Job; returns whether it allows that."""
-        return self._changed(job, self.engine.user_jobs.retire, "a Job stays as it is")
+        return bool(self._changed(job, self.engine.user_jobs.retire, "a Job stays as it is"))
 
-    def _changed(self, job: UserJob, change: Callable[[UserJob], bool | None], otherwise: str) -> bool:
+    def _changed(self, job: UserJob, change: Callable[[UserJob], bool | None], otherwise: str) -> bool | None:
         """Return whether a Job was changed; *otherwise* is logged, once, and that it is tried again is not."""
         try:
             done = change(job) is not False
+        except LateError:
+            return None
         except EngineError as error:
             if isinstance(error, EngineDownError) and not isinstance(error, NotYetAllowedError):
                 raise  # the server does not answer: that concerns all namespaces
@@ -264,7 +266,7 @@ class UserJobIntake:
         if (row := self._submitted(job)) is not None:
             self._note(row)
             if row.status not in ACTIVE and not job.suspended:  # as its label was taken away, and put back
-                self._tell(job, "NotTakenOver", _ENDED.format(job.kind), now_s)
+                self.engine.user_jobs.tell(job, "NotTakenOver", _ENDED.format(job.kind), now_s)
             return False
         try:
             if job.tenant not in self.tenants[job.namespace]:
@@ -276,8 +278,8 @@ class UserJobIntake:
             file = self._file_of(job)
             due_s = due_of(file, now_s)
             self._check(job, file)
-            if job.gang and not job.suspended and not self._is_held(job):
-                if job.uid in self._warned:  # it was refused, or is not answered yet
+            if job.gang and not job.suspended and not (held := self._is_held(job)):
+                if held is None or job.uid in self._warned:
                     return False
                 raise InputError("a field that the server keeps: its answer has lost it, so its definition is too old",
                                  field=".".join(KINDS[job.kind].suspend), value="true")  # fmt: skip
@@ -290,9 +292,10 @@ class UserJobIntake:
         self._note(row)
         self._rules[job.uid] = job.rules
         if job.ignored:
-            self._tell(job, "Ignored", f"wishes of its pods that are not kept: {', '.join(job.ignored)}", now_s)
-        who = {"job": row.id, "namespace": job.namespace, "name_there": job.name}
-        log.info("a %s was taken over", job.kind, extra=who)
+            said = f"wishes of its pods that are not kept: {', '.join(job.ignored)}"
+            self.engine.user_jobs.tell(job, "Ignored", said, now_s)
+        there = {"namespace": job.namespace, "name_there": job.name}
+        log.info("a %s was taken over", job.kind, extra={"job": row.id, **there})
         return True
 
     def _note(self, row: JobRow) -> None:
@@ -335,16 +338,13 @@ class UserJobIntake:
 
     def _refuse(self, job: UserJob, why: str, now_s: float) -> None:
         """Say, once, why a Job is not taken over; if others would place its pods, it is suspended where that works."""
-        if self.refused.get(job.uid) == why:
+        if self.refused.get(job.uid, "").startswith(why):
             return
+        if not job.ours_to_place:
+            if (held := job.suspended or self._is_held(job)) is None:
+                return
+            why += "; it is suspended" if held else "; Kubernetes places its pods"
         self.refused[job.uid] = why
         log.warning("a Job is not taken over", extra={"namespace": job.namespace, "name_there": job.name, "cause": why})
-        if not job.ours_to_place and not job.suspended:
-            why += "; it is suspended" if self._is_held(job) else "; Kubernetes places its pods"
-        self._tell(job, "NotTakenOver", why, now_s)
-        with suppress(EngineError):
-            self.engine.user_jobs.note_refusal(job, why)
-
-    def _tell(self, job: UserJob, reason: str, said: str, now_s: float) -> None:
-        with suppress(EngineError):  # the next controller tries again
-            self.engine.user_jobs.tell(job, reason, said, now_s)
+        self.engine.user_jobs.tell(job, "NotTakenOver", why, now_s)
+        self.engine.user_jobs.note_refusal(job, why)

@@ -12,18 +12,14 @@ from itertools import pairwise
 import httpx
 import pytest
 
+from commonwatt.engines.kubernetes import user_requests
 from commonwatt.engines.kubernetes.access import Access
-from commonwatt.engines.kubernetes.api import (
-    KubernetesApi,
-    LateError,
-    NotYetAllowedError,
-    Pauses,
-    RefusedByServerError,
-)
+from commonwatt.engines.kubernetes.api import KubernetesApi, NotYetAllowedError, RefusedByServerError
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
 from commonwatt.engines.kubernetes.user_gang import user_job_of
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
+from commonwatt.engines.kubernetes.user_requests import LateError, Pauses
 from commonwatt.model.errors import EngineDownError, EngineError
 
 from .site import until
@@ -159,8 +155,9 @@ def test_who_asks_goes_on_without_an_answer_and_gets_it_later():
         with pytest.raises(LateError):
             pauses.ask("there", slow, "this")
     assert slow.asked == 1
-    with pytest.raises(LateError):  # requests for the same objects keep their order
+    with pytest.raises(LateError):  # requests about one object keep their order
         pauses.ask("there", lambda: 1)
+    assert pauses.ask("there", lambda: 1, about="another") == 1
     assert pauses.ask("elsewhere", lambda: 1) == 1
     assert pauses.busy
     slow.go.set()
@@ -186,6 +183,47 @@ def test_an_answer_that_came_late_is_none_to_another_request_and_for_a_while_onl
             Clock(monkeypatch).now_s += 31.0
             assert pauses.ask("there", slow, "this") == "done"
         assert slow.asked == before + 1
+
+
+def test_few_requests_of_a_kind_are_open_at_a_time():
+    pauses, slow = Pauses(Away, wait_s=0.05), Slow()
+    for number in range(20):
+        with pytest.raises(LateError):
+            pauses.ask("there", slow, about=number)
+    assert slow.asked == 8
+    assert pauses.ask("elsewhere", lambda: 1, about=0) == 1
+    slow.go.set()
+    until(lambda: not pauses.busy)
+    assert [pauses.ask("there", slow, about=number) for number in range(20)] == ["done"] * 20
+    assert slow.asked == 20
+
+
+def test_what_is_told_in_the_background_is_told_in_order_and_once():
+    pauses, told, slow = Pauses(Away, wait_s=0.05), [], Slow()
+    pauses.send("there", slow)
+    for number in range(10):
+        pauses.send("there", told.append, number)
+    pauses.send("elsewhere", told.append, "there")
+    until(lambda: told)
+    assert told == ["there"]
+    slow.go.set()
+    until(lambda: not pauses.busy)
+    assert told == ["there", *range(10)]
+
+
+def test_what_cannot_be_told_is_left_out_after_a_while_and_the_rest_is_told(monkeypatch, caplog):
+    monkeypatch.setattr(user_requests, "_TRIES", 2)
+    pauses, told = Pauses(Away, wait_s=0.05), []
+
+    def fails():
+        told.append("tried")
+        raise EngineDownError("no answer")
+
+    pauses.send("there", fails)
+    pauses.send("there", told.append, "next")
+    until(lambda: not pauses.busy)
+    assert told == ["tried", "tried", "next"]
+    assert "left out" in caplog.text
 
 
 def test_a_failure_that_came_late_is_told_and_pauses():
@@ -245,7 +283,7 @@ def test_who_may_not_suspend_deletes_the_pods(tmp_path):
     cluster.denied = [("PATCH", "jobs"), ("DELETE", "pods")]
     cluster.jobs.stop(run, [runs])
     assert run.denied_s is not None
-    assert cluster.asked[-1] == ("POST", "events")
+    until(lambda: cluster.asked[-1] == ("POST", "events"))
 
 
 def test_a_job_without_pods_waits_longer_each_time_unless_more_come(tmp_path, monkeypatch):

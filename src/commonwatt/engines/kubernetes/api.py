@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
-import math
 import re
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -23,15 +21,12 @@ if TYPE_CHECKING:
 __all__ = [
     "DENIED",
     "KubernetesApi",
-    "LateError",
     "NotYetAllowedError",
-    "Pauses",
     "RefusedByServerError",
     "path_of",
     "send_all",
 ]
 
-log = logging.getLogger("commonwatt.kubernetes")
 
 _Of = TypeVar("_Of")
 
@@ -41,9 +36,6 @@ _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _WEBHOOK = re.compile("failed calling webhook|admission webhook .* denied")  # of some objects: the server is there
 _AGAIN = frozenset({429, 503})  # the server did not execute it
 _CORE = "/api/v1/"  # what is asked beside it may be an extension that is down, or hangs, while the server is there
-_SLOW_S = 1.0
-_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0
-_ANSWER_S = 30.0  # for so long an answer that came late is one to the same request
 
 
 class RefusedByServerError(EngineError):
@@ -56,10 +48,6 @@ class RefusedByServerError(EngineError):
 
 class NotYetAllowedError(EngineDownError):
     """A valid token may not do that, so soon after the server has answered first that its roles may not be loaded."""
-
-
-class LateError(RefusedByServerError):
-    """There is no answer yet, and nobody waits any longer: the request goes on, and may be executed."""
 
 
 DENIED = (RefusedByServerError, NotYetAllowedError)
@@ -244,89 +232,6 @@ class KubernetesApi:
         if denied is not None:
             message = f"not allowed to {denied['verb']} {denied['resource']}; a Role has to grant it: {message}"
         raise RefusedByServerError(code, reason, message)
-
-
-class Pauses:
-    """Of what hangs: it is not waited for, and not asked again for a while, longer each time.
-
-    An API, or a webhook for the objects of a namespace, may be down, or hang, where the server is not. Each request
-    then takes its whole time limit, and whoever waits for it does nothing else.
-
-    A failure that took longer than *slow_s* is followed by a pause of *least_s*, each further one by twice as much. An
-    answer is waited for *wait_s*, a tenth of it where the last came late; ``None``: as long as requests may take.
-    """
-
-    def __init__(
-        self, api: KubernetesApi, least_s: float = _PAUSE_S, *, slow_s: float = _SLOW_S, wait_s: float | None = None
-    ) -> None:
-        self._api, self._least_s, self._slow_s, self._wait_s = api, least_s, slow_s, wait_s
-        self._of: dict[Hashable, tuple[float, float, str]] = {}  # until when, for how long, and why
-        self._late: dict[Hashable, tuple[object, float, Future[Any]]] = {}  # what was asked, when, and its answer
-
-    @property
-    def busy(self) -> bool:
-        """Whether requests that nobody waits for use connections of the server's client."""
-        return any(not future.done() for *_, future in self._late.values())
-
-    def ask(self, of: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
-        """Return the answer to a *request* for objects *of* some kind and namespace; in a pause, without asking.
-
-        Raises what it raises, but one of ``DENIED`` instead of ``EngineDownError`` while the server is ready, and
-        ``LateError`` if it, or one before it, is not answered yet: who asks for the same again gets that answer.
-        """
-        try:
-            return self._asked(of, request, *what) if self._wait_s is None else self._soon(of, request, *what)
-        except EngineDownError as error:
-            if isinstance(error, DENIED) or not self._api.ready():
-                raise
-            raise RefusedByServerError(503, "ServiceUnavailable", str(error)) from error
-
-    def _soon(self, of: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
-        same, asked_s, future = self._late.get(of, (None, -math.inf, None))
-        if future is not None and not future.done():
-            raise LateError(503, "ServiceUnavailable", "it has not answered an earlier request yet")
-        wait_s = (self._wait_s or 0.0) / (1 if future is None and of not in self._of else 10)
-        if future is None or same != (request, what) or time.monotonic() > asked_s + _ANSWER_S:
-            future, asked_s = _begun(self._asked, of, request, *what), time.monotonic()
-            if not wait([future], wait_s).done:
-                self._late[of] = (request, what), asked_s, future
-                log.info("an answer is not waited for", extra={"of": str(of), "waited_s": wait_s})
-                raise LateError(503, "ServiceUnavailable", "it has not answered yet")
-        self._late.pop(of, None)
-        return future.result()
-
-    def _asked(self, of: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
-        until_s, pause_s, why = self._of.get(of, (0.0, 0.0, ""))
-        if (began_s := time.monotonic()) < until_s:
-            raise EngineDownError(why)
-        try:
-            found = request(*what)
-        except EngineError as error:
-            now_s = time.monotonic()
-            if now_s <= began_s + self._slow_s:
-                self._of.pop(of, None)
-            elif now_s >= self._of.get(of, (0.0, 0.0, ""))[0]:  # no other request was slower by a moment
-                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s or self._least_s)
-                self._of[of] = now_s + pause_s, pause_s, str(error)
-                log.warning("what hangs is not asked again for a while", extra={"of": str(of), "pause_s": pause_s,
-                            "took_s": round(now_s - began_s, 1), "cause": str(error)})  # fmt: skip
-            raise
-        self._of.pop(of, None)
-        return found
-
-
-def _begun(request: Callable[..., _Of], *what: Any) -> Future[_Of]:  # noqa: ANN401
-    """Make a request in a thread of its own, which ends with the process: a pool's would be waited for."""
-    future: Future[_Of] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(request(*what))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name="kubernetes-request").start()
-    return future
 
 
 def send_all(due: Iterable[tuple[_Of, Callable[[], object]]], at_once: int) -> Iterator[tuple[_Of, EngineError]]:

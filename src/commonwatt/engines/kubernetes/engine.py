@@ -17,7 +17,7 @@ from typing import Any
 
 from commonwatt.control.engine import Capabilities, Change, NodeRoom, NodeView, Reading, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
-from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, Pauses, RefusedByServerError, path_of, send_all
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of, send_all
 from commonwatt.engines.kubernetes.external_jobs import external_jobs
 from commonwatt.engines.kubernetes.informer import Informer, KubernetesSnapshot, Watched, snapshot_of
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
@@ -35,6 +35,7 @@ from commonwatt.engines.kubernetes.settings import (
 )
 from commonwatt.engines.kubernetes.user_job import UserJob, job_file
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
+from commonwatt.engines.kubernetes.user_requests import Pauses
 from commonwatt.engines.kubernetes.user_run import UserJobRun, nodes_of, runs_over
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import Since
@@ -347,7 +348,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def _start_user_job(self, command: Start, spec: RunSpec) -> None:
         """Let the pods of a user's Job be made, and place those that are there already; ``poll`` places the others."""
         if spec.workload[2] not in self.user_jobs.all():
-            msg = f"start {command.name}: {_NO_JOB}"
+            msg = f"start {command.name}: {self.user_jobs.why_unseen(spec.workload[0]) or _NO_JOB}"
             raise EngineError(msg)
         self._meter(command.nodes)
         run = self._run_of(RunFolder.create(self._state / "runs", spec), spec)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from commonwatt.engines.kubernetes.announce import About, annotate, post_event
-from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, LateError, Pauses, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.containers import quantity_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.objects import (
@@ -32,6 +31,7 @@ from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import SCHEDULER, KubernetesSettings, shown
 from commonwatt.engines.kubernetes.user_gang import KINDS, child_of, left_to_kueue, suspended_in
 from commonwatt.engines.kubernetes.user_job import TENANT, UserJob, by_kueue
+from commonwatt.engines.kubernetes.user_requests import About, LateError, Pauses, annotate, post_event
 from commonwatt.engines.kubernetes.user_run import MADE_S, UserJobRun
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.units import plural
@@ -44,8 +44,9 @@ _Answer = TypeVar("_Answer")
 _LONGEST_S = 3600.0
 """Longest pause after no pods of a Job could be placed."""
 _DELETED_S = 10.0
-_WAIT_S = 1.0  # for answers to requests about users' objects, whose webhooks may hang: decisions go on
 """How long the controller of Jobs may take to delete the pods of one that was suspended."""
+_PLACING = ("patch", "bind")
+_WAIT_S = 1.0  # for answers to requests about users' objects, whose webhooks may hang: decisions go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ class UserJobs:
         self._made: tuple[int, Counter[str]] = -1, Counter()  # pods by what they belong to, as of this version
         self._failed: dict[str, _Failed] = {}  # starts of Jobs of which no pods could be placed, by uid
         self._stopping_s: dict[str, float] = {}  # since when gangs are to have no pods, while they may have some
+        self._turn = "", 0.0  # whose start is tried after no answer, and since when: it may keep GPUs for nothing
         self._suspends: dict[tuple[str, str], bool] = {}  # by namespace and kind: whether the server keeps the field
 
     @property
@@ -207,6 +209,11 @@ class UserJobs:
             if self.pods is None or not (self.pods.synced and self.pods.steady):
                 raise
             raise RefusedByServerError(503, "ServiceUnavailable", str(error)) from error
+
+    def why_unseen(self, namespace: str) -> str:
+        """Return why Jobs of a namespace may not be looked at; "" if they may."""
+        why = next((why for (space, _), why in self.unseen.items() if space == namespace), "")
+        return f"its Job may not be looked at: {why}" if why else ""
 
     def find(self, uid: str) -> UserJob | None:
         """Return a Job, ``None`` if it is gone, or unseen; raises ``EngineError`` as ``all`` does."""
@@ -293,6 +300,20 @@ class UserJobs:
         self._failed[job.uid] = _Failed(tries, until_s, there, why)
         return why
 
+    def hangs(self, job: UserJob) -> str:
+        """Return why a job would not start now, in words, as requests about it would hang; "": it may."""
+        kinds = [(job.namespace, KINDS[job.kind].resource), *((job.namespace, "pods", verb) for verb in _PLACING)]
+        uid, since_s = self._turn
+        if why := next(filter(None, map(self.pauses.hangs, kinds)), ""):
+            self._turn = self._turn if uid != job.uid else ("", 0.0)
+            return f"requests about namespace {job.namespace} are not answered, a webhook may hang: {why}"
+        if not any(map(self.pauses.hung, kinds)):
+            return ""
+        if uid != job.uid and time.monotonic() < since_s + MADE_S:
+            return "requests about its namespace were not answered of late: such jobs are tried one after another"
+        self._turn = (job.uid, time.monotonic()) if uid != job.uid else self._turn
+        return ""
+
     def made_none(self, job: UserJob) -> str:
         """Return why no pods of a job could be placed of late, so that it waits a while; "" if it may start.
 
@@ -351,17 +372,19 @@ class UserJobs:
             chosen = sorted(free, key=lambda pod: pod.name)[:left]
             fits(dict(zip(run.ranks, chosen, strict=False)))
             run.choose(chosen)
-        try:
-            for rank in run.ranks:
-                pod = there.get(run.pod_uid(rank))
+        late = 0
+        for rank in run.ranks:
+            pod = there.get(run.pod_uid(rank))
+            try:
                 if pod is not None and _waits(pod) and pod.gated:
-                    self.pauses.ask((pod.namespace, "pods"), self._ungate, run, rank, pod, hosts[run.node_of(rank)])
+                    self._ask_of("patch", pod, self._ungate, run, rank, pod, hosts[run.node_of(rank)])
                 if pod is not None and _waits(pod) and pod.scheduler == SCHEDULER:
-                    self.pauses.ask((pod.namespace, "pods"), self._bind, run, rank, pod, hosts[run.node_of(rank)])
-        except LateError:
-            return False
-        self._failed.pop(job.uid, None)
-        return True
+                    self._ask_of("bind", pod, self._bind, run, rank, pod, hosts[run.node_of(rank)])
+            except LateError:
+                late += 1
+        if not late:
+            self._failed.pop(job.uid, None)
+        return not late
 
     def _notes(self, run: UserJobRun, rank: int) -> dict[str, str]:
         spec = run.spec
@@ -407,15 +430,15 @@ class UserJobs:
     # -- stopping
 
     def tell(self, job: UserJob, reason: str, message: str, now_s: float) -> None:
-        """Write an Event about a Job; raises ``EngineError``."""
+        """Write an Event about a Job, some time."""
         about = About(job.kind, job.namespace, job.name, job.uid)
-        self.pauses.ask((job.namespace, "events"), post_event, self._api, about, message, reason, message, now_s)
+        self.pauses.send((job.namespace, "events"), post_event, self._api, about, message, reason, message, now_s)
 
     def note_refusal(self, job: UserJob, why: str) -> None:
-        """Write into the annotations of a Job why it is not taken over; raises ``EngineError``."""
+        """Write into the annotations of a Job why it is not taken over, some time."""
         notes = {"commonwatt.io/status": "refused", "commonwatt.io/reason": why[:1000]}
         about = About(job.kind, job.namespace, job.name, job.uid)
-        self.pauses.ask((job.namespace, KINDS[job.kind].resource), annotate, self._api, about, notes)
+        self.pauses.send((job.namespace, KINDS[job.kind].resource), annotate, self._api, about, notes)
 
     def stop(self, run: KubernetesRun, pods: Iterable[Pod]) -> None:
         """Stop the *pods* of a run: by suspending its Job, else by deleting them; then others are made, and wait.
@@ -434,8 +457,11 @@ class UserJobs:
                 except DENIED:
                     pass
             for pod in pods:
-                if not pod.deleting:
-                    self.delete(pod)
+                try:
+                    if not pod.deleting:
+                        self.delete(pod)
+                except LateError:
+                    run.denied_s = time.monotonic()
         except LateError:  # what was asked for may happen yet
             run.denied_s = time.monotonic()
         except DENIED as error:
@@ -445,13 +471,15 @@ class UserJobs:
                 what = {"namespace": namespace, "name_there": name, "cause": str(error)}
                 log.warning("a job cannot be stopped, and runs on", extra=what)
             if before is None and job is not None:
-                with suppress(EngineError):
-                    self.tell(job, "NotStopped", f"it is to be stopped, and runs on: {error}", run.now_s())
+                self.tell(job, "NotStopped", f"it is to be stopped, and runs on: {error}", run.now_s())
 
     def delete(self, pod: Pod, grace_s: int | None = None) -> None:
         """Delete a pod; raises one of ``DENIED`` if that is not allowed, or does not work in its namespace."""
         path = path_of("pods", pod.namespace, pod.name)
-        self.pauses.ask((pod.namespace, "pods"), self._api.delete, path, pod.uid, grace_s)
+        self._ask_of("delete", pod, self._api.delete, path, pod.uid, grace_s)
+
+    def _ask_of(self, verb: str, pod: Pod, request: Callable[..., object], *what: Any) -> None:  # noqa: ANN401
+        self.pauses.ask((pod.namespace, "pods", verb), request, *what, about=pod.uid)
 
     def retire(self, job: UserJob) -> None:
         """Have Kubernetes make no pods of a Job any more, without deleting it; raises ``EngineError``.
@@ -496,7 +524,7 @@ class UserJobs:
         path = path_of(kind.resource, job.namespace, job.name, group=kind.group)
         try:
             change = {"metadata": {"uid": job.uid}, **change}
-            return self.pauses.ask((job.namespace, kind.resource), self._api.merge, path, change)
+            return self.pauses.ask((job.namespace, kind.resource), self._api.merge, path, change, about=job.uid)
         except RefusedByServerError as error:
             if error.status not in (404, 409):
                 raise

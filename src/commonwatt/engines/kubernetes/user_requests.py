@@ -1,0 +1,298 @@
+"""Requests about users' objects, whose webhooks may be slow, or hang: who decides does not wait for them.
+
+Among them what users see of decisions: Events, and annotations of their Jobs and gangs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.user_gang import KINDS
+from commonwatt.model.errors import EngineDownError, EngineError
+
+__all__ = ["About", "LateError", "Pauses", "annotate", "pod_named", "pods_of_job", "post_event"]
+
+log = logging.getLogger("commonwatt.kubernetes")
+
+_Of = TypeVar("_Of")
+_SLOW_S = 1.0
+_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0
+_ANSWER_S = 30.0  # for so long an answer that came late is one to the same request
+_MOST_OPEN = 8  # requests of one namespace and resource that nobody waits for
+_MOST_DUE, _TRIES = 200, 3  # of what is sent in the background, for one namespace and resource
+_MOST_KINDS = 40  # that are open in all, and that are sent for: of the connections that there are
+
+_LONGEST_MESSAGE = 1024  # of an Event
+_LONGEST_NAME = 200
+_MOST_PODS = 8
+_NOT_THERE = frozenset({404, 409})
+_PODS_BY = {
+    "Job": "controller-uid={uid}", "JobSet": "jobset.sigs.k8s.io/jobset-name={name}",
+    "PyTorchJob": "training.kubeflow.org/job-name={name}",
+}  # fmt: skip
+"""Labels that select the pods of a Job or gang, for messages about them."""
+
+
+class LateError(RefusedByServerError):
+    """There is no answer yet, and nobody waits any longer: if it was sent, it goes on, and may be executed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """A request that nobody waits for, since when, and its answer."""
+
+    asked: object
+    at_s: float
+    answer: Future[Any]
+
+
+class Pauses:
+    """Of what hangs: it is not waited for, and not asked again for a while, longer each time.
+
+    An API, or a webhook for the objects of a namespace, may be down, or hang, where the server is not. Each request
+    then takes its whole time limit, and whoever waits for it does nothing else.
+
+    No answer for longer than *slow_s* is followed by a pause of *least_s*, each further time by twice as much. An
+    answer is waited for *wait_s*, a tenth of it where the last came late, and where a tenth of all time was spent on
+    waiting for others; ``None``: as long as requests may take.
+    """
+
+    def __init__(
+        self, api: KubernetesApi, least_s: float = _PAUSE_S, *, slow_s: float = _SLOW_S, wait_s: float | None = None
+    ) -> None:
+        self._api, self._least_s, self._slow_s, self._wait_s = api, least_s, slow_s, wait_s
+        self._of: dict[Hashable, tuple[float, float, str]] = {}  # until when, for how long, and why
+        self._late: dict[tuple[Hashable, Hashable], _Late] = {}  # by kind and object
+        self._slow: set[Hashable] = set()  # kinds whose last answer was late
+        self._patience_s, self._at_s = wait_s or 0.0, time.monotonic()  # what may be spent on waiting, as of then
+        self._due: dict[Hashable, deque[tuple[Callable[..., object], tuple[Any, ...]]]] = {}  # in the background
+        self._lock = threading.Lock()
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests that nobody waits for use connections of the server's client."""
+        return bool(self._due) or any(not late.answer.done() for late in self._late.values())
+
+    def ask(self, of: Hashable, request: Callable[..., _Of], *what: Any, about: Hashable = None) -> _Of:  # noqa: ANN401
+        """Return the answer to a *request* for objects *of* some kind and namespace; in a pause, without asking.
+
+        Requests *about* one object keep their order.
+
+        Raises what it raises, but one of ``DENIED`` instead of ``EngineDownError`` while the server is ready, and
+        ``LateError`` if it, or one before it, is not answered yet: who asks for the same again gets that answer.
+        """
+        try:
+            return self._asked(of, request, *what) if self._wait_s is None else self._soon(of, about, request, *what)
+        except EngineDownError as error:
+            if isinstance(error, DENIED) or not self._api.ready():
+                raise
+            said = f"the API server is there, but a webhook or the API of its kind may hang: {error}"
+            raise RefusedByServerError(503, "ServiceUnavailable", said) from error
+
+    def hangs(self, of: Hashable) -> str:
+        """Return why objects *of* a kind and namespace are better not asked for now, in words; "": they may be."""
+        until_s, _, why = self._of.get(of, (0.0, 0.0, ""))
+        now_s = time.monotonic()
+        if now_s < until_s:
+            return why
+        slow = any(
+            kind == of and not late.answer.done() and now_s > late.at_s + 2 * self._slow_s
+            for (kind, _), late in self._late.items()
+        )  # fmt: skip
+        return "earlier requests are not answered yet" if slow else ""
+
+    def hung(self, of: Hashable) -> bool:
+        """Whether the last request for objects *of* a kind and namespace had no answer."""
+        return of in self._of
+
+    def _soon(self, of: Hashable, about: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
+        late, now_s = self._late.get((of, about)), time.monotonic()
+        if late is not None and not late.answer.done():
+            raise LateError(503, "ServiceUnavailable", "it has not answered an earlier request yet")
+        if late is not None and late.asked == (request, what) and now_s <= late.at_s + _ANSWER_S:
+            answer = late.answer
+        else:
+            self._late = {
+                key: each for key, each in self._late.items()
+                if not each.answer.done() or (key != (of, about) and now_s <= each.at_s + _ANSWER_S)
+            }  # fmt: skip
+            waiting = [kind for (kind, _), each in self._late.items() if not each.answer.done()]
+            if waiting.count(of) >= _MOST_OPEN or len(waiting) >= _MOST_KINDS:
+                raise LateError(503, "ServiceUnavailable", "it has not answered earlier requests yet")
+            answer, wait_s = _begun(self._asked, of, request, *what), self._waits_s(of, now_s)
+            answered = bool(wait([answer], wait_s).done)
+            if (waited_s := time.monotonic() - now_s) > (self._wait_s or 0.0) / 10:
+                self._patience_s -= waited_s
+            if not answered:
+                self._late[of, about] = _Late((request, what), now_s, answer)
+                if of not in self._slow:
+                    log.info("answers are not waited for", extra={"of": str(of), "waited_s": wait_s})
+                self._slow.add(of)
+                raise LateError(503, "ServiceUnavailable", "it has not answered yet")
+            self._slow.discard(of)
+        self._late.pop((of, about), None)
+        return answer.result()
+
+    def _waits_s(self, of: Hashable, now_s: float) -> float:
+        """Return how long an answer is waited for."""
+        most_s = self._wait_s or 0.0
+        self._patience_s = min(most_s, self._patience_s + 0.1 * (now_s - self._at_s))
+        self._at_s = now_s
+        return most_s / 10 if of in self._slow or of in self._of else max(most_s / 10, self._patience_s)
+
+    def send(self, of: Hashable, request: Callable[..., object], *what: Any) -> None:  # noqa: ANN401
+        """Make a request in the background, after those that were sent before; one that fails is logged."""
+        with self._lock:
+            full = len(self._due) >= _MOST_KINDS and of not in self._due
+            due = self._due.get(of, deque()) if full else self._due.setdefault(of, deque())
+            if full or len(due) >= _MOST_DUE:
+                log.warning("too much is to be told, and is left out", extra={"of": str(of)})
+                return
+            due.append((request, what))
+            if len(due) == 1:
+                _begun(self._send_all, of, due)
+
+    def _send_all(self, of: Hashable, due: deque[tuple[Callable[..., object], tuple[Any, ...]]]) -> None:
+        tries = 0
+        while True:
+            request, what = due[0]
+            try:
+                self._asked(of, request, *what)
+            except EngineError as error:
+                tries += 1
+                if isinstance(error, EngineDownError) and tries < _TRIES:
+                    time.sleep(max(1.0, self._of.get(of, (0.0,))[0] - time.monotonic()))
+                    continue
+                log.warning("it is left out", extra={"of": str(of), "cause": str(error)})
+            tries = 0
+            with self._lock:
+                due.popleft()
+                if not due:
+                    del self._due[of]
+                    return
+
+    def _asked(self, of: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
+        until_s, pause_s, why = self._of.get(of, (0.0, 0.0, ""))
+        if (began_s := time.monotonic()) < until_s:
+            msg = f"the like is not asked for at the moment, as there was no answer: {why}"
+            raise EngineDownError(msg)
+        try:
+            found = request(*what)
+        except EngineError as error:
+            now_s = time.monotonic()
+            answered = isinstance(error, RefusedByServerError) and error.status < 500  # by a webhook, too: in its time
+            if answered or now_s <= began_s + self._slow_s:
+                self._of.pop(of, None)
+            elif now_s >= self._of.get(of, (0.0, 0.0, ""))[0]:  # no other request was slower by a moment
+                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s or self._least_s)
+                self._of[of] = now_s + pause_s, pause_s, str(error)
+                log.warning("what hangs is not asked again for a while", extra={"of": str(of), "pause_s": pause_s,
+                            "took_s": round(now_s - began_s, 1), "cause": str(error)})  # fmt: skip
+            raise
+        self._of.pop(of, None)
+        return found
+
+
+def _begun(request: Callable[..., _Of], *what: Any) -> Future[_Of]:  # noqa: ANN401
+    """Make a request in a thread of its own, which ends with the process: a pool's would be waited for."""
+    future: Future[_Of] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(request(*what))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="kubernetes-request").start()
+    return future
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The object that an Event is about: a Job, a gang, or a Pod."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def group(self) -> str:
+        """Its group and version."""
+        return KINDS[self.kind].group if self.kind in KINDS else "v1"
+
+
+def post_event(api: KubernetesApi, about: About, key: str, reason: str, message: str, at_s: float) -> bool:
+    """Create an Event; returns whether it is new. Its name follows from *key*: told twice, it is there once.
+
+    A reason that begins with ``Not``, or is ``Failed``, is a warning. Raises ``EngineError`` if the server does not
+    answer, or does not allow it.
+    """
+    told = blake2b(f"{about.uid} {key}".encode(), digest_size=8).hexdigest()
+    when = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    body = {
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {"name": f"{about.name[:_LONGEST_NAME]}.{told}", "namespace": about.namespace},
+        "involvedObject": {
+            "apiVersion": about.group, "kind": about.kind, "namespace": about.namespace, "name": about.name,
+            "uid": about.uid,
+        },
+        "type": "Warning" if reason.startswith("Not") or reason == "Failed" else "Normal", "reason": reason,
+        "message": message[:_LONGEST_MESSAGE], "firstTimestamp": when, "lastTimestamp": when, "count": 1,
+        "source": {"component": "commonwatt"}, "reportingComponent": "commonwatt",
+    }  # fmt: skip
+    path = path_of("events", about.namespace)
+    try:
+        try:
+            api.create(path, body)
+        except EngineDownError:
+            api.create(path, body)
+    except RefusedByServerError as error:
+        if error.status not in _NOT_THERE:
+            raise
+        return False
+    return True
+
+
+def annotate(api: KubernetesApi, about: About, notes: Mapping[str, str | None]) -> None:
+    """Set annotations of an object, or remove them (``None``); one that is gone, or another of its name, is left alone.
+
+    Raises ``EngineError`` as ``post_event`` does.
+    """
+    path = path_of(f"{about.kind.lower()}s", about.namespace, about.name, group=about.group)
+    try:
+        api.merge(path, {"metadata": {"uid": about.uid, "annotations": dict(notes)}})
+    except RefusedByServerError as error:
+        another = error.status == 422 and "metadata.uid" in str(error)
+        if error.status not in _NOT_THERE and not another:
+            raise
+
+
+def pods_of_job(api: KubernetesApi, job: About) -> list[About]:
+    """Return the pods of a Job that wait or run, but few of them; raises ``EngineError`` as ``post_event`` does."""
+    selector = _PODS_BY[job.kind].format(uid=job.uid, name=job.name)
+    params = {"labelSelector": selector, "limit": str(_MOST_PODS)}
+    found = api.get(path_of("pods", job.namespace), **params).get("items") or ()
+    return [
+        About("Pod", job.namespace, pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in found
+        if (pod.get("status") or {}).get("phase") in ("Pending", "Running")
+    ]  # fmt: skip
+
+
+def pod_named(api: KubernetesApi, namespace: str, name: str) -> About | None:
+    """Return a pod; ``None`` if there is none of that name. Raises ``EngineDownError``."""
+    found: dict[str, Any] = {}
+    with suppress(RefusedByServerError):
+        found = api.get(path_of("pods", namespace, name))
+    return About("Pod", namespace, name, found["metadata"]["uid"]) if found else None
