@@ -6,6 +6,7 @@ import json
 import ssl
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
@@ -258,6 +259,56 @@ def test_a_job_whose_webhooks_are_slow_is_neither_given_up_nor_stopped_twice(tmp
     cluster.jobs.stop(run, [pod(phase="Running")])
     assert run.denied_s is None
     assert cluster.asked == [("PATCH", "jobs"), ("POST", "pods"), ("PATCH", "jobs")]
+
+
+def test_jobs_of_namespaces_that_hung_are_tried_one_after_another(monkeypatch):
+    clock = Clock(monkeypatch)
+    jobs, one = Cluster(clock).jobs, user_job_of(item())
+    two, other = (replace(one, uid=name, namespace=name) for name in ("team-b", "team-c"))
+    jobs.pauses._of |= dict.fromkeys([("team-a", "jobs"), ("team-b", "pods", "bind")], (clock.now_s + 5, 5.0, "late"))
+    assert all("are not answered" in jobs.hangs(job) for job in (one, two))
+    clock.now_s += 6.0
+    for _ in range(2):
+        assert jobs.hangs(one) == jobs.hangs(other) == ""
+        assert "one after another" in jobs.hangs(two)
+    clock.now_s += 61.0
+    assert jobs.hangs(two) == ""
+    assert "one after another" in jobs.hangs(one)
+    jobs.pauses._of["team-b", "pods", "bind"] = (clock.now_s + 5, 10.0, "late")
+    assert "are not answered" in jobs.hangs(two)
+    assert jobs.hangs(one) == ""
+
+
+def test_a_refusal_is_an_answer_however_late_it_is():
+    pauses, slow = Pauses(Away, slow_s=0.0, wait_s=0.05), Slow(RefusedByServerError(403, "Forbidden", "not signed"))
+    with pytest.raises(LateError):
+        pauses.ask("there", slow)
+    slow.go.set()
+    until(lambda: not pauses.busy)
+    with pytest.raises(RefusedByServerError, match="not signed"):
+        pauses.ask("there", slow)
+    assert pauses.ask("there", lambda: "signed") == "signed"
+
+
+def test_what_hangs_in_many_namespaces_leaves_connections_to_others():
+    pauses, slow = Pauses(Away, wait_s=0.01), Slow()
+    for number in range(60):
+        with pytest.raises(LateError):
+            pauses.ask(number, slow)
+        pauses.send(f"events of {number}", slow)
+    assert slow.asked <= 80
+    slow.go.set()
+    until(lambda: not pauses.busy)
+
+
+def test_waiting_for_answers_has_a_budget():
+    """Answers that are just in time are not waited for one after another."""
+    pauses, answered = Pauses(Away, wait_s=0.4), 0
+    for number in range(12):
+        with suppress(LateError):
+            pauses.ask(number, time.sleep, 0.3)
+            answered += 1
+    assert answered <= 4
 
 
 def test_a_webhook_for_pods_that_hangs_refuses_the_placement_of_some_and_is_no_outage(tmp_path, monkeypatch):
