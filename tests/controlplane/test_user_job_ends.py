@@ -29,7 +29,7 @@ from tests.engines.kubernetes.site import NAMESPACE, USERS, until
 
 from .chaos import controller, kill, ledger_problems, running, store_of, witness
 from .test_over_kubernetes import config_over
-from .test_user_jobs import command, condition, ended, lines, of, told, without_preemption
+from .test_user_jobs import command, condition, ended, lines, noted, of, told, without_preemption
 
 pytestmark = pytest.mark.long
 
@@ -481,6 +481,20 @@ def test_jobs_whose_webhooks_are_slow_run_once_and_others_do_not_wait(plane, kub
             assert {("UPDATE", "jobs"), ("CREATE", "pods")} <= set(asked)
         assert lines(tmp_path, "slow") == ["begin", "end"]
     assert ledger_problems(store) == []
+
+
+def test_each_refused_job_is_told_so_though_webhooks_take_their_time(plane, kube, tmp_path):
+    path, store = plane
+    rules = [{"apiGroups": ["batch"], "operations": ["UPDATE"], "resources": ["jobs"]},
+             {"apiGroups": [""], "operations": ["CREATE"], "resources": ["events"]}]  # fmt: skip
+    with labelled(kube, USERS) as selector, slow_webhook(kube, tmp_path, 1.5, *rules, namespaceSelector=selector):
+        odd = [kube.user_job(f"odd-{n}", "true", notes={"commonwatt.io/run-time": "soon"}) for n in range(3)]
+        with running(path):
+            for job in odd:
+                until(lambda job=job: "NotTakenOver" in told(kube, job))
+                name = job["metadata"]["name"]
+                until(lambda name=name: noted(kube, name).get("commonwatt.io/status") == "refused")
+    assert store.jobs() == []
 
 
 def is_refused(kube, job):

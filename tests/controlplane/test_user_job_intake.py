@@ -15,6 +15,7 @@ from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.user_jobs import UserJobIntake
 from commonwatt.engines.kubernetes.user_gang import user_job_of
 from commonwatt.engines.kubernetes.user_job import job_file
+from commonwatt.engines.kubernetes.user_requests import LateError
 from commonwatt.model.errors import EngineError
 from commonwatt.model.live import PriorityClassSpec, TenantLimits
 from commonwatt.store.controller_store import ControllerStore, Tick
@@ -35,13 +36,20 @@ class Kubernetes:
         self.there, self.version, self.error, self.done, self.looks = {}, (0,), None, [], 0
         self.user_jobs = SimpleNamespace(
             all=self.all, retire=lambda job: self.done.append(("retire", job.uid)),
-            hold=lambda job: self.done.append(("hold", job.uid)) or True,
+            hold=self.hold, hangs=lambda _: self.hanging,
             tell=lambda job, reason, message, _: self.done.append((reason, job.uid, message)),
             short_of_quota=lambda _: self.quota, made_none=lambda _: "", unseen={},
             is_stopping=lambda job: job.uid in self.stopping,
             note_refusal=lambda job, why: self.noted.append((job.uid, why)),
         )  # fmt: skip
         self.running, self.stopping, self.quota, self.noted = set(), set(), "", []
+        self.late, self.hanging = [], ""
+
+    def hold(self, job):
+        if self.late:
+            raise self.late.pop()
+        self.done.append(("hold", job.uid))
+        return True
 
     def set(self, *jobs):
         self.there = {job.uid: job for job in jobs}
@@ -103,6 +111,32 @@ def test_each_uid_is_submitted_once_whoever_looks_and_whatever_is_changed_since(
     assert not desk.look()
     assert [(row.tenant, row.file.workload.uid) for row in desk.store.jobs()] == [("a", "u1"), ("a", "u2")]
     assert len(desk.asked(RequestKind.SUBMIT)) == 2
+
+
+def test_one_that_is_refused_is_told_so_once_it_is_known_whether_it_is_suspended(desk):
+    """A webhook may take its time."""
+    desk.kube.set(user_job("u1", scheduler="default-scheduler"))
+    desk.kube.late = [LateError(503, "", "not answered yet") for _ in range(2)]
+    for _ in range(2):
+        desk.look()
+        assert desk.kube.noted == []
+        assert desk.intake.refused == {}
+    desk.look()
+    desk.look()
+    (noted,) = desk.kube.noted
+    assert noted[1].endswith("; it is suspended")
+    assert [what for what in desk.kube.done if what[0] == "NotTakenOver"] == [("NotTakenOver", *noted)]
+
+
+def test_one_whose_start_would_hang_waits_with_that_reason(desk):
+    desk.kube.set(user_job("u1"))
+    desk.kube.hanging = "requests about namespace team-a are not answered"
+    desk.look()
+    desk.look()
+    assert list(desk.intake.awaiting.values()) == [desk.kube.hanging]
+    desk.kube.hanging = ""
+    desk.look()
+    assert desk.intake.awaiting == {}
 
 
 @pytest.mark.parametrize(
