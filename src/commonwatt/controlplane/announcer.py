@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,15 @@ from commonwatt.controlplane.supervisor import Supervisor
 from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi
 from commonwatt.engines.kubernetes.connect import api_of, settings_of
 from commonwatt.engines.kubernetes.settings import cluster_label, pod_name
-from commonwatt.engines.kubernetes.user_requests import About, Pauses, annotate, pod_named, pods_of_job, post_event
+from commonwatt.engines.kubernetes.user_requests import (
+    About,
+    LateError,
+    Pauses,
+    annotate,
+    pod_named,
+    pods_of_job,
+    post_event,
+)
 from commonwatt.engines.state_folder import identity_in
 from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError
 from commonwatt.model.scenario import Scenario
@@ -36,6 +44,7 @@ SETTING = "announced"
 """Setting of the store: number of the last event that was announced."""
 _EVERY_S, _LONGEST_S = 2.0, 60.0
 _STOP_S = 2.0  # a webhook may hang: what was not announced is by the next controller
+_WAIT_S = 1.0  # for an answer: other namespaces are told meanwhile
 _PAGE = 500
 _LATEST_S = 253_402_300_800.0  # the year 10000
 _LATE_S = 3600.0  # Kubernetes deletes Events after an hour
@@ -108,7 +117,8 @@ class Announcer:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
-        if self._api is not None and not self._thread.is_alive():  # TLS may write yet: closed, into another file
+        in_use = self._thread.is_alive() or (self._pauses is not None and self._pauses.busy)
+        if self._api is not None and not in_use:  # TLS may write yet: closed, into another file
             self._api.close()
 
     def _run(self) -> None:
@@ -129,7 +139,7 @@ class Announcer:
     def look(self) -> None:
         """Announce what is new; raises ``EngineDownError`` or ``StoreError`` without an answer, and forgets nothing."""
         api = self._api = self._api or self.api_of()
-        self._pauses = self._pauses or Pauses(api)
+        self._pauses = self._pauses or Pauses(api, wait_s=_WAIT_S)
         if self._last is None:
             self._last = self.store.setting(SETTING) or self._begun()
         self._announce_events(api)
@@ -167,7 +177,7 @@ class Announcer:
             return False
         key, reason, said = f"event {event.id}", _REASONS[event.kind], _message(event, row)
         for about in self._about(api, row, event.kind):
-            self._allowed(about.namespace, post_event, api, about, key, reason, said, event.time_s)
+            self._allowed(about.namespace, post_event, api, about, key, reason, said, event.time_s, of=(about.uid, key))
         self._announced[number].said[event.kind, event.sentence] = event.time_s
         return True
 
@@ -191,14 +201,16 @@ class Announcer:
         recent = sum(event.time_s < at_s + _MINUTE_S for at_s in said.values())
         return event.kind in _ENDED or not (key in said or recent >= _PER_JOB)
 
-    def _allowed(self, namespace: str, request: Callable[..., object], *what: object) -> bool:
+    def _allowed(self, namespace: str, request: Callable[..., object], *what: object, of: Hashable = None) -> bool:
         """Make a request; returns whether it was allowed. If not, that is logged, once for each cause.
 
         Raises ``EngineDownError`` if it is the server that does not answer, and not a webhook of the *namespace*.
         """
         assert self._pauses is not None
         try:
-            self._pauses.ask(namespace, request, *what)
+            self._pauses.ask(namespace, request, *what, about=of)
+        except LateError:  # it may be executed yet
+            return False
         except EngineError as error:
             if isinstance(error, EngineDownError) and not isinstance(error, DENIED):
                 raise
@@ -231,7 +243,7 @@ class Announcer:
             about, known = _job(row), self._announced[row.id]
             assert about is not None
             known.at_s = now_s
-            if not self._allowed(about.namespace, annotate, api, about, notes):
+            if not self._allowed(about.namespace, annotate, api, about, notes, of=about.uid):
                 known.refusals += 1
             else:
                 known.notes, known.refusals = notes, 0

@@ -311,6 +311,21 @@ def test_waiting_for_answers_has_a_budget():
     assert answered <= 4
 
 
+def test_a_job_that_is_given_up_while_it_is_resumed_is_suspended_again():
+    """What is known of it is from before the request that comes late."""
+    held = threading.Event()
+    cluster, job = Cluster(held=held), user_job_of(item(suspend=True))
+    assert not cluster.jobs.resume(job)
+    with pytest.raises(LateError):
+        cluster.jobs.retire(job)
+    held.set()
+    until(lambda: not cluster.jobs.pauses.busy)
+    cluster.jobs.retire(job)
+    assert cluster.asked == [("PATCH", "jobs")] * 2
+    cluster.jobs.retire(job)
+    assert len(cluster.asked) == 2
+
+
 def test_a_webhook_for_pods_that_hangs_refuses_the_placement_of_some_and_is_no_outage(tmp_path, monkeypatch):
     clock = Clock(monkeypatch)
     cluster = Cluster(clock, slow=("pods",))

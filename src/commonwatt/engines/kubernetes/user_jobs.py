@@ -487,7 +487,8 @@ class UserJobs:
         It is suspended, or, where the server does not know that, or Kueue would resume it, its parallelism becomes 0. A
         gang has none: its pods wait, as nobody places them.
         """
-        done = job.over or job.pods == 0 or (job.suspended and not job.queue)
+        resumed = self.pauses.is_unsettled((job.namespace, KINDS[job.kind].resource), job.uid)  # perhaps
+        done = job.over or job.pods == 0 or (job.suspended and not job.queue and not resumed)
         if not done and not self._suspend(job) and not job.gang:
             with suppress(_GoneError):
                 self._patch(job, {"spec": {"parallelism": 0}})

@@ -112,6 +112,10 @@ class Pauses:
         )  # fmt: skip
         return "earlier requests are not answered yet" if slow else ""
 
+    def is_unsettled(self, of: Hashable, about: Hashable) -> bool:
+        """Whether an answer about an object came late, or did not come: what is known of it may not be so any more."""
+        return (of, about) in self._late
+
     def hung(self, of: Hashable) -> bool:
         """Whether the last request for objects *of* a kind and namespace had no answer."""
         return of in self._of
