@@ -104,7 +104,7 @@ def test_check_says_what_is_there_and_what_is_wrong(plane, kube, tmp_path):
     config["live"]["kubernetes"] |= {"kubeconfig": str(kube.kubeconfig("kube-scheduler"))}
     path.write_text(yaml.safe_dump(config))
     lines = {line["what"]: line for line in console.run("check", path, "--json").document["checks"]}
-    assert lines["rights"]["found"] == "in namespace default, the token may not create pods"
+    assert lines["rights"]["found"] == "the token may not create pods in namespace default"
 
 
 def test_jobs_end_exactly_once_however_often_parts_of_kubernetes_are_killed(plane, kube, tmp_path):

@@ -356,9 +356,11 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
     version = api.get("/version").get("gitVersion", "of an unknown version")
     rights = [right for right in RIGHTS if right.everywhere and right.needed] if spec.read_only else RIGHTS
     denied = denied_rights(api, settings.namespace, rights)
-    if missing := [str(right) for right in denied if right.needed]:
-        found = f"in namespace {settings.namespace}, the token may not {', '.join(missing)}"
-        yield failed("rights", found, f"{advice}; see whether there is such a namespace")
+    if any(right.needed for right in denied):
+        where = {False: f"in namespace {settings.namespace}", True: "in the whole cluster"}
+        missing = {every: [str(r) for r in denied if r.needed and r.everywhere is every] for every in where}
+        found = "; ".join(f"the token may not {', '.join(missing[e])} {where[e]}" for e in where if missing[e])
+        yield failed("rights", found, f"{advice}{'; see whether there is such a namespace' * bool(missing[False])}")
         return
     for right in denied:
         yield warning("rights", f"the token may not {right}: {right.lacking}", advice)
