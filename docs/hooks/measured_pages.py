@@ -32,6 +32,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import benchmark_pages
+import network_tables
 
 DATA = Path(__file__).parents[1] / "data"
 PAGES = DATA.parent
@@ -263,8 +264,12 @@ def remarks() -> dict[str, str]:
 
 
 def renewed(page: str) -> str:
-    """Return *page* with its recorded parts written again."""
-    return BLOCK.sub(lambda m: f"<!-- recorded: {m[1]} -->\n{filled(remarks()[m[1]])}\n<!-- end -->", page)
+    """Return *page* with its recorded parts, and tables of networks, written again."""
+
+    def written(name: str) -> str:
+        return network_tables.TABLES[name]() if name in network_tables.TABLES else filled(remarks()[name])
+
+    return BLOCK.sub(lambda m: f"<!-- recorded: {m[1]} -->\n{written(m[1])}\n<!-- end -->", page)
 
 
 def commands() -> str:

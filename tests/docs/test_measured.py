@@ -197,6 +197,49 @@ CONVERTED = ("explanation/capacity.md", "explanation/fairness.md", "explanation/
              "how-to/llms.md")  # fmt: skip
 
 
+SETTINGS = {  # decimals and percentages outside what is generated: versions, sections of papers, settings, definitions
+    "README.md": "2.0 3.11 3.13",
+    "docs/explanation/cost-models.md": "0.00023 0.23 1.68 5.5 18.61",
+    "docs/explanation/forecasting.md": "3.2 3.3",
+    "docs/explanation/forecasting-networks.md": "3.2",
+    "docs/explanation/mapping.md": "0.01 0.05 0.1 0.1% 0.9 10% 3.5 3.6 4.2 4.3 4.4 5.1 5.5 5.7",
+    "docs/explanation/mig.md": "1% 5% 10%",
+    "docs/explanation/partitioning.md": "2.2 3.2 3.3 3.4 4.1 4.2 4.3 5.1 5.3",
+    "docs/explanation/peers.md": "0.5 1.1 1.15 1.5 3% 9.15",
+    "docs/explanation/unknown-run-times.md": "1.1",
+    "docs/how-to/fleet.md": "0.95 1.3 95%",
+    "docs/how-to/identity.md": "1.2 1.3",
+    "docs/how-to/init.md": "10%",
+    "docs/how-to/jobs.md": "5%",
+    "docs/how-to/kubernetes.md": "1.20 1.22 1.27 3.11 3.9",
+    "docs/how-to/live.md": "2.1",
+    "docs/how-to/operations.md": "0.1 1.22 1.9 3.11 3.13 3.5 22.05 127.0",
+    "docs/how-to/serving.md": "0.0 0.1 0.25 0.28 1.2 1.3 2.60 2.73 3% 127.0",
+    "docs/how-to/store.md": "3.35 3.4 3.40 10.5 10.11",
+    "docs/reference/engines.md": "1.20 1.22 1.25 1.28 3.4 3.9 5.3 22.05 23.11 24.05",
+    "docs/reference/workloads.md": "0.28 2.1 3.1 4.57 5.1 9.0 9.5",
+    "docs/tutorials/capacity-planner.md": "98%",
+    "docs/tutorials/index.md": "3.11 3.13",
+    "docs/tutorials/live-fleet.md": "0.1 0.7 2.4 127.0",
+    "docs/tutorials/operator.md": "0.1 127.0",
+    "docs/tutorials/serving-engineer.md": "70%",
+}
+
+
+def test_no_page_has_a_number_that_is_not_known_to_be_a_setting():
+    found = {}
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))):
+        name = str(path.relative_to(ROOT))
+        if path in measured_pages.pages() and not measured_pages.BLOCK.search(path.read_text(encoding="utf-8")):
+            continue  # it is generated as a whole
+        if "docs/data/" in name or path.name == "not-reproduced.md":
+            continue  # forms have a test of their own, and so has that page
+        bare = CODE.sub("", measured_pages.BLOCK.sub("", path.read_text(encoding="utf-8")))
+        if numbers := set(NUMBER.findall(bare)):
+            found[name] = numbers
+    assert found == {name: set(known.split()) for name, known in SETTINGS.items()}
+
+
 @pytest.mark.parametrize("name", CONVERTED)
 def test_pages_have_no_typed_results(name):
     """Outside what is generated, percentages and decimals are settings as code, and numbers of a paper's sections."""
