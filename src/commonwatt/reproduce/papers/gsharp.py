@@ -12,7 +12,6 @@ from commonwatt.reproduce.papers import gsharp_plots as plots
 from commonwatt.reproduce.papers.etf_plots import draw
 from commonwatt.reproduce.papers.gsharp_jobs import figure_6, figure_11, flexible, makespan
 from commonwatt.reproduce.papers.gsharp_methods import (
-    beside_published,
     figure_7,
     figure_8,
     figure_10,
@@ -22,7 +21,7 @@ from commonwatt.reproduce.papers.gsharp_methods import (
     table_7,
 )
 from commonwatt.reproduce.papers.gsharp_search import learners, searches, table_6
-from commonwatt.reproduce.papers.gsharp_study import MARGIN, TASKS, WAYS, GSharpPart, GSharpStudy
+from commonwatt.reproduce.papers.gsharp_study import MARGIN, TASKS, WAYS, GSharpPart, GSharpStudy, beside_published
 from commonwatt.reproduce.topic import Extent, TopicAnswer, TopicRequest
 
 __all__ = ["answer", "claims_9", "cost_models", "figure_9", "totals_9"]

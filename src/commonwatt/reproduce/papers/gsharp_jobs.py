@@ -66,21 +66,32 @@ def _means(layers: Sequence[Layer]) -> _Printed:
 def figure_6(study: GSharpStudy, part: GSharpPart) -> None:
     """Means over the layers of networks in the form of the published code, and over classes."""
     means: dict[str, _Printed] = {}
+    averages: dict[str, _Printed] = {}
     for task, networks in _NETWORKS.items():
         found = {name: _means(as_published(network_layers(name))) for name in networks}
         for name, printed in networks.items():
             _three(part, name, printed, found[name], _NOTES.get(name, ""))
-        average = _Printed(*np.mean([each[:3] for each in found.values()], axis=0).tolist())
+        averages[task] = average = _Printed(*np.mean([each[:3] for each in found.values()], axis=0).tolist())
         _three(part, f"{task}, average of the three", _CLASSES[task], average)
         batches = _means([layer for i in study.instances for layer in study.layers(task, i)])
         means[task] = batches
         _three(part, f"{task}, all layers of our tables", None, _means(as_published(task_layers(task))))
         _three(part, f"{task}, the batches", None, batches)
+    _order(part, averages)
     cycles = {"HB": [m.hb_cycles for m in means.values()], "LB": [m.lb_cycles for m in means.values()]}
     gbs = {"HB": [m.hb_gbs for m in means.values()]}
     names, logarithmic = list(means), True
     part.draw("mean cycles", partial(plots.bars, values=cycles, groups=names, logarithmic=logarithmic))
     part.draw("mean bandwidth, GB/s", partial(plots.bars, values=gbs, groups=names, logarithmic=logarithmic))
+
+
+def _order(part: GSharpPart, averages: dict[str, _Printed]) -> None:
+    """Add what 5.2 says of the classes: which takes longest, and which asks for most and least bandwidth."""
+    slowest = max(averages, key=lambda task: averages[task].hb_cycles)
+    least, most = (of(averages, key=lambda task: averages[task].hb_gbs) for of in (min, max))
+    part.row("jobs of vision take longest on HB64, of the classes", paper=True, ours=slowest == "vision")
+    part.row("vision asks for least bandwidth on HB64, recommendation for most", paper=True,
+             ours=(least, most) == ("vision", "recommendation"))  # fmt: skip
 
 
 def _three(part: GSharpPart, who: str, printed: _Printed | None, ours: _Printed, note: str = "") -> None:
