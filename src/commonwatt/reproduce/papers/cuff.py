@@ -346,7 +346,7 @@ def _draw_knob(axes: Axes, papers: CuffStudy, ours: CuffStudy) -> None:
             "calibrated, target 98%": ("*", [at(study.calibrated(quantile, 0.98))]),
         }
         for place, (label, (style, points)) in enumerate(drawn.items()):
-            axes.plot(*zip(*points, strict=True), style, markersize=4, color=policy_colour(place), fillstyle=fill,
-                      label=f"{label}{_OURS if study.ours else ''}")  # fmt: skip
+            axes.plot(*zip(*points, strict=True), style, markersize=7 if style == "*" else 4, fillstyle=fill,
+                      color=policy_colour(place), label=f"{label}{_OURS if study.ours else ''}")  # fmt: skip
     axes.legend(fontsize=6)
     axes.set_xlabel("energy saving, %")
