@@ -99,7 +99,8 @@ def rejudge(topic: dict[str, Any]) -> None:
                            comparable=True)  # fmt: skip
         rule = rule_of(name, row)
         if tie := _tie(topic, claim["quantity"]):
-            claim.update(verdict="not comparable", rule="not compared", why=tie)
+            why = claim["note"] if claim["note"].startswith(tie) else tie  # once on the page
+            claim.update(verdict="not comparable", rule="not compared", why=why)
             continue
         ruled = claim["rule"] != "not compared" or rule.kind == "none" or rule.elsewhere or bool(rule.part)
         if ruled and claim["unit"] != "s":  # else the run says why

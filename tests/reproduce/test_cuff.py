@@ -113,6 +113,15 @@ def test_claims_are_judged_by_networks_on_raw_levels(monkeypatch):
     assert asked == [(kind, point, raw) for raw in (True, False) for kind in kinds for point in (True, False)]
 
 
+def test_what_our_networks_give_is_in_the_note_of_the_claim():
+    trace = Trace("Venus", "Venus", walk(600), 400, None, comparable=False, note="a log")
+    rows = [_less_under_prediction(CuffStudy(trace, ours=ours), 43.9, quantile)
+            for ours, quantile in ((False, 30.0), (True, 50.0))]  # fmt: skip
+    claim, beside = cuff._beside(rows)
+    assert (claim.ours, beside.ours, beside.note) == (True, False, rows[1].note)
+    assert claim.note == f"{rows[0].note}; our networks: no"
+
+
 def test_what_the_paper_says_of_forecasts_beside_each_other():
     """On Philly the point forecast under-predicts less, on its other logs the quantile: as each log has it."""
     series = walk(600)

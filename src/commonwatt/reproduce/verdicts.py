@@ -164,7 +164,7 @@ RULES: tuple[tuple[str, str, Rule], ...] = (
     ("andreas-armida", "*", _OWN_RUNS),
     *(("cuff", what, Rule("yes", said=f"follows by definition: {IMPLEMENTATION}")) for what in (
         "*the threshold method saves less*", "*under-prediction falls as*")),
-    ("cuff", "*MAE [!,]*Alibaba", _none("of some 35 GPUs all errors are about 1: it can hardly come out otherwise")),
+    ("cuff", "*MAE [!,]*Alibaba", _none("of some 35 GPUs errors are few GPUs whatever the forecast: it says little")),
     ("cuff", "*GRU fares much better*", replace(_ON_OTHERS, said="the threshold of much better is ours, see the top")),
     ("cuff", "*comparable to the point*", replace(_ON_OTHERS, said="the threshold of comparable is ours, see the top")),
     ("cuff", "Fig. 4: above the median*", replace(_ON_OTHERS, said=(

@@ -81,7 +81,7 @@ def answer(request: TopicRequest) -> TopicAnswer:
     return TopicAnswer(
         seeds=(request.seed,),
         digests=tuple(trace.digest for trace in found),
-        rows=tuple(sorted(rows, key=lambda row: row.quantity.split(":")[0])),
+        rows=tuple(sorted(_beside(rows), key=lambda row: row.quantity.split(":")[0])),
         notes=NOTES,
         points=tuple(points),
         x_name="hour of day (Fig. 3), level (Fig. 4, 5)",
@@ -96,6 +96,19 @@ def rows_of(study: CuffStudy) -> list[ReproduceRow]:
     """
     demand = [] if study.ours else _table_2(study)
     return [*demand, *_tables_3_4(study), *_figure_4(study), *_figure_5(study)]
+
+
+def _beside(rows: Sequence[ReproduceRow]) -> list[ReproduceRow]:
+    """Return *rows*, with what our networks give in the notes of those with a paper's value."""
+    by_name, noted = {row.quantity: row.ours for row in rows}, []
+    for row in rows:
+        what, _, log = row.quantity.rpartition(", ")
+        ours = by_name.get(f"{what}{_OURS}, {log}")
+        if row.paper is not None and ours is not None:
+            said = ("no", "yes")[ours] if isinstance(ours, bool) else f"{ours:.3g}"
+            row = row.model_copy(update={"note": f"{row.note}; our networks: {said}"})
+        noted.append(row)
+    return noted
 
 
 def _relative(study: CuffStudy, what: str, ours: bool | None, note: str) -> ReproduceRow:
