@@ -95,7 +95,7 @@ def rejudge(topic: dict[str, Any]) -> None:
     if notes is not None:
         topic["notes"] = list(notes)
     for claim in topic["claims"]:
-        row = ReproduceRow(**{key: claim[key] for key in ("quantity", "paper", "ours", "unit", "held_pct")},
+        row = ReproduceRow(**{key: claim[key] for key in ("quantity", "paper", "ours", "unit", "held_pct", "note")},
                            comparable=True)  # fmt: skip
         rule = rule_of(name, row)
         if tie := _tie(topic, claim["quantity"]):
