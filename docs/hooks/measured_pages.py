@@ -95,11 +95,12 @@ def rejudge(topic: dict[str, Any]) -> None:
     if notes is not None:
         topic["notes"] = list(notes)
     for claim in topic["claims"]:
-        row = ReproduceRow(**{key: claim[key] for key in ("quantity", "paper", "ours", "unit", "held_pct")},
+        row = ReproduceRow(**{key: claim[key] for key in ("quantity", "paper", "ours", "unit", "held_pct", "note")},
                            comparable=True)  # fmt: skip
         rule = rule_of(name, row)
         if tie := _tie(topic, claim["quantity"]):
-            claim.update(verdict="not comparable", rule="not compared", why=tie)
+            why = claim["note"] if claim["note"].startswith(tie) else tie  # once on the page
+            claim.update(verdict="not comparable", rule="not compared", why=why)
             continue
         ruled = claim["rule"] != "not compared" or rule.kind == "none" or rule.elsewhere or bool(rule.part)
         if ruled and claim["unit"] != "s":  # else the run says why

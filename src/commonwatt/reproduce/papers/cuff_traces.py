@@ -82,12 +82,12 @@ class Trace:
 
 @dataclass
 class CuffStudy:
-    """Forecasts of one trace by all networks."""
+    """Forecasts of one trace by all networks: the paper's, which see 120 raw levels, or ours."""
 
     trace: Trace
     point: dict[str, Rolled] = field(default_factory=dict)
     quantile: dict[str, Rolled] = field(default_factory=dict)
-    raw: dict[bool, Rolled] = field(default_factory=dict)  # GRU on raw levels, by whether point
+    ours: bool = False
 
     @property
     def actual(self) -> Floats:
@@ -140,8 +140,11 @@ def _generated(extent: Extent, seed: int) -> Trace:
     return Trace("generated", "", series, len(series) * 5 // 6, total, comparable=False, note="no public trace here")
 
 
-def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool, raw: bool = False) -> Rolled:
-    """Fit a network before the scored part and forecast it, and two days before it for the calibration to begin on."""
+def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool, raw: bool) -> Rolled:
+    """Fit a network before the scored part and forecast it, and two days before it for the calibration to begin on.
+
+    *raw*: it sees levels themselves, as the paper's do; else changes and a summary of a day.
+    """
     chosen = _SETTINGS[extent]
     settings = replace(chosen, raw=raw)
     predictor = NetworkPredictor(kind, point=point, settings=settings)
