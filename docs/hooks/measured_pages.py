@@ -56,6 +56,7 @@ def record(folder: Path, name: str | None = None) -> None:
             "wall_s": round(topic["wall_s"], 1),
             "claims": [{key: claim[key] for key in CLAIM} for claim in topic["claims"]],
             "others": {claim["quantity"]: claim["ours"] for claim in topic["others"]},
+            "other_units": {claim["quantity"]: claim["unit"] for claim in topic["others"]},
         }
         for topic in result["topics"]
     ]

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from commonwatt.model.results import ReproduceRow
+from commonwatt.reproduce.collection import recorded
 from commonwatt.reproduce.registry import left_out
 from commonwatt.reproduce.verdicts import OTHERWISE, Rule, judged, legend
 from tests.docs.pages import ROOT
@@ -95,6 +96,26 @@ def test_a_run_of_some_topics_replaces_these_in_the_record(tmp_path, monkeypatch
     assert run_of("a", "b", wall_s=1.0) == ("a b", {"a": 1.0, "b": 1.0})
     assert run_of("b", "c", wall_s=2.0) == ("a b", {"a": 1.0, "b": 2.0, "c": 2.0})
     assert run_of("a", "b", "c", wall_s=3.0) == ("a b c", {"a": 3.0, "b": 3.0, "c": 3.0})
+
+
+def test_a_record_keeps_the_units_of_values_that_the_paper_does_not_print(tmp_path, monkeypatch):
+    monkeypatch.setattr(measured_pages, "DATA", tmp_path)
+    value = {"quantity": "energy", "paper": None, "ours": 2.5, "unit": "kWh", "least": 2.0, "most": 3.0, "sd": None,
+             "held_pct": None, "verdict": "not comparable", "rule": "not compared", "why": "", "note": ""}  # fmt: skip
+    topic = {"name": "etf-figure-3", "title": "t", "paper": "p", "state": "done", "reason": None, "stand_in": None,
+             "seeds": [0], "notes": [], "claims": [], "others": [value], "wall_s": 1.0}  # fmt: skip
+    result = {"version": "0", "command": "c", "extent": "full", "seed": 0, "seeds": [0], "topics": [topic]}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    measured_pages.record(tmp_path)
+    path = tmp_path / "reproduce-full.json"
+    kept = json.loads(path.read_text())
+    assert kept["topics"][0]["others"] == {"energy": 2.5}
+    (read,) = recorded(path).topics[0].others
+    assert (read.quantity, read.ours, read.unit) == ("energy", 2.5, "kWh")
+    del kept["topics"][0]["other_units"]  # as records were before
+    path.write_text(json.dumps(kept))
+    (read,) = recorded(path).topics[0].others
+    assert (read.ours, read.unit) == (2.5, "")
 
 
 def test_what_is_recorded_is_judged_again_by_the_rules_as_they_are(tmp_path, monkeypatch):
