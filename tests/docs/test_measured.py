@@ -112,6 +112,7 @@ def test_a_record_keeps_the_units_of_values_that_the_paper_does_not_print(tmp_pa
     assert kept["topics"][0]["others"] == {"energy": 2.5}
     (read,) = recorded(path).topics[0].others
     assert (read.quantity, read.ours, read.unit) == ("energy", 2.5, "kWh")
+    assert (read.least, read.most, read.held_pct) == (None, None, None)  # a record has no spread of it
     del kept["topics"][0]["other_units"]  # as records were before
     path.write_text(json.dumps(kept))
     (read,) = recorded(path).topics[0].others

@@ -148,8 +148,9 @@ def recorded(path: Path) -> ReproduceAllResult:
 
 
 def _unprinted(topic: str, name: str, ours: bool | float | str | None, unit: str) -> ReproduceClaim:
-    """Return a recorded value that the paper does not print."""
-    return judged(topic, [ReproduceRow(quantity=name, paper=None, ours=ours, unit=unit, comparable=False)])
+    """Return a recorded value that the paper does not print; of its spread nothing is known."""
+    found = judged(topic, [ReproduceRow(quantity=name, paper=None, ours=ours, unit=unit, comparable=False)])
+    return found.model_copy(update={"least": None, "most": None, "held_pct": None})
 
 
 def redrawings() -> dict[str, Redrawing]:
