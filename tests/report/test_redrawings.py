@@ -7,6 +7,7 @@ import re
 from html import escape
 from pathlib import Path
 
+import pytest
 from matplotlib.figure import Figure
 
 from commonwatt.model.results import ReproducePoint, ReproduceRow
@@ -86,6 +87,25 @@ def test_links_of_the_report_lead_to_places_in_it():
         failing = [c for topic in result.topics for c in topic.claims if c.verdict == "does not hold"]
         listed = page[page.index('id="failing"') : page.index('id="contents"')]
         assert listed.count("<li>") == len(failing) > 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_report_fits_its_window_and_begins_with_the_verdicts(visit, width):
+    record = Path(__file__).parents[2] / "docs" / "data" / "reproduce-full.json"
+    page = visit(render_claims(recorded(record), {"etf-figure-5": (None, b"<svg/>")}, redrawings()), width=width).page
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    bottom = page.evaluate("document.querySelector('.counts').getBoundingClientRect().bottom")
+    assert bottom < 700  # of 900 on the first screen
+    assert page.evaluate("document.getElementById('failing').getBoundingClientRect().bottom") < 900
+    page.click("#failing ~ .failing a >> nth=0")
+    row = page.evaluate("document.querySelector(':target').getBoundingClientRect().top")
+    assert 0 <= row < 900
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = false")
+    seen = "document.querySelector('details table').checkVisibility()"
+    assert not page.evaluate(seen)
+    page.emulate_media(media="print")  # paper has what is folded
+    assert page.evaluate(seen)
 
 
 def test_the_report_shows_units_that_are_known_and_no_others():

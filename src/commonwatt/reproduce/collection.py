@@ -134,9 +134,8 @@ def recorded(path: Path) -> ReproduceAllResult:
             topic["claims"] = [{"sd": None, **claim} for claim in topic["claims"]]
             units = topic.pop("other_units", {})  # a record of before has none
             if isinstance(topic["others"], dict):  # a record: values only
-                topic["others"] = [
-                    _unprinted(topic["name"], name, ours, units.get(name, "")) for name, ours in topic["others"].items()
-                ]
+                values = topic["others"].items()
+                topic["others"] = [_unprinted(topic["name"], name, ours, units.get(name, "")) for name, ours in values]
             topic.update({"x_name": None, "points": (), "notes": (), "input_digests": ()} | topic)
         document["verdicts"] = _counted(claim["verdict"] for topic in document["topics"] for claim in topic["claims"])
         document.setdefault("wall_s", sum(topic["wall_s"] for topic in document["topics"]))
