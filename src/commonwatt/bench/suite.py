@@ -1,7 +1,7 @@
 """A suite of problems, those that enter it, and their scores.
 
 A score is a ratio to a bound or to a baseline's value on the same problem, less is better, and the same wherever it is
-run: budgets are evaluations, problems and solvers are seeded. Processor time is reported beside it, as a ratio to that
+run: no budget is a time, problems and solvers are seeded. Processor time is reported beside it, as a ratio to that
 of the suite's reference solver in the same run, and is no part of a score.
 """
 
