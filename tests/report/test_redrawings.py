@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.model.suite_results import ReproduceAllResult, ReproduceTopicResult
-from commonwatt.report import claims_page
-from commonwatt.report.claims_page import Redrawing, RedrawnPanel, draw_printed, render_claims, with_unit
+from commonwatt.report.claims_page import render_claims, with_unit
+from commonwatt.report.redrawing import _DRAW, Redrawing, RedrawnPanel, draw_printed
 from commonwatt.reproduce import registry
 from commonwatt.reproduce.collection import drawable, recorded, redrawings
 from commonwatt.reproduce.verdicts import judged, legend
@@ -146,7 +146,7 @@ def test_a_report_without_figures_of_ours_says_so():
 
 def drawn(panel, topic):
     axes = Figure().subplots()
-    claims_page._DRAW[panel.kind](axes, panel, topic)
+    _DRAW[panel.kind](axes, panel, topic)
     return axes
 
 

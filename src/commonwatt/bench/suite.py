@@ -380,8 +380,7 @@ def worse(recorded: BenchResult, now: BenchResult, tolerance: float = TOLERANCE)
 
 def save_bench(result: BenchResult, path: Path) -> None:
     """Draw the score of every solver, suite by suite, and save it to *path*. Raises as ``saved``."""
-    from commonwatt.report.palette import policy_colour
-    from commonwatt.report.saving import saved
+    from commonwatt.report.pictures import policy_colour, saved
 
     suites = [(suite, [s for s in suite.solvers if s.score is not None]) for suite in result.suites]
     rows = [max(1, len(solvers)) for _, solvers in suites]

@@ -177,7 +177,8 @@ def _again(recorded: Path, out: Path, *, as_json: bool) -> None:
 
 def _report(result: ReproduceAllResult, out: Path, drawn: Path) -> str:
     """Return the page; *drawn* has our figures."""
-    from commonwatt.report.claims_page import Redrawing, draw_printed, render_claims
+    from commonwatt.report.claims_page import render_claims
+    from commonwatt.report.redrawing import Redrawing, draw_printed
     from commonwatt.reproduce.collection import drawable, redrawings
     from commonwatt.reproduce.registry import left_out
     from commonwatt.reproduce.verdicts import legend, little

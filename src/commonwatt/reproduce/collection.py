@@ -30,7 +30,7 @@ from commonwatt.model.errors import ArgumentError, InputError, MissingExtraError
 from commonwatt.model.names import one_of
 from commonwatt.model.results import ReproducePoint, ReproduceResult, ReproduceRow
 from commonwatt.model.suite_results import ReproduceAllResult, ReproduceClaim, ReproduceTopicResult
-from commonwatt.report.claims_page import Redrawing, RedrawnPanel
+from commonwatt.report.redrawing import Redrawing, RedrawnPanel
 from commonwatt.reproduce import registry
 from commonwatt.reproduce.topic import Extent, Topic, TopicRequest, TopicRun, data_digest, digest_of, loaded, see
 from commonwatt.reproduce.verdicts import judged

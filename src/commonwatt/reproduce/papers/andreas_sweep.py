@@ -14,8 +14,7 @@ from commonwatt.model.electricity import Electricity
 from commonwatt.model.results import PolicyResult, ReproducePoint, ReproduceRow, SimulationResult
 from commonwatt.model.scenario import AndreasWorkload, PolicySpec, Preemption, Scenario
 from commonwatt.model.units import HOUR_S
-from commonwatt.report.palette import policy_colour
-from commonwatt.report.saving import saved
+from commonwatt.report.pictures import policy_colour, saved
 from commonwatt.reproduce.topic import Extent, TopicAnswer, TopicRequest
 from commonwatt.simulation.runner import Prepared, run_seeds
 from commonwatt.simulation.workload import prepare

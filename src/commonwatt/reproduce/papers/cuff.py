@@ -5,34 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import lt
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from commonwatt.capacity.scores import energy_saving, slots_served
 from commonwatt.forecasting import Rolled
 from commonwatt.forecasting.scores import level_scores, whole_gpus
-from commonwatt.model.arrays import Floats
 from commonwatt.model.demand import LEVELS
 from commonwatt.model.errors import MissingExtraError
 from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.model.units import DAY_S
-from commonwatt.report.palette import policy_colour
-from commonwatt.report.saving import saved
 from commonwatt.reproduce.papers import cuff_traces as chosen
-from commonwatt.reproduce.papers.cuff_traces import KINDS, TIE, CuffStudy, Trace, average_day, forecasts, tied, traces
+from commonwatt.reproduce.papers.cuff_traces import (
+    KINDS,
+    OURS,
+    TIE,
+    CuffStudy,
+    Trace,
+    average_day,
+    draw,
+    forecasts,
+    tied,
+    traces,
+    under_predicted,
+)
 from commonwatt.reproduce.topic import Bar, TopicAnswer, TopicRequest
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["CuffStudy", "answer", "rows_of"]
 
 _NAMES = {"gru": "GRU", "bilstm": "Bi-LSTM", "cnn": "CNN"}
 _SAVED_W = 25.0  # section 4.2: lowest clocks
 _MARGIN = 0.05  # section 4.4: the threshold method
-_OURS = ", our networks"
 _NO_SIZE = "not known: the sample says nothing of the size of the cluster"
 _TABLE_2 = {"Alibaba": (17.0, 26.3), "Venus": (11.85, 20.55), "Philly": (26.0, 39.0)}  # kWh at 1 and 2 minutes
 _TABLE_3 = {  # under-prediction in percent, MAE
@@ -85,7 +88,7 @@ def answer(request: TopicRequest) -> TopicAnswer:
         notes=NOTES,
         points=tuple(points),
         x_name="hour of day (Fig. 3), level (Fig. 4, 5)",
-        draw=lambda path: _draw(pairs, path),
+        draw=lambda path: draw(pairs, path),
     )
 
 
@@ -103,7 +106,7 @@ def _beside(rows: Sequence[ReproduceRow]) -> list[ReproduceRow]:
     by_name, noted = {row.quantity: row.ours for row in rows}, []
     for row in rows:
         what, _, log = row.quantity.rpartition(", ")
-        ours = by_name.get(f"{what}{_OURS}, {log}")
+        ours = by_name.get(f"{what}{OURS}, {log}")
         if row.paper is not None and ours is not None:
             said = ("no", "yes")[ours] if isinstance(ours, bool) else f"{ours:.3g}"
             row = row.model_copy(update={"note": f"{row.note}; our networks: {said}"})
@@ -135,7 +138,7 @@ def _row(
     value = None if isinstance(ours, float) and not np.isfinite(ours) else ours
     paper = None if study.ours else paper
     return ReproduceRow(
-        quantity=f"{what}{_OURS if study.ours else ''}, {trace.name}", paper=paper, ours=value, unit=unit,
+        quantity=f"{what}{OURS if study.ours else ''}, {trace.name}", paper=paper, ours=value, unit=unit,
         comparable=comparable and trace.comparable and paper is not None, note=said,
     )  # fmt: skip
 
@@ -202,10 +205,6 @@ def _mae(study: CuffStudy, rolled: Rolled, level: float = 0.5) -> float:
     return level_scores(level, study.scored(rolled, level), study.actual).mae
 
 
-def _under(on: Floats, actual: Floats) -> float:
-    return 100 * (1 - slots_served(on, actual))
-
-
 def _figure_4(study: CuffStudy) -> list[ReproduceRow]:
     actual = study.actual
     high = actual >= np.nanquantile(actual, chosen.HIGH_DEMAND)
@@ -217,7 +216,7 @@ def _figure_4(study: CuffStudy) -> list[ReproduceRow]:
     paper = {"point forecast": 83.0, "quantile .90": 7.6} if study.trace.paper == "Alibaba" else {}
     rows, under = [], {}
     for name, (rolled, level) in ways.items():
-        under[name] = _under(study.scored(rolled, level)[high], actual[high])
+        under[name] = under_predicted(study.scored(rolled, level)[high], actual[high])
         note = "the paper does not say which level, nor what high demand is" if name in paper else ""
         rows.append(_row(study, f"Fig. 4: under-prediction in the top tenth of demand, GRU, {name}", paper.get(name),
                          under[name], "%", note))  # fmt: skip
@@ -248,15 +247,15 @@ def _figure_5(study: CuffStudy) -> list[ReproduceRow]:
     more = whole_gpus(study.point["gru"].at(0.5)[-len(actual) :] * (1 + _MARGIN))
     on = study.calibrated(study.quantile["gru"], 0.98)
     said = "the paper does not say of which cluster"
-    under = [_under(study.scored(study.quantile["gru"], level), actual) for level in LEVELS.tolist()]
+    under = [under_predicted(study.scored(study.quantile["gru"], level), actual) for level in LEVELS.tolist()]
     named, zero, target, saving = (68.0, 0.0, 98.0, 26.0) if study.trace.paper else (None,) * 4  # of a log that it has
     rows = [
         _relative(study, "Fig. 5: under-prediction falls as the quantile rises, GRU", under == sorted(under)[::-1],
                   f"from {under[0]:.1f}% to {under[-1]:.1f}%"),
         _row(study, "Fig. 5: performance of the point forecast, GRU", named, 100 * slots_served(point, actual), "%",
              said, comparable=False),
-        _row(study, "Fig. 5: under-prediction of the threshold method (+5%), GRU", zero, _under(more, actual), "%",
-             "the paper: absolutely no case"),
+        _row(study, "Fig. 5: under-prediction of the threshold method (+5%), GRU", zero, under_predicted(more, actual),
+             "%", "the paper: absolutely no case"),
         _row(study, "Fig. 5: performance at a target of 98%, GRU, calibrated", target,
              100 * slots_served(on, actual), "%", said, comparable=False),
     ]  # fmt: skip
@@ -290,7 +289,7 @@ def _of_savings(
 
 def _points(study: CuffStudy) -> list[ReproducePoint]:
     name, actual, total = study.trace.name, study.actual, study.trace.total_gpus
-    own = _OURS if study.ours else ""
+    own = OURS if study.ours else ""
     found = [
         ReproducePoint(series=name, quantity="Fig. 3: mean demand", x=float(hour), mean=mean, sd=None, unit="GPUs")
         for hour, mean in enumerate([] if study.ours else average_day(study.trace))
@@ -298,68 +297,9 @@ def _points(study: CuffStudy) -> list[ReproducePoint]:
     for level in LEVELS.tolist():
         on = study.scored(study.quantile["gru"], level)
         values = {"Fig. 4: MAE, GRU": (float(np.nanmean(np.abs(on - actual))), "GPUs"),
-                  "Fig. 4, 5: under-prediction, GRU": (_under(on, actual), "%")}  # fmt: skip
+                  "Fig. 4, 5: under-prediction, GRU": (under_predicted(on, actual), "%")}  # fmt: skip
         if total is not None:
             values["Fig. 5: energy saving, GRU"] = (100 * energy_saving(on, total), "%")
         for what, (value, unit) in values.items():
             found.append(ReproducePoint(series=name, quantity=f"{what}{own}", x=level, mean=value, sd=None, unit=unit))
     return found
-
-
-def _draw(pairs: Sequence[tuple[CuffStudy, ...]], path: Path) -> None:
-    """Draw a row for each trace, of the paper's networks and of ours; raises ``InputError`` as ``saved``."""
-    with saved(path, (12.0, 3.3 * len(pairs))) as figure:
-        grid = figure.subplots(len(pairs), 3, squeeze=False)
-        for row, (papers, ours) in zip(grid, pairs, strict=True):
-            _draw_day(row[0], papers)
-            _draw_levels(row[1], papers)
-            _draw_knob(row[2], papers, ours)
-
-
-def _draw_day(axes: Axes, study: CuffStudy) -> None:
-    means = [np.nan if mean is None else mean for mean in average_day(study.trace)]
-    axes.plot(range(24), means, color=policy_colour(0))
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("hour of day")
-    axes.set_title(f"Fig. 3: mean demand, GPUs: {study.trace.name}")
-
-
-def _draw_levels(axes: Axes, study: CuffStudy) -> None:
-    levels, actual = LEVELS.tolist(), study.actual
-    kept, point = [study.scored(study.quantile["gru"], level) for level in levels], study.scored(study.point["gru"])
-    mae = [float(np.nanmean(np.abs(on - actual))) for on in kept]
-    axes.plot(levels, mae, "o-", markersize=3, color=policy_colour(3), label="MAE, GPUs")
-    axes.axhline(float(np.nanmean(np.abs(point - actual))), color=policy_colour(3), linestyle=":")
-    other = axes.twinx()
-    under = [_under(on, actual) for on in kept]
-    other.plot(levels, under, "s-", markersize=3, color=policy_colour(0), label="under-predicted, %")
-    other.axhline(_under(point, actual), color=policy_colour(0), linestyle=":")
-    other.grid(visible=False)
-    lines = [*axes.get_lines()[:1], *other.get_lines()[:1]]
-    axes.legend(lines, [str(line.get_label()) for line in lines], fontsize=7, loc="upper center")
-    axes.set_xlabel("level; dotted: point forecast")
-    axes.set_title("Fig. 4: GRU on raw levels by level")
-
-
-def _draw_knob(axes: Axes, papers: CuffStudy, ours: CuffStudy) -> None:
-    total, actual = papers.trace.total_gpus, papers.actual
-    axes.set_title("Fig. 5: performance against saving, %")
-    if total is None:
-        axes.text(0.5, 0.5, "size of the cluster says nothing", ha="center", transform=axes.transAxes)
-        return
-
-    def at(on: Floats) -> tuple[float, float]:
-        return 100 * energy_saving(on, total), 100 * slots_served(on, actual)
-
-    for study, line, fill in ((papers, "o-", "full"), (ours, "o:", "none")):
-        point, quantile = study.point["gru"], study.quantile["gru"]
-        drawn = {
-            "quantiles, GRU": (line, [at(study.scored(quantile, level)) for level in LEVELS.tolist()]),
-            "point forecast": ("D", [at(study.scored(point))]),
-            "calibrated, target 98%": ("*", [at(study.calibrated(quantile, 0.98))]),
-        }
-        for place, (label, (style, points)) in enumerate(drawn.items()):
-            axes.plot(*zip(*points, strict=True), style, markersize=7 if style == "*" else 4, fillstyle=fill,
-                      color=policy_colour(place), label=f"{label}{_OURS if study.ours else ''}")  # fmt: skip
-    axes.legend(fontsize=6)
-    axes.set_xlabel("energy saving, %")

@@ -11,8 +11,7 @@ import numpy as np
 from commonwatt.model.arrays import Floats
 from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.partitioning import bid, residual
-from commonwatt.report.palette import TENANTS, policy_colour
-from commonwatt.report.saving import saved
+from commonwatt.report.pictures import TENANTS, policy_colour, saved
 from commonwatt.reproduce.papers.market_cases import (
     CONFIGURATIONS,
     EQUAL,
