@@ -177,7 +177,7 @@ def totals(rows: list[Row], names: tuple[str, ...]) -> None:
 
 def draw(rows: list[Row], path: Path) -> None:
     """Draw the gap of each case, bandwidth by bandwidth."""
-    from commonwatt.report.saving import saved
+    from commonwatt.report.pictures import saved
 
     with saved(path, (9.0, 4.2)) as figure:
         axes = figure.subplots()

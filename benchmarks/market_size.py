@@ -25,7 +25,7 @@ import numpy as np
 
 from commonwatt.model.partition_file import LawSpec
 from commonwatt.partitioning import Market, bid, law_of, residual, solve
-from commonwatt.report.saving import saved
+from commonwatt.report.pictures import saved
 
 SIZES = [(10, 5), (30, 10), (100, 10), (100, 100), (300, 30), (1000, 100)]
 OF_LAWS = [(10, 5), (30, 10), (100, 20), (300, 30)]

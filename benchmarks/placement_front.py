@@ -28,8 +28,7 @@ from commonwatt.data.log import JobLog, time_of
 from commonwatt.data.readers import read_log
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import DAY_S
-from commonwatt.report.palette import policy_colour
-from commonwatt.report.saving import saved
+from commonwatt.report.pictures import policy_colour, saved
 from commonwatt.simulation.runner import run_seeds
 from commonwatt.simulation.workload import prepare
 

@@ -162,7 +162,7 @@ def tell(rates: list[dict[str, object]], curves: dict[str, list[float]], bound_s
 
 def draw(curves: dict[str, list[float]], bound_s: float, path: Path) -> None:
     """Draw both curves and the bound."""
-    from commonwatt.report.saving import saved
+    from commonwatt.report.pictures import saved
 
     with saved(path, (6.0, 3.2)) as figure:
         axes = figure.subplots()

@@ -15,8 +15,9 @@ these in a record of its extent and leaves the others. After a change of the rul
 judges what is recorded again, with today's notes; what was measured stays. Pages are generated whole, as
 those with a form in ``docs/data/pages``, or between ``<!-- recorded: NAME -->`` and ``<!-- end -->``: the text called
 NAME of ``docs/data/remarks.txt``. In both
-``{topic | quantity}`` is our value, ``{paper: topic | quantity}`` the paper's, and ``{does not hold: PREFIX}`` a list
-of the claims of a paper with that verdict. What benchmarks gave is kept and shown by ``benchmark_pages.py``.
+``{topic | quantity}`` is our value, ``{paper: topic | quantity}`` the paper's, ``{does not hold: PREFIX}`` a list of
+the claims of a paper with that verdict, ``{verdicts: PREFIX}`` how many of its claims have each, and ``{evaluations:
+SUITE SOLVER}`` those of a solver on the leaderboard. What benchmarks gave is kept and shown by ``benchmark_pages.py``.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import benchmark_pages
+import network_tables
 
 DATA = Path(__file__).parents[1] / "data"
 PAGES = DATA.parent
@@ -43,6 +45,8 @@ VERDICTS = ("holds", "holds with changes", "does not hold", "not comparable")
 BLOCK = re.compile(r"<!-- recorded: ([\w-]+) -->\n.*?<!-- end -->", re.S)
 FIELD = re.compile(r"\{(paper: )?([a-z0-9-]+) \| ([^{}]+)\}")
 LIST = re.compile(r"\{(holds with changes|does not hold|not comparable): (\w+)\}")
+VERDICTS_OF = re.compile(r"\{verdicts: (\w+)\}")
+EVALUATIONS = re.compile(r"\{evaluations: (\w+) ([\w-]+)\}")
 CLAIM = ("quantity", "paper", "ours", "unit", "least", "most", "held_pct", "verdict", "rule", "why", "note")
 
 
@@ -55,6 +59,7 @@ def record(folder: Path, name: str | None = None) -> None:
             "wall_s": round(topic["wall_s"], 1),
             "claims": [{key: claim[key] for key in CLAIM} for claim in topic["claims"]],
             "others": {claim["quantity"]: claim["ours"] for claim in topic["others"]},
+            "other_units": {claim["quantity"]: claim["unit"] for claim in topic["others"]},
         }
         for topic in result["topics"]
     ]
@@ -94,11 +99,12 @@ def rejudge(topic: dict[str, Any]) -> None:
     if notes is not None:
         topic["notes"] = list(notes)
     for claim in topic["claims"]:
-        row = ReproduceRow(**{key: claim[key] for key in ("quantity", "paper", "ours", "unit", "held_pct")},
+        row = ReproduceRow(**{key: claim[key] for key in ("quantity", "paper", "ours", "unit", "held_pct", "note")},
                            comparable=True)  # fmt: skip
         rule = rule_of(name, row)
         if tie := _tie(topic, claim["quantity"]):
-            claim.update(verdict="not comparable", rule="not compared", why=tie)
+            why = claim["note"] if claim["note"].startswith(tie) else tie  # once on the page
+            claim.update(verdict="not comparable", rule="not compared", why=why)
             continue
         ruled = claim["rule"] != "not compared" or rule.kind == "none" or rule.elsewhere or bool(rule.part)
         if ruled and claim["unit"] != "s":  # else the run says why
@@ -227,7 +233,34 @@ def filled(text: str) -> str:
                     lines.append(f"- {escaped(claim['quantity'])}: {said}.")
         return "\n".join(dict.fromkeys(lines)) or "- None."
 
-    return wrapped(LIST.sub(listed, FIELD.sub(value, benchmark_pages.shown(text))))
+    counted = VERDICTS_OF.sub(lambda match: verdicts_of(match[1]), benchmark_pages.shown(text))
+    counted = EVALUATIONS.sub(lambda match: evaluations_of(match[1], match[2]), counted)
+    return wrapped(LIST.sub(listed, FIELD.sub(value, counted)))
+
+
+def verdicts_of(prefix: str) -> str:
+    """Return how many claims of a paper have each verdict, and how many of those that are met say little."""
+    from commonwatt.reproduce.verdicts import little
+
+    every = [(claim["rule"], claim["verdict"]) for topic, _ in results().values()
+             if topic["name"].partition("-")[0] == prefix for claim in topic["claims"]]  # fmt: skip
+    if not every:
+        raise KeyError(prefix)
+    given = [verdict for _, verdict in every]
+    met = [pair for pair in every if pair[1].startswith("holds")]
+    few = "; ".join(f"{sum(own.values())} are {why}" for why, own in little(met).items() if own)
+    return (
+        f"of {len(every)} claims {given.count('holds')} hold, {given.count('holds with changes')} hold with changes, "
+        f"{given.count('does not hold')} do not hold, and {given.count('not comparable')} are not comparable. "
+        f"Of the {len(met)} that hold, with changes or without, {few or 'none is by definition'}"
+    )
+
+
+def evaluations_of(suite: str, solver: str) -> str:
+    """Return how many candidates a solver of the leaderboard evaluated, over all problems of its suite."""
+    recorded = json.loads((DATA / "bench.json").read_text(encoding="utf-8"))
+    found = {(s["name"], each["name"]): each["evaluations"] for s in recorded["suites"] for each in s["solvers"]}
+    return f"{found[suite, solver]:,}"
 
 
 def wrapped(text: str) -> str:
@@ -263,8 +296,12 @@ def remarks() -> dict[str, str]:
 
 
 def renewed(page: str) -> str:
-    """Return *page* with its recorded parts written again."""
-    return BLOCK.sub(lambda m: f"<!-- recorded: {m[1]} -->\n{filled(remarks()[m[1]])}\n<!-- end -->", page)
+    """Return *page* with its recorded parts, and tables of networks, written again."""
+
+    def written(name: str) -> str:
+        return network_tables.TABLES[name]() if name in network_tables.TABLES else filled(remarks()[name])
+
+    return BLOCK.sub(lambda m: f"<!-- recorded: {m[1]} -->\n{written(m[1])}\n<!-- end -->", page)
 
 
 def commands() -> str:
@@ -381,7 +418,7 @@ def leaderboard_page() -> str:
     parts = [
         "# Leaderboard",
         f"Generated by `make claims` from `docs/data/bench.json`, made by `{result.command}`.",
-        wrapped(remarks()["leaderboard"]),
+        filled(remarks()["leaderboard"]),
         wrapped(leaderboard(result)),
     ]
     return "\n\n".join(parts) + "\n"

@@ -20,6 +20,7 @@ from tests.docs.pages import ROOT
 
 CODE = """
 import numpy as np
+from pydantic import TypeAdapter
 from commonwatt.forecasting import make_predictor
 from commonwatt.mapping import ALGORITHMS
 from commonwatt.optimize import SearchResult
@@ -46,6 +47,11 @@ class Overfull(Nobody):
 class Raising(Nobody):
     def solve(self, problem, rng, keep_going=None):
         raise ValueError("not\\ntoday")
+
+
+class Wrong(Nobody):
+    def solve(self, problem, rng, keep_going=None):
+        TypeAdapter(dict[str, int]).validate_python({"gpus": "many", **{f"job-{n}": [n] for n in range(4)}})
 
 
 class Unfinished:
@@ -107,7 +113,7 @@ def site(tmp_path, monkeypatch):
     entries = {
         "solvers": {
             "nobody": "Nobody", "overfull": "Overfull", "raising": "Raising", "unfinished": "Unfinished",
-            "gone": "Missing", "edf": "Nobody", "Bad_Name": "Nobody",
+            "wrong": "Wrong", "gone": "Missing", "edf": "Nobody", "Bad_Name": "Nobody",
         },
         "partitioners": {"halves": "halves", "too-many": "too_many"},
         "mappers": {"plain": "mapper", "random-olb": "mapper"},
@@ -132,7 +138,7 @@ DEMAND = "time,gpus\n" + "".join(f"{600 * i},{20 + i % 7}\n" for i in range(400)
 
 def test_names_are_listed_without_importing(site):
     names = plugins.names_of("solvers", ("edf",))
-    assert names == ("broken", "gone", "nobody", "overfull", "raising", "unfinished")
+    assert names == ("broken", "gone", "nobody", "overfull", "raising", "unfinished", "wrong")
     assert "many_plugins" not in sys.modules
     why = {plugin.name: said for plugin, said in plugins.refused("solvers", ("edf",)).items()}
     assert set(why) == {"edf", "Bad_Name", "twice"}
@@ -179,6 +185,8 @@ def test_forecasters(site, run, tmp_path):
         (("place", "place.yaml", "--solver", "gone"), ("AttributeError", "many_plugins:Missing")),
         (("place", "place.yaml", "--solver", "unfinished"), ("could not be made", "it has no method solve")),
         (("place", "place.yaml", "--solver", "raising"), ("failed", "ValueError: not today")),
+        (("place", "place.yaml", "--solver", "wrong"),
+         ("failed", "ValidationError: gpus: Input should be a valid integer", ", got 'many'; job-0: ", "; and 2 more")),
         (("place", "place.yaml", "--solver", "overfull"), ("gave no valid answer", "SolverError: ")),
         (("place", "place.yaml", "--solver", "twice"), ("twice",)),
         (("partition", "partition.yaml", "--mechanism", "too-many"), ("gave no valid answer", "more PEs")),

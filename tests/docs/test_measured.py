@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from commonwatt.model.results import ReproduceRow
+from commonwatt.reproduce.collection import recorded
 from commonwatt.reproduce.registry import left_out
 from commonwatt.reproduce.verdicts import OTHERWISE, Rule, judged, legend
 from tests.docs.pages import ROOT
@@ -97,6 +98,27 @@ def test_a_run_of_some_topics_replaces_these_in_the_record(tmp_path, monkeypatch
     assert run_of("a", "b", "c", wall_s=3.0) == ("a b c", {"a": 3.0, "b": 3.0, "c": 3.0})
 
 
+def test_a_record_keeps_the_units_of_values_that_the_paper_does_not_print(tmp_path, monkeypatch):
+    monkeypatch.setattr(measured_pages, "DATA", tmp_path)
+    value = {"quantity": "energy", "paper": None, "ours": 2.5, "unit": "kWh", "least": 2.0, "most": 3.0, "sd": None,
+             "held_pct": None, "verdict": "not comparable", "rule": "not compared", "why": "", "note": ""}  # fmt: skip
+    topic = {"name": "etf-figure-3", "title": "t", "paper": "p", "state": "done", "reason": None, "stand_in": None,
+             "seeds": [0], "notes": [], "claims": [], "others": [value], "wall_s": 1.0}  # fmt: skip
+    result = {"version": "0", "command": "c", "extent": "full", "seed": 0, "seeds": [0], "topics": [topic]}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    measured_pages.record(tmp_path)
+    path = tmp_path / "reproduce-full.json"
+    kept = json.loads(path.read_text())
+    assert kept["topics"][0]["others"] == {"energy": 2.5}
+    (read,) = recorded(path).topics[0].others
+    assert (read.quantity, read.ours, read.unit) == ("energy", 2.5, "kWh")
+    assert (read.least, read.most, read.held_pct) == (None, None, None)  # a record has no spread of it
+    del kept["topics"][0]["other_units"]  # as records were before
+    path.write_text(json.dumps(kept))
+    (read,) = recorded(path).topics[0].others
+    assert (read.ours, read.unit) == (2.5, "")
+
+
 def test_what_is_recorded_is_judged_again_by_the_rules_as_they_are(tmp_path, monkeypatch):
     monkeypatch.setattr(measured_pages, "DATA", tmp_path)
     claim = {"quantity": "q", "paper": 2.0, "ours": 2.0, "unit": "x", "held_pct": None, "verdict": "does not hold",
@@ -128,6 +150,9 @@ def test_a_tie_is_found_in_the_record():
               for what, value in (("under-prediction", 20.7), ("MAE", 0.56))}  # fmt: skip
     _, claims = rejudged("cuff", [recorded_claim(quantity, ours=False)], others)
     assert claims[quantity]["verdict"] == "not comparable"
+    noted = recorded_claim(quantity, ours=False) | {"note": "a tie: all networks come out alike; GRU 20.7%"}
+    _, claims = rejudged("cuff", [noted], others)
+    assert claims[quantity]["why"] == noted["note"]  # said once
     others["Table 4: quantile .5, CNN: MAE, Alibaba"] = 0.7
     _, claims = rejudged("cuff", [recorded_claim(quantity, ours=False)], others)
     assert claims[quantity]["why"] == OTHERWISE
@@ -175,7 +200,7 @@ def written() -> dict[str, str]:
 @pytest.mark.parametrize("name", list(written()))
 def test_texts_have_no_typed_results(name):
     """Numbers outside fields are figures, tables, sizes, and settings as code: no percentage and no other decimal."""
-    allowed = {"4.3", "3.4", "6.5", "5.4", "5.5", "5.6", "3.11"}  # sections, definitions, a version
+    allowed = {"3.3", "4.3", "4.4", "3.4", "6.5", "5.4", "5.5", "5.6", "3.11"}  # sections, definitions, a version
     bare = re.sub(r"\{rows: .*?\{end\}", "", written()[name], flags=re.S)
     bare = re.sub(r"\{[^{}]*\}", "", bare)
     assert set(NUMBER.findall(CODE.sub("", bare))) <= allowed
@@ -197,6 +222,49 @@ CONVERTED = ("explanation/capacity.md", "explanation/fairness.md", "explanation/
              "how-to/llms.md")  # fmt: skip
 
 
+SETTINGS = {  # decimals and percentages outside what is generated: versions, sections of papers, settings, definitions
+    "README.md": "2.0 3.11 3.13",
+    "docs/explanation/cost-models.md": "0.00023 0.23 1.68 5.5 18.61",
+    "docs/explanation/forecasting.md": "3.2 3.3",
+    "docs/explanation/forecasting-networks.md": "3.2",
+    "docs/explanation/mapping.md": "0.01 0.05 0.1 0.1% 0.9 10% 3.5 3.6 4.2 4.3 4.4 5.1 5.5 5.7",
+    "docs/explanation/mig.md": "1% 5% 10%",
+    "docs/explanation/partitioning.md": "2.2 3.2 3.3 3.4 4.1 4.2 4.3 5.1 5.3",
+    "docs/explanation/peers.md": "0.5 1.1 1.15 1.5 3% 9.15",
+    "docs/explanation/unknown-run-times.md": "1.1",
+    "docs/how-to/fleet.md": "0.95 1.3 95%",
+    "docs/how-to/identity.md": "1.2 1.3",
+    "docs/how-to/init.md": "10%",
+    "docs/how-to/jobs.md": "5%",
+    "docs/how-to/kubernetes.md": "1.20 1.22 1.27 3.11 3.9",
+    "docs/how-to/live.md": "2.1",
+    "docs/how-to/operations.md": "0.1 1.22 1.9 3.11 3.13 3.5 22.05 127.0",
+    "docs/how-to/serving.md": "0.0 0.1 0.25 0.28 1.2 1.3 2.60 2.73 3% 127.0",
+    "docs/how-to/store.md": "3.35 3.4 3.40 10.5 10.11",
+    "docs/reference/engines.md": "1.20 1.22 1.25 1.28 3.4 3.9 5.3 22.05 23.11 24.05",
+    "docs/reference/workloads.md": "0.28 2.1 3.1 4.57 5.1 9.0 9.5",
+    "docs/tutorials/capacity-planner.md": "98%",
+    "docs/tutorials/index.md": "3.11 3.13",
+    "docs/tutorials/live-fleet.md": "0.1 0.7 2.4 127.0",
+    "docs/tutorials/operator.md": "0.1 127.0",
+    "docs/tutorials/serving-engineer.md": "70%",
+}
+
+
+def test_no_page_has_a_number_that_is_not_known_to_be_a_setting():
+    found = {}
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))):
+        name = str(path.relative_to(ROOT))
+        if path in measured_pages.pages() and not measured_pages.BLOCK.search(path.read_text(encoding="utf-8")):
+            continue  # it is generated as a whole
+        if "docs/data/" in name or path.name == "not-reproduced.md":
+            continue  # forms have a test of their own, and so has that page
+        bare = CODE.sub("", measured_pages.BLOCK.sub("", path.read_text(encoding="utf-8")))
+        if numbers := set(NUMBER.findall(bare)):
+            found[name] = numbers
+    assert found == {name: set(known.split()) for name, known in SETTINGS.items()}
+
+
 @pytest.mark.parametrize("name", CONVERTED)
 def test_pages_have_no_typed_results(name):
     """Outside what is generated, percentages and decimals are settings as code, and numbers of a paper's sections."""
@@ -216,6 +284,110 @@ def test_the_headline_of_a_paper_is_not_typed_as_code():
 def test_what_is_recorded_is_shown():
     shown = {key for text in written().values() for key in KEY.findall(text)}
     assert shown == {path.stem for path in benchmark_pages.KEPT.glob("*.json")}
+
+
+def test_what_the_page_of_peers_says_is_so_in_its_tables():
+    """Each line is a sentence below the tables of peers.md, in its order: rewrite both where this fails."""
+    kept = benchmark_pages.recorded("sia-peers")["result"]
+    places, own = ("core-1", "core-2", "core-3"), "completion"
+    runs = {(run["workload"], run["policy"], run["rounds"]): run for run in kept["runs"]}
+    peers = {(run["policy"], run["rounds"]) for run in kept["runs"] if run["policy"][0].isupper()}
+    rest = {peer for peer in peers if not peer[0].startswith("Sia")}
+
+    def of(what, where, policy, rounds="360 s"):
+        return runs[where, policy, rounds][what]
+
+    def mean(*run):
+        return of("mean_s", *run)
+
+    def p99(*run):
+        return of("p99_s", *run)
+
+    assert {row["workload"] for row in kept["peers"]} == {"core-1", "core-3"}
+    assert [row["workload"] for row in kept["peers"] if row["policy"].startswith("Sia")] == ["core-3"]
+    near = [abs(row["mean_off"]) for row in kept["peers"] if row["policy"] in ("Gavel fifo", "Gavel max-sum")]
+    assert max(near) <= 0.002
+    for row in kept["peers"]:
+        assert mean(row["workload"], own) < row["their_mean_s"]
+        assert p99(row["workload"], own) < row["their_p99_s"]
+    (fixed,) = (row for row in kept["peers"] if row["policy"] == "Sia, power 0.5")
+    assert mean("core-3", own) > 0.9 * fixed["their_mean_s"]
+    sia = {where: mean(where, "Sia, power 0.5", "60 s") for where in places}
+    assert all(sia[where] < mean(where, own) for where in places)
+    assert [where for where in places if sia[where] < mean(where, own, "60 s")] == ["core-1", "core-2"]
+    for rounds in ("360 s", "60 s"):
+        assert all(p99(where, own, rounds) < p99(where, "Sia, power 0.5", "60 s") for where in places)
+    for where in places:
+        assert min(mean(where, *peer) for peer in rest) > max(mean(where, *peer) for peer in peers - rest)
+    least = [min(rest, key=lambda peer: mean(where, *peer))[0] for where in places]
+    assert least == ["Tiresias", "Tiresias", "Gavel min-jct"]
+    assert all(mean(where, own) < mean(where, *peer) for where in places for peer in rest)
+    for peer in ("Gavel max-min", "Tiresias"):
+        assert all(mean(where, "completion, unknown") < mean(where, peer) for where in places)
+    by_tail, by_mean = (sorted((run for run in runs if run[0] == "core-2"), key=lambda run: of(what, *run))
+                        for what in ("p99_s", "mean_s"))  # fmt: skip
+    assert (by_tail[0][1], by_mean[-2][1]) == ("Gavel fifo", "Gavel fifo")
+    assert all(what(where, own) < what(where, "Gavel fifo") for where in ("core-1", "core-3") for what in (mean, p99))
+    assert all(p99(where, own) < p99(where, "completion, power 1") for where in places)
+    assert [where for where in places if mean(where, own) > mean(where, "completion, power 1")] == ["core-1", "core-2"]
+    assert [where for where in places if p99(where, "completion, power 2") < p99(where, own)] == ["core-3"]
+    for where in places:
+        assert of("energy_kwh", where, "srtf") < of("energy_kwh", where, own)
+        assert p99(where, "srtf") > p99(where, own)
+    assert [where for where in places if mean(where, "srtf") < mean(where, own)] == ["core-1", "core-2"]
+    shorter = {(where, policy): mean(where, policy, "60 s") < mean(where, policy) for where, policy, rounds in runs
+               if rounds == "60 s" and (where, policy, "360 s") in runs}  # fmt: skip
+    assert all(shorter[pair] for pair in shorter if pair[1].startswith(("srtf", "lookahead")) or pair[0] == "core-3")
+    known = (own, "completion, power 1", "completion, power 2")
+    assert not any(shorter["core-2", policy] for policy in known)
+
+
+def test_rows_of_peers_are_not_named_like_solvers_of_another_meaning():
+    from typing import get_args
+
+    from commonwatt.model.policies import SolverName
+
+    ours = {"completion", "srtf", "lookahead"}
+    for run in benchmark_pages.recorded("sia-peers")["result"]["runs"]:
+        assert run["policy"].partition(",")[0] not in set(get_args(SolverName)) - ours
+
+
+def test_the_counts_of_a_paper_are_those_of_the_record():
+    said = measured_pages.filled("{verdicts: etf}")
+    claims = [claim for topic, _ in measured_pages.results().values() if topic["name"].startswith("etf-")
+              for claim in topic["claims"]]  # fmt: skip
+    holds, changes, fails, none = (
+        [c for c in claims if c["verdict"] == verdict] for verdict in measured_pages.VERDICTS
+    )
+    by_hand = [claim for claim in holds + changes if "tests our implementation" in claim["rule"]]
+    assert " ".join(said.split()) == (
+        f"of {len(claims)} claims {len(holds)} hold, {len(changes)} hold with changes, {len(fails)} do not hold, and "
+        f"{len(none)} are not comparable. Of the {len(holds + changes)} that hold, with changes or without, "
+        f"{len(by_hand)} are by definition or worked by hand"
+    )
+    page = (measured_pages.PAGES / "explanation" / "measured.md").read_text(encoding="utf-8")
+    assert " ".join(said.split()) in " ".join(page.split())
+    with pytest.raises(KeyError):
+        measured_pages.filled("{verdicts: nobody}")
+
+
+def test_the_leaderboard_says_that_budgets_differ():
+    page = " ".join(measured_pages.leaderboard_page().split())
+    for suite, solver in (("placement", "local-search"), ("placement", "random-greedy"), ("mapping", "auto")):
+        number = measured_pages.evaluations_of(suite, solver)
+        assert f"`{solver}`" in page
+        assert page.count(number) >= 2  # in the text and in the table
+    for text in (page, (ROOT / "docs" / "how-to" / "plugins.md").read_text(encoding="utf-8")):
+        assert "**Budgets are not equal.**" in text
+        assert "believed" in text
+
+
+def test_the_page_of_plugins_says_what_check_does():
+    from commonwatt.cli.bench import command
+
+    (check,) = (option for option in command.params if option.name == "check")
+    said = check.help.partition("; ")[2].removesuffix(".")
+    assert f"# {said}\n" in (ROOT / "docs" / "how-to" / "plugins.md").read_text(encoding="utf-8")
 
 
 def test_recorded_commands_can_be_repeated():

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from html import escape
 from pathlib import Path
 
+import pytest
 from matplotlib.figure import Figure
 
 from commonwatt.model.results import ReproducePoint, ReproduceRow
 from commonwatt.model.suite_results import ReproduceAllResult, ReproduceTopicResult
-from commonwatt.report import claims_page
-from commonwatt.report.claims_page import Redrawing, RedrawnPanel, draw_printed, render_claims
+from commonwatt.report.claims_page import render_claims, with_unit
+from commonwatt.report.redrawing import _DRAW, Redrawing, RedrawnPanel, draw_printed
 from commonwatt.reproduce import registry
-from commonwatt.reproduce.collection import drawable, redrawings
-from commonwatt.reproduce.verdicts import judged
+from commonwatt.reproduce.collection import drawable, recorded, redrawings
+from commonwatt.reproduce.verdicts import judged, legend
 
 
 def made() -> ReproduceAllResult:
@@ -46,12 +49,92 @@ def test_the_report_is_one_file(tmp_path):
     assert page.count("data:image/svg+xml") == 2
     assert 'src="http' not in page
     assert "<script" not in page
-    for part in ("a &lt;note&gt;", "2.5", "2 to 3", "does not hold", "failed", "1 values that",
+    for part in ("a &lt;note&gt;", "2.5", "2 to 3", "does not hold", "failed", "1 value that the paper does not print",
                  "<figcaption>Ours, seed 0. The paper prints no value of this.</figcaption>",
                  "<figcaption>What the paper prints of it (hatched bars), and ours in the same axes: means over 2 ",
                  "seeds; whiskers: the least and the greatest.</figcaption>"):  # fmt: skip
         assert part in page
     assert page == render_claims(result, {"good": (b"<svg/>", printed.read_bytes())}, {"good": redrawing})
+
+
+def test_the_report_begins_with_counts_and_what_does_not_hold():
+    page = render_claims(made(), {}, {}, ("how <near>",), {"P": ("Fig. 2: no value",)}, {"by hand": {"holds": 1}})
+    places = [page.index(part) for part in (
+        '<th class="n fails" scope="col">does not hold</th>', "Claims that do not hold: 1", 'id="contents"',
+        'id="paper-1"', 'id="good"', "Figures and tables without claims (1)", 'id="rules"', "how &lt;near&gt;",
+        'id="rule-1"')]  # fmt: skip
+    assert places == sorted(places)
+    row = '<th scope="row"><a href="#paper-1">P</a></th>' + "".join(
+        f'<td class="n {name}">{number}</td>' for name, number in (
+            ("zero", 0), ("zero", 0), ("fails", 1), ("zero", 0))) + '<td class="n">1</td>'  # fmt: skip
+    assert row in page
+    assert '<th scope="row">of these, by hand</th><td class="n holds">1</td>' in page
+    assert '<a href="#good-1">n</a>: <span class="note">ours 2.5×, paper 2×</span>' in page
+    assert "1 claim, 1 does not hold" in page
+
+
+def test_links_of_the_report_lead_to_places_in_it():
+    record = Path(__file__).parents[2] / "docs" / "data" / "reproduce-full.json"
+    for result in (made(), recorded(record)):
+        page = render_claims(result, {}, redrawings(), legend(), registry.left_out())
+        places = re.findall(r' id="([^"]*)"', page)
+        assert len(places) == len(set(places))
+        assert set(re.findall(r'href="#([^"]*)"', page)) <= set(places)
+        assert not re.search(r'(href|src)="(?!#|data:)', page)
+        for rule in {claim.rule for topic in result.topics for claim in topic.claims} - {"not compared"}:
+            shown = rule.replace("as said at the top", "as said above")
+            assert len(re.findall(rf"</b>: {re.escape(escape(shown))}\. ", page)) == 1, rule
+        failing = [c for topic in result.topics for c in topic.claims if c.verdict == "does not hold"]
+        listed = page[page.index('id="failing"') : page.index('id="contents"')]
+        assert listed.count("<li>") == len(failing) > 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_report_fits_its_window_and_begins_with_the_verdicts(visit, width):
+    record = Path(__file__).parents[2] / "docs" / "data" / "reproduce-full.json"
+    page = visit(render_claims(recorded(record), {"etf-figure-5": (None, b"<svg/>")}, redrawings()), width=width).page
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    bottom = page.evaluate("document.querySelector('.counts').getBoundingClientRect().bottom")
+    assert bottom < 700  # of 900 on the first screen
+    assert page.evaluate("document.getElementById('failing').getBoundingClientRect().bottom") < 900
+    page.click("#failing ~ .failing a >> nth=0")
+    row = page.evaluate("document.querySelector(':target').getBoundingClientRect().top")
+    assert 0 <= row < 900
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = false")
+    seen = "document.querySelector('details table').checkVisibility()"
+    assert not page.evaluate(seen)
+    page.emulate_media(media="print")  # paper has what is folded
+    assert page.evaluate(seen)
+
+
+def test_the_report_shows_units_that_are_known_and_no_others():
+    assert [with_unit(value, unit) for value, unit in ((7.532, "%"), (5.74, "s"), (1.453e6, "-"), (2, "x"), (3.0, ""),
+                                                       (True, "-"), (None, "s"), ("de", "-"))] == [
+        "7.53%", "5.74 s", "1,453,000", "2×", "3", "yes", "unknown", "de"]  # fmt: skip
+    assert ">-<" not in render_claims(made(), {}, {})
+
+
+def test_pictures_are_described_one_by_one(tmp_path):
+    good, printed = made().topics[0], tmp_path / "printed.svg"
+    panels = (BARS, RedrawnPanel("points", "where", x="time", y="energy", points=[["A", 1, "n"]]),
+              RedrawnPanel("lines", "how", x="N", logarithmic=True, y="s", curves="q", only=["s"], across={"end": "n"}),
+              )  # fmt: skip
+    redrawing = Redrawing(panels)
+    draw_printed(good, redrawing, printed)
+    page = render_claims(made(), {"good": (b"<svg/>", printed.read_bytes())}, {"good": redrawing})
+    described = (
+        "t: bars of the paper and of ours for A, B; each has a, b. "
+        "where: points of the paper and of ours for A (energy) against time. "
+        "how (s, logarithmic): our curves of s against N; lines where the paper prints a value: end."
+    )
+    assert re.findall(r'alt="([^"]*)"', page) == ["t: q against x, for s.", described]
+    assert "Pale" not in page
+    alone = good.claims[0].model_copy(update={"verdict": "not comparable"})
+    other = good.model_copy(update={"claims": (alone,)})
+    result = made().model_copy(update={"topics": (other,)})
+    assert "Pale: not comparable." in render_claims(result, {"good": (None, b"<svg/>")}, {"good": redrawing})
+    assert [bar.get_alpha() for bar in drawn(BARS, other).patches if bar.get_height() > 0] == [0.35, 0.35, 1.0]
 
 
 def test_a_report_without_figures_of_ours_says_so():
@@ -63,7 +146,7 @@ def test_a_report_without_figures_of_ours_says_so():
 
 def drawn(panel, topic):
     axes = Figure().subplots()
-    claims_page._DRAW[panel.kind](axes, panel, topic)
+    _DRAW[panel.kind](axes, panel, topic)
     return axes
 
 

@@ -1,7 +1,7 @@
 """A suite of problems, those that enter it, and their scores.
 
 A score is a ratio to a bound or to a baseline's value on the same problem, less is better, and the same wherever it is
-run: budgets are evaluations, problems and solvers are seeded. Processor time is reported beside it, as a ratio to that
+run: no budget is a time, problems and solvers are seeded. Processor time is reported beside it, as a ratio to that
 of the suite's reference solver in the same run, and is no part of a score.
 """
 
@@ -380,8 +380,7 @@ def worse(recorded: BenchResult, now: BenchResult, tolerance: float = TOLERANCE)
 
 def save_bench(result: BenchResult, path: Path) -> None:
     """Draw the score of every solver, suite by suite, and save it to *path*. Raises as ``saved``."""
-    from commonwatt.report.palette import policy_colour
-    from commonwatt.report.saving import saved
+    from commonwatt.report.pictures import policy_colour, saved
 
     suites = [(suite, [s for s in suite.solvers if s.score is not None]) for suite in result.suites]
     rows = [max(1, len(solvers)) for _, solvers in suites]

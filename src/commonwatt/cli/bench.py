@@ -55,8 +55,9 @@ def command(
 ) -> None:  # fmt: skip
     """Score solvers on fixed problems: ours, baselines, peers that are installed, and plugins.
 
-    A score is the geometric mean of ratios to a bound or a baseline; less is better. Budgets are evaluations, so that
-    scores do not depend on the machine. Times are ratios within this run.
+    A score is the geometric mean of ratios to a bound or a baseline; less is better. No budget is a time, so that
+    scores do not depend on the machine. Budgets differ; a plugin's evaluations are its own count. Times are ratios
+    within this run.
 
     \b
     Examples:
@@ -118,6 +119,7 @@ def _write_page(result: BenchResult, page: Path) -> None:
     from commonwatt.report.text import leaderboard
 
     head = f"# Leaderboard\n\nMade by `{result.command}`, commonwatt {result.version}. Less is better."
+    head += " Budgets differ: evaluations are over all problems of a suite; a plugin's are its own count."
     write_atomic(page, f"{head}\n\n{leaderboard(result)}\n")
     say(f"written: {page}")
 

@@ -129,7 +129,7 @@ def plot_option(what: str) -> Callable[[F], F]:
 
 def _drawable(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:  # noqa: ARG001
     if path is not None and not ctx.resilient_parsing:
-        from commonwatt.report.saving import check_plot
+        from commonwatt.report.pictures import check_plot
 
         check_plot(path)
     return path

@@ -177,10 +177,11 @@ def _again(recorded: Path, out: Path, *, as_json: bool) -> None:
 
 def _report(result: ReproduceAllResult, out: Path, drawn: Path) -> str:
     """Return the page; *drawn* has our figures."""
-    from commonwatt.report.claims_page import Redrawing, draw_printed, render_claims
+    from commonwatt.report.claims_page import render_claims
+    from commonwatt.report.redrawing import Redrawing, draw_printed
     from commonwatt.reproduce.collection import drawable, redrawings
     from commonwatt.reproduce.registry import left_out
-    from commonwatt.reproduce.verdicts import legend
+    from commonwatt.reproduce.verdicts import legend, little
 
     figures: dict[str, tuple[bytes | None, bytes | None]] = {}
     described = redrawings()
@@ -195,18 +196,8 @@ def _report(result: ReproduceAllResult, out: Path, drawn: Path) -> str:
             ours.read_bytes() if ours.is_file() else None,
             printed.read_bytes() if printed.is_file() else None,
         )
-    return render_claims(result, figures, described, (_little(result), *legend()), left_out())
-
-
-def _little(result: ReproduceAllResult) -> str:
-    """Say how many claims hold that test our implementation only, or were fitted."""
-    from commonwatt.reproduce.verdicts import little
-
-    found = little([(claim.rule, claim.verdict) for topic in result.topics for claim in topic.claims])
-    said = [
-        f"{why}: {', '.join(f'{n} {verdict}' for verdict, n in own.items()) or 'none'}" for why, own in found.items()
-    ]
-    return f"Claims that say little, {'; '.join(said)}."
+    claims = [(claim.rule, claim.verdict) for topic in result.topics for claim in topic.claims]
+    return render_claims(result, figures, described, legend(), left_out(), little(claims))
 
 
 def _tell_all(result: ReproduceAllResult) -> None:

@@ -45,6 +45,7 @@ _TAKEN: dict[Group, tuple[str, ...]] = {
 """Names of ours that not every command knows, and that nobody else can have in any."""
 NAME = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 _NAME = re.compile(NAME)
+_MOST_SAID = 3  # wrong fields
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,20 @@ class Plugin:
         except (PluginError, KeyboardInterrupt, but):
             raise
         except BaseException as error:  # SystemExit, too: a plugin ends no command and no controller
-            said = " ".join(str(error).split())
-            msg = f"plugin {self.name} {what} ({self.sentence}): {type(error).__name__}: {said}"
+            msg = f"plugin {self.name} {what} ({self.sentence}): {type(error).__name__}: {_said(error)}"
             raise PluginError(msg) from error
+
+
+def _said(error: BaseException) -> str:
+    """Return what *error* says, on one line; of a model's, the first wrong fields, without types and links."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return " ".join(str(error).split())
+    wrong = error.errors(include_url=False, include_context=False)
+    said = [f"{'.'.join(map(str, one['loc'])) or error.title}: {one['msg']}, got {one['input']!r:.60}" for one in wrong]
+    more = f"; and {len(said) - _MOST_SAID} more" * (len(said) > _MOST_SAID)
+    return " ".join(f"{'; '.join(said[:_MOST_SAID])}{more}".split())
 
 
 @cache

@@ -15,8 +15,7 @@ import numpy as np
 from commonwatt.model.arrays import Floats
 from commonwatt.model.map_results import MapEvaluateResult, MapResult
 from commonwatt.model.units import plural, welfare_name
-from commonwatt.report.palette import TENANTS, policy_colour, tenant_colours
-from commonwatt.report.saving import saved
+from commonwatt.report.pictures import TENANTS, policy_colour, saved, tenant_colours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

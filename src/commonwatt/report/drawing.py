@@ -12,7 +12,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.results import SimulationResult
 from commonwatt.report import format as fmt
 from commonwatt.report.figures import DURATION_TICKS, short
-from commonwatt.report.palette import OTHERS, TENANTS, policy_colour, policy_dash, tenant_colours
+from commonwatt.report.pictures import OTHERS, TENANTS, policy_colour, policy_dash, tenant_colours
 from commonwatt.report.reduction import HeatMap, Steps, distribution, shrink
 from commonwatt.report.timeline import Bars, TimeAxis, end_s, node_rows, time_unit, to_bars
 from commonwatt.simulation.record import Record, Segments

@@ -17,7 +17,7 @@ from commonwatt.model.arrays import Floats
 from commonwatt.model.results import PolicyResult, SimulationResult
 from commonwatt.model.units import DAY_S, HOUR_S
 from commonwatt.report import format as fmt
-from commonwatt.report.palette import policy_colour, policy_dash
+from commonwatt.report.pictures import policy_colour, policy_dash
 from commonwatt.report.reduction import Steps, distribution, shrink
 from commonwatt.report.timeline import TimeAxis, end_s
 from commonwatt.simulation.record import Record

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from commonwatt.model.fleet_results import FleetResult, ServiceResult
 from commonwatt.model.results import PolicyResult, SimulationResult
 from commonwatt.report import format as fmt
-from commonwatt.report.palette import policy_colour
+from commonwatt.report.pictures import policy_colour
 from commonwatt.report.sections import Cell, Column, html_table, in_one_unit
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import LEVELS
 from commonwatt.model.forecast_results import ForecastPlanResult
 from commonwatt.model.units import DAY_S, plural
-from commonwatt.report.palette import policy_colour
-from commonwatt.report.saving import saved
+from commonwatt.report.pictures import policy_colour, saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from commonwatt.report.figures import plain, rounded, short
-from commonwatt.report.palette import OTHERS, TENANTS, tenant_colours
+from commonwatt.report.pictures import OTHERS, TENANTS, tenant_colours
 from commonwatt.report.reduction import heat_map
 from commonwatt.report.timeline import TimeAxis, end_s, node_rows, to_bars
 from commonwatt.simulation.record import Record

@@ -18,7 +18,7 @@ from commonwatt.report import figures, sections
 from commonwatt.report import format as fmt
 from commonwatt.report.fleet import fleet_section
 from commonwatt.report.gantt import MOST_SEGMENTS, gantt, tenants_by_use
-from commonwatt.report.palette import policy_colour
+from commonwatt.report.pictures import policy_colour
 from commonwatt.report.sections import Cell, Column, html_table, in_one_unit
 from commonwatt.report.text import paragraph
 from commonwatt.report.timeline import TimeAxis, timeline

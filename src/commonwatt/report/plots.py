@@ -22,8 +22,8 @@ from commonwatt.model.units import DAY_S, HOUR_S, plural
 from commonwatt.report import drawing, schedule_plot
 from commonwatt.report import format as fmt
 from commonwatt.report.gantt import MOST_NODES, MOST_SEGMENTS
+from commonwatt.report.pictures import SUFFIXES, saved
 from commonwatt.report.reduction import heat_map
-from commonwatt.report.saving import SUFFIXES, saved
 from commonwatt.report.study_text import STEP_NAMES, headline, signed_pct
 from commonwatt.report.timeline import end_s, timeline
 from commonwatt.simulation.record import Record

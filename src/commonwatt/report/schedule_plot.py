@@ -13,7 +13,7 @@ from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 from commonwatt.report import drawing
 from commonwatt.report import format as fmt
 from commonwatt.report.figures import short
-from commonwatt.report.saving import saved
+from commonwatt.report.pictures import saved
 from commonwatt.report.timeline import end_s, node_rows, to_bars
 from commonwatt.simulation.record import Record, Segments
 

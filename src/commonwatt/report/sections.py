@@ -13,7 +13,7 @@ from commonwatt.model.results import LedgerRow, PolicyResult, SimulationResult, 
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO
 from commonwatt.report import format as fmt
 from commonwatt.report.format import column as in_one
-from commonwatt.report.palette import policy_colour
+from commonwatt.report.pictures import policy_colour
 from commonwatt.report.text import METRICS, bound_ratio, change, change_text, rivals
 from commonwatt.simulation.record import Record
 

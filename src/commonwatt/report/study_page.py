@@ -9,7 +9,7 @@ from string import Template
 
 from commonwatt.model.study_results import StudyPolicy, StudyResult, StudyTenant, WaterfallStep
 from commonwatt.report import format as fmt
-from commonwatt.report.palette import policy_colour
+from commonwatt.report.pictures import policy_colour
 from commonwatt.report.sections import MOST_TENANTS, Cell, Column, html_table, in_one_unit
 from commonwatt.report.study_text import (
     STEP_NAMES,

@@ -30,7 +30,7 @@ from commonwatt.model.errors import ArgumentError, InputError, MissingExtraError
 from commonwatt.model.names import one_of
 from commonwatt.model.results import ReproducePoint, ReproduceResult, ReproduceRow
 from commonwatt.model.suite_results import ReproduceAllResult, ReproduceClaim, ReproduceTopicResult
-from commonwatt.report.claims_page import Redrawing, RedrawnPanel
+from commonwatt.report.redrawing import Redrawing, RedrawnPanel
 from commonwatt.reproduce import registry
 from commonwatt.reproduce.topic import Extent, Topic, TopicRequest, TopicRun, data_digest, digest_of, loaded, see
 from commonwatt.reproduce.verdicts import judged
@@ -132,13 +132,10 @@ def recorded(path: Path) -> ReproduceAllResult:
         document = json.loads(path.read_text(encoding="utf-8"))
         for topic in document["topics"]:
             topic["claims"] = [{"sd": None, **claim} for claim in topic["claims"]]
+            units = topic.pop("other_units", {})  # a record of before has none
             if isinstance(topic["others"], dict):  # a record: values only
-                topic["others"] = [
-                    judged(
-                        topic["name"], [ReproduceRow(quantity=name, paper=None, ours=ours, unit="-", comparable=False)]
-                    )
-                    for name, ours in topic["others"].items()
-                ]
+                values = topic["others"].items()
+                topic["others"] = [_unprinted(topic["name"], name, ours, units.get(name, "")) for name, ours in values]
             topic.update({"x_name": None, "points": (), "notes": (), "input_digests": ()} | topic)
         document["verdicts"] = _counted(claim["verdict"] for topic in document["topics"] for claim in topic["claims"])
         document.setdefault("wall_s", sum(topic["wall_s"] for topic in document["topics"]))
@@ -147,6 +144,12 @@ def recorded(path: Path) -> ReproduceAllResult:
         raise InputError(f"a file that can be read ({error.strerror})", field="--from", value=str(path)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError("a result.json of reproduce all", field="--from", value=str(path)) from None
+
+
+def _unprinted(topic: str, name: str, ours: bool | float | str | None, unit: str) -> ReproduceClaim:
+    """Return a recorded value that the paper does not print; of its spread nothing is known."""
+    found = judged(topic, [ReproduceRow(quantity=name, paper=None, ours=ours, unit=unit, comparable=False)])
+    return found.model_copy(update={"least": None, "most": None, "held_pct": None})
 
 
 def redrawings() -> dict[str, Redrawing]:

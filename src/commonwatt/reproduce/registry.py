@@ -98,7 +98,6 @@ _CUFF_TOPICS = (
         _run_cuff,
         "an average day, MAE and under-prediction by level, performance against saving",
         ("traces/earth_demand_1min.csv.gz",),
-        long=True,
     ),
 )
 
@@ -160,8 +159,8 @@ _GSHARP_PARTS = {
     "figure-14": ("Satisfaction of a target order", "24% before and 96% after the search"),
     "table-6": ("Transfer to other batches", "makespans over the full search's after 0, 1 and 30 epochs"),
     "table-7": ("Search time and makespan", "makespans over those of heuristics, seconds to converge"),
-    "searches": ("Other searches with nevergrad", "their makespans and times; all settings with --full only"),
     "learners": ("Reinforcement learning", "makespans and times of A2C and PPO; 10,000 mappings with --full only"),
+    "searches": ("Other searches with nevergrad", "their makespans and times; all settings with --full only"),
     "cost-models": ("The same conclusions under a physically honest cost model", "which of Fig. 9 to 11 still hold"),
 }
 _OTHERS = ("searches", "learners")

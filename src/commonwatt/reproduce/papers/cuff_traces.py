@@ -1,27 +1,34 @@
-"""The traces CUFF is run on again, and the forecasts of one network on one of them."""
+"""The traces CUFF is run on again, the forecasts of one network on one of them, and how they are drawn."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from commonwatt.capacity import Calibrator
+from commonwatt.capacity.scores import energy_saving, slots_served
 from commonwatt.data import locate
 from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.series_files import read_series
 from commonwatt.forecasting import NetworkPredictor, NetworkSettings, Recipe, Rolled, roll
 from commonwatt.forecasting.scores import whole_gpus
 from commonwatt.model.arrays import Floats
-from commonwatt.model.demand import DemandSeries
+from commonwatt.model.demand import LEVELS, DemandSeries
 from commonwatt.model.units import DAY_S, HOUR_S
+from commonwatt.report.pictures import policy_colour, saved
 from commonwatt.reproduce.topic import Extent
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 __all__ = [
-    "CHOSEN", "COMPARABLE", "CUFF_LEVEL", "HIGH_DEMAND", "KINDS", "MUCH_BETTER", "MUCH_LESS", "TIE", "CuffStudy",
-    "Trace", "average_day", "forecasts", "tied", "traces",
+    "CHOSEN", "COMPARABLE", "CUFF_LEVEL", "HIGH_DEMAND", "KINDS", "MUCH_BETTER", "MUCH_LESS", "OURS", "TIE",
+    "CuffStudy", "Trace", "average_day", "draw", "forecasts", "tied", "traces", "under_predicted",
 ]  # fmt: skip
 
 KINDS: dict[Extent, tuple[str, ...]] = {
@@ -48,6 +55,8 @@ CHOSEN = (
     f"out alike if they are the same to {_DIGITS[0]} digit of under-prediction and {_DIGITS[1]} of MAE; forecasts are "
     "rounded up to whole GPUs first. Within 2 points, under 50 GPUs and no case are the paper's."
 )
+OURS = ", our networks"
+"""How what our networks give is named."""
 _QUICK_DAYS = 5.0
 _WARM_UP_DAYS = 2.0
 
@@ -82,12 +91,12 @@ class Trace:
 
 @dataclass
 class CuffStudy:
-    """Forecasts of one trace by all networks."""
+    """Forecasts of one trace by all networks: the paper's, which see 120 raw levels, or ours."""
 
     trace: Trace
     point: dict[str, Rolled] = field(default_factory=dict)
     quantile: dict[str, Rolled] = field(default_factory=dict)
-    raw: dict[bool, Rolled] = field(default_factory=dict)  # GRU on raw levels, by whether point
+    ours: bool = False
 
     @property
     def actual(self) -> Floats:
@@ -140,8 +149,11 @@ def _generated(extent: Extent, seed: int) -> Trace:
     return Trace("generated", "", series, len(series) * 5 // 6, total, comparable=False, note="no public trace here")
 
 
-def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool, raw: bool = False) -> Rolled:
-    """Fit a network before the scored part and forecast it, and two days before it for the calibration to begin on."""
+def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool, raw: bool) -> Rolled:
+    """Fit a network before the scored part and forecast it, and two days before it for the calibration to begin on.
+
+    *raw*: it sees levels themselves, as the paper's do; else changes and a summary of a day.
+    """
     chosen = _SETTINGS[extent]
     settings = replace(chosen, raw=raw)
     predictor = NetworkPredictor(kind, point=point, settings=settings)
@@ -163,3 +175,67 @@ TIE = "a tie: all networks come out alike"
 def tied(scores: Mapping[str, tuple[float, float]]) -> bool:
     """Return whether all networks are the same in under-prediction and MAE, as far as digits are shown."""
     return len({(f"{under:.{_DIGITS[0]}f}", f"{mae:.{_DIGITS[1]}f}") for under, mae in scores.values()}) == 1
+
+
+def under_predicted(on: Floats, actual: Floats) -> float:
+    """Return the percentage of instants with too few GPUs on."""
+    return 100 * (1 - slots_served(on, actual))
+
+
+def draw(pairs: Sequence[tuple[CuffStudy, ...]], path: Path) -> None:
+    """Draw a row for each trace, of the paper's networks and of ours; raises ``InputError`` as ``saved``."""
+    with saved(path, (12.0, 3.3 * len(pairs))) as figure:
+        grid = figure.subplots(len(pairs), 3, squeeze=False)
+        for row, (papers, ours) in zip(grid, pairs, strict=True):
+            _draw_day(row[0], papers)
+            _draw_levels(row[1], papers)
+            _draw_knob(row[2], papers, ours)
+
+
+def _draw_day(axes: Axes, study: CuffStudy) -> None:
+    means = [np.nan if mean is None else mean for mean in average_day(study.trace)]
+    axes.plot(range(24), means, color=policy_colour(0))
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("hour of day")
+    axes.set_title(f"Fig. 3: mean demand, GPUs: {study.trace.name}")
+
+
+def _draw_levels(axes: Axes, study: CuffStudy) -> None:
+    levels, actual = LEVELS.tolist(), study.actual
+    kept, point = [study.scored(study.quantile["gru"], level) for level in levels], study.scored(study.point["gru"])
+    mae = [float(np.nanmean(np.abs(on - actual))) for on in kept]
+    axes.plot(levels, mae, "o-", markersize=3, color=policy_colour(3), label="MAE, GPUs")
+    axes.axhline(float(np.nanmean(np.abs(point - actual))), color=policy_colour(3), linestyle=":")
+    other = axes.twinx()
+    under = [under_predicted(on, actual) for on in kept]
+    other.plot(levels, under, "s-", markersize=3, color=policy_colour(0), label="under-predicted, %")
+    other.axhline(under_predicted(point, actual), color=policy_colour(0), linestyle=":")
+    other.grid(visible=False)
+    lines = [*axes.get_lines()[:1], *other.get_lines()[:1]]
+    axes.legend(lines, [str(line.get_label()) for line in lines], fontsize=7, loc="upper center")
+    axes.set_xlabel("level; dotted: point forecast")
+    axes.set_title("Fig. 4: GRU on raw levels by level")
+
+
+def _draw_knob(axes: Axes, papers: CuffStudy, ours: CuffStudy) -> None:
+    total, actual = papers.trace.total_gpus, papers.actual
+    axes.set_title("Fig. 5: performance against saving, %")
+    if total is None:
+        axes.text(0.5, 0.5, "size of the cluster says nothing", ha="center", transform=axes.transAxes)
+        return
+
+    def at(on: Floats) -> tuple[float, float]:
+        return 100 * energy_saving(on, total), 100 * slots_served(on, actual)
+
+    for study, line, fill in ((papers, "o-", "full"), (ours, "o:", "none")):
+        point, quantile = study.point["gru"], study.quantile["gru"]
+        drawn = {
+            "quantiles, GRU": (line, [at(study.scored(quantile, level)) for level in LEVELS.tolist()]),
+            "point forecast": ("D", [at(study.scored(point))]),
+            "calibrated, target 98%": ("*", [at(study.calibrated(quantile, 0.98))]),
+        }
+        for place, (label, (style, points)) in enumerate(drawn.items()):
+            axes.plot(*zip(*points, strict=True), style, markersize=7 if style == "*" else 4, fillstyle=fill,
+                      color=policy_colour(place), label=f"{label}{OURS if study.ours else ''}")  # fmt: skip
+    axes.legend(fontsize=6)
+    axes.set_xlabel("energy saving, %")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from commonwatt.report.decision_plots import shares_over_time
-from commonwatt.report.palette import TENANTS, policy_colour
-from commonwatt.report.saving import saved
+from commonwatt.report.pictures import TENANTS, policy_colour, saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,8 @@ import numpy as np
 from commonwatt.mapping.costs import PLATFORMS, ModelName
 from commonwatt.reproduce.papers import gsharp_plots as plots
 from commonwatt.reproduce.papers.etf_plots import draw
-from commonwatt.reproduce.papers.gsharp_jobs import figure_6, figure_11, flexible, makespan
+from commonwatt.reproduce.papers.gsharp_jobs import figure_6, figure_11, flexible, makespan, table_6
 from commonwatt.reproduce.papers.gsharp_methods import (
-    beside_published,
     figure_7,
     figure_8,
     figure_10,
@@ -21,8 +20,8 @@ from commonwatt.reproduce.papers.gsharp_methods import (
     figure_14,
     table_7,
 )
-from commonwatt.reproduce.papers.gsharp_search import learners, searches, table_6
-from commonwatt.reproduce.papers.gsharp_study import MARGIN, TASKS, WAYS, GSharpPart, GSharpStudy
+from commonwatt.reproduce.papers.gsharp_search import learners, searches
+from commonwatt.reproduce.papers.gsharp_study import MARGIN, TASKS, WAYS, GSharpPart, GSharpStudy, beside_published
 from commonwatt.reproduce.topic import Extent, TopicAnswer, TopicRequest
 
 __all__ = ["answer", "claims_9", "cost_models", "figure_9", "totals_9"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from commonwatt.report.palette import TENANTS, policy_colour
+from commonwatt.report.pictures import TENANTS, policy_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

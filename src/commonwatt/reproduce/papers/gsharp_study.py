@@ -41,6 +41,8 @@ __all__ = [
     "GSharpPart",
     "GSharpStudy",
     "Task",
+    "beside_published",
+    "published_rules",
     "reference_folder",
 ]
 
@@ -227,3 +229,37 @@ def _published(folder: Path | None) -> dict[tuple[str, str, int, str, float], fl
             key = row["method"], row["batch"], int(row["instance"]), row["setting"], float(row["bw_gbs"])
             found[key].append(float(row["best_makespan_cycles"]))
     return {key: float(np.mean(values)) for key, values in found.items()}
+
+
+_PUBLISHED = ("HEFT", *(f"{order}-{rule}" for order in ("FCFS", "SJF") for rule in ("OLB", "MET", "RR")))
+
+
+def published_rules(study: GSharpStudy, part: GSharpPart, cases: tuple[Case, ...]) -> None:
+    """Add whether G# is behind a rule as the published code gave it, whose HEFT begins with the shortest job."""
+    ratios: dict[str, float] = {}
+    for case in cases:
+        for task in TASKS:
+            known = [value for rule in _PUBLISHED if (value := study.published(rule, task, case)) is not None]
+            if known:
+                ratios[f"{task} on {case[0]}"] = min(known) / study.makespan("gsharp", task, case)
+    if ratios:
+        behind = ", ".join(f"{where} ({ratio:.4f})" for where, ratio in ratios.items() if ratio < 1)
+        part.row("G# takes no longer than any rule of the published code in each class and setting", None, not behind,
+                 note=f"its results on {len(ratios)} of {len(TASKS) * len(cases)}, not run here; its HEFT begins with "
+                 f"the shortest job{f'; ahead: {behind}' * bool(behind)}")  # fmt: skip
+
+
+def beside_published(study: GSharpStudy, part: GSharpPart, case: Case) -> None:
+    """Makespans, and those that the published code's methods had, where these are known: no comparison of the two."""
+    searches = ("MAGMA-GA", "nevergrad-DE", "nevergrad-CMA", "nevergrad-PSO")
+    rules = ("heft", "fcfs-olb", "fcfs-rr")
+    for theirs, ours in (*((name, "gsharp") for name in searches), *((name.upper(), name) for name in rules)):
+        pairs = [(study.published(theirs, task, case), study.makespan(ours, task, case)) for task in TASKS]
+        known = [(their, our) for their, our in pairs if their is not None]
+        if known:
+            note = f"geometric mean over {len(known)} of 4 batches, beside {theirs} as the published code gave it"
+            their, our = (float(np.exp(np.mean(np.log(column)))) for column in zip(*known, strict=True))
+            where = f"{case[0]}, {case[1]:g} GB/s: makespan of"
+            part.row(f"{where} {ours}, as far as {theirs} is known", None, our, "cycles", note)
+            part.row(f"{where} the published code's {theirs}", None, their, "cycles",
+                     f"{note}: not run here")  # fmt: skip

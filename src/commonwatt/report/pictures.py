@@ -1,4 +1,9 @@
-"""Static figures as files: PNG, SVG, PDF. The same input gives the same bytes, written completely or not at all."""
+"""Static figures as files, and their colours.
+
+PNG, SVG and PDF: the same input gives the same bytes, written completely or not at all. Colour-blind readers can tell
+the colours apart; each policy has a fixed one by its place in the result. Policies: Okabe and Ito (2008), without the
+yellow that vanishes on white. Tenants: Paul Tol's "muted" scheme, its darkest two lightened for dark pages.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,12 @@ from commonwatt.model.errors import ArgumentError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["SUFFIXES", "check_plot", "saved"]
+__all__ = ["OTHERS", "SUFFIXES", "TENANTS", "check_plot", "policy_colour", "policy_dash", "saved", "tenant_colours"]
+
+_POLICIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C8C8C")
+_DASHES = ("solid", "dash", "dot", "dashdot")
+TENANTS = ("#88CCEE", "#CC6677", "#DDCC77", "#117733", "#8A7BD8", "#AA4499", "#44AA99", "#999933")
+OTHERS = "#9A9A9A"
 
 # Metadata to omit from each format, so that a file does not depend on the time of its creation.
 _METADATA: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
@@ -34,6 +44,27 @@ _SETTINGS: Any = {
     "svg.hashsalt": "commonwatt",
     "text.parse_math": False,  # a $ in a name is a $
 }
+
+
+# -- colours
+
+
+def policy_colour(index: int) -> str:
+    """Return the colour of the policy at *index*; colours repeat after seven, with another dash."""
+    return _POLICIES[index % len(_POLICIES)]
+
+
+def policy_dash(index: int) -> str:
+    """Return the dash of the lines of the policy at *index*."""
+    return _DASHES[index // len(_POLICIES) % len(_DASHES)]
+
+
+def tenant_colours(tenants: list[str]) -> dict[str, str]:
+    """Return a colour for each of *tenants*, most important first; from the ninth on they share a grey."""
+    return {tenant: TENANTS[i] if i < len(TENANTS) else OTHERS for i, tenant in enumerate(tenants)}
+
+
+# -- files
 
 
 def check_plot(path: Path) -> str:
