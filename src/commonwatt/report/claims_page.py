@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from string import Template
-from typing import TYPE_CHECKING
 
 from commonwatt.model.suite_results import (
     ReproduceAllResult,
@@ -18,9 +17,6 @@ from commonwatt.model.suite_results import (
 )
 from commonwatt.model.units import plural
 from commonwatt.report.redrawing import Redrawing, RedrawnPanel, claim_value, claims_of, strength_of
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["render_claims", "spread_of", "with_unit"]
 
