@@ -272,7 +272,7 @@ def test_tls_and_the_unix_socket_are_served_by_it_too(tmp_path):
         )
         with over_tls, local:
             for _ in range(2):
-                assert over_tls.get("/healthz").json()["status"] == "ok"
+                until(lambda: over_tls.get("/healthz").json()["status"] == "ok")  # a busy machine is behind for a while
                 assert local.get("/api/v1/cluster").json()["nodes"]  # no token: the kernel says who asks
                 os.kill(running.api(), signal.SIGKILL)
                 until(lambda: answers(over_tls))
