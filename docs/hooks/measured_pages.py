@@ -199,13 +199,9 @@ def results() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
 
 def shown(value: Any) -> str:  # noqa: ANN401
     """Return a value as pages show it."""
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    from commonwatt.report.redrawing import claim_value
+
+    return claim_value(value)
 
 
 def filled(text: str) -> str:

@@ -43,8 +43,8 @@ log = logging.getLogger("commonwatt.kubernetes")
 SETTING = "announced"
 """Setting of the store: number of the last event that was announced."""
 _EVERY_S, _LONGEST_S = 2.0, 60.0
-_STOP_S = 2.0  # a webhook may hang: what was not announced is by the next controller
-_WAIT_S = 1.0  # for an answer: other namespaces are told meanwhile
+_STOP_S = 2.0  # a webhook may hang; the next controller announces the rest
+_WAIT_S = 1.0  # for an answer, so that Events of other namespaces do not wait
 _PAGE = 500
 _LATEST_S = 253_402_300_800.0  # the year 10000
 _LATE_S = 3600.0  # Kubernetes deletes Events after an hour

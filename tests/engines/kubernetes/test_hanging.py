@@ -220,7 +220,11 @@ def test_what_cannot_be_told_is_left_out_after_a_while_and_the_rest_is_told(monk
         told.append("tried")
         raise EngineDownError("no answer")
 
+    def breaks():
+        raise ValueError("whatever it is")
+
     pauses.send("there", fails)
+    pauses.send("there", breaks)
     pauses.send("there", told.append, "next")
     until(lambda: not pauses.busy)
     assert told == ["tried", "tried", "next"]

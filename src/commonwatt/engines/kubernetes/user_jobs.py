@@ -446,24 +446,23 @@ class UserJobs:
         Where we may do neither (any more), that is logged, and has to be tried again: the pods run on.
         """
         before, run.denied_s, job = run.denied_s, None, None
+        if isinstance(run, UserJobRun):
+            try:
+                job = self.of(run)
+                if job is not None and not job.over and self._suspend(job):
+                    return
+            except LateError:  # it may be suspended yet
+                run.denied_s = time.monotonic()
+                return
+            except DENIED:
+                pass
         try:
-            if isinstance(run, UserJobRun):
-                try:
-                    job = self.of(run)
-                    if job is not None and not job.over and self._suspend(job):
-                        return
-                except LateError:
-                    raise
-                except DENIED:
-                    pass
             for pod in pods:
                 try:
                     if not pod.deleting:
                         self.delete(pod)
                 except LateError:
                     run.denied_s = time.monotonic()
-        except LateError:  # what was asked for may happen yet
-            run.denied_s = time.monotonic()
         except DENIED as error:
             run.denied_s = time.monotonic()
             if before is None:

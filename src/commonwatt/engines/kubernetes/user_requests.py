@@ -141,7 +141,10 @@ class Pauses:
             if not answered:
                 self._late[of, about] = _Late((request, what), now_s, answer)
                 if of not in self._slow:
-                    log.info("answers are not waited for", extra={"of": str(of), "waited_s": wait_s})
+                    log.info(
+                        "answers are slow: nobody waits for them",
+                        extra={"of": str(of), "waited_s": wait_s},
+                    )
                 self._slow.add(of)
                 raise LateError(503, "ServiceUnavailable", "it has not answered yet")
             self._slow.discard(of)
@@ -161,7 +164,7 @@ class Pauses:
             full = len(self._due) >= _MOST_KINDS and of not in self._due
             due = self._due.get(of, deque()) if full else self._due.setdefault(of, deque())
             if full or len(due) >= _MOST_DUE:
-                log.warning("too much is to be told, and is left out", extra={"of": str(of)})
+                log.warning("too many Events wait to be sent: further ones are left out", extra={"of": str(of)})
                 return
             due.append((request, what))
             if len(due) == 1:
@@ -173,12 +176,12 @@ class Pauses:
             request, what = due[0]
             try:
                 self._asked(of, request, *what)
-            except EngineError as error:
+            except Exception as error:  # whatever it is, others wait behind it
                 tries += 1
                 if isinstance(error, EngineDownError) and tries < _TRIES:
                     time.sleep(max(1.0, self._of.get(of, (0.0,))[0] - time.monotonic()))
                     continue
-                log.warning("it is left out", extra={"of": str(of), "cause": str(error)})
+                log.warning("an Event or annotation is left out", extra={"of": str(of), "cause": str(error)})
             tries = 0
             with self._lock:
                 due.popleft()
@@ -189,7 +192,7 @@ class Pauses:
     def _asked(self, of: Hashable, request: Callable[..., _Of], *what: Any) -> _Of:  # noqa: ANN401
         until_s, pause_s, why = self._of.get(of, (0.0, 0.0, ""))
         if (began_s := time.monotonic()) < until_s:
-            msg = f"the like is not asked for at the moment, as there was no answer: {why}"
+            msg = f"no such request is made for a while, as the last one had no answer: {why}"
             raise EngineDownError(msg)
         try:
             found = request(*what)

@@ -28,10 +28,7 @@ from commonwatt.reproduce.papers.gsharp_study import (
     Task,
 )
 
-__all__ = [
-    "ORDERS", "OVER", "PAPER_OVER", "SAMPLES", "learners", "orders", "searches", "speedups",
-    "summary",
-]  # fmt: skip
+__all__ = ["ORDERS", "OVER", "PAPER_OVER", "SAMPLES", "learners", "orders", "searches", "speedups", "summary"]
 
 _NEVERGRAD = ("de", "one-plus-one", "cma", "tbpsa", "pso", "cauchy-lhs", "halton", "hammersley", "portfolio")
 _LEARNERS = ("a2c", "ppo")
