@@ -1,4 +1,4 @@
-"""DESIGN section 2: who may import whom, what decision packages may do at all, and how large things may be.
+"""The rooms of the house: who may import whom, what decision packages may do at all, and how large things may be.
 
 Each test looks at every module and lists the offenders.
 """

@@ -106,7 +106,7 @@ def rejudge(topic: dict[str, Any]) -> None:
             why = claim["note"] if claim["note"].startswith(tie) else tie  # once on the page
             claim.update(verdict="not comparable", rule="not compared", why=why)
             continue
-        ruled = claim["rule"] != "not compared" or rule.kind == "none" or rule.elsewhere or bool(rule.part)
+        ruled = claim["rule"] != "not compared" or rule.kind == "none" or bool(rule.part)
         if ruled and claim["unit"] != "s":  # else the run says why
             found = judged(name, [row])
             claim.update({key: getattr(found, key) for key in ("verdict", "rule", "why")})
@@ -395,9 +395,10 @@ def reading_of(name: str, claim: dict[str, Any]) -> str:
 
 
 def _spread(claim: dict[str, Any], seeds: int) -> str:
-    if claim["held_pct"] is not None:
+    drawn = claim["held_pct"] is not None and claim["held_pct"] not in (0.0, 100.0)
+    if claim["held_pct"] is not None and (seeds > 1 or drawn):
         return f"yes for {claim['held_pct']:.0f}%"
-    if claim["least"] is None:
+    if claim["least"] is None and claim["held_pct"] is None:
         return ""
     if seeds == 1:
         return "one seed"

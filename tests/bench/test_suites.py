@@ -12,7 +12,7 @@ import pytest
 
 from commonwatt.bench import decisions
 from commonwatt.bench.decisions import SUITES
-from commonwatt.bench.suite import Bench, BenchCase, BenchOutcome, Entrant, Suite, worse
+from commonwatt.bench.suite import YARDSTICK, Bench, BenchCase, BenchOutcome, Entrant, Suite, worse
 from commonwatt.model.errors import InputError
 from commonwatt.model.suite_results import BenchResult
 from commonwatt.partitioning import Market
@@ -70,17 +70,44 @@ def test_a_peer_that_cannot_be_imported_is_missing():
 def test_regressions():
     then, now = (Bench([toy({"a": a, "b": b, "plain": 1.0})]).run() for a, b in ((1.0, 1.0), (1.02, 1.5)))
     assert worse(then, then) == []
-    assert [(w.solver, w.recorded, w.now) for w in worse(then, now)] == [
+    assert [(w.solver, w.recorded, w.now) for w in worse(then, now) if not w.problem] == [
         ("b", pytest.approx(math.sqrt(0.5)), pytest.approx(1.5 * math.sqrt(0.5))),
         ("a", pytest.approx(math.sqrt(0.5)), pytest.approx(1.02 * math.sqrt(0.5))),
     ]
-    assert [w.solver for w in worse(then, now, tolerance=0.05)] == ["b"]
+    assert {w.solver for w in worse(then, now, tolerance=0.05)} == {"b"}
     assert worse(now, then) == []
     gone = Bench([toy({"a": 1.0, "plain": 1.0})]).run()
     assert [(w.solver, w.now) for w in worse(then, gone)] == [("b", None)]
+    more = then.model_copy(update={"suites": (*then.suites, then.suites[0].model_copy(update={"name": "more"}))})
+    assert {(w.suite, w.solver, w.now) for w in worse(more, then)} == {("more", s, None) for s in ("a", "b", "plain")}
+    assert worse(more, then, every_suite=False) == []
     for other in (Bench([toy({"plain": 1.0})], quick=True).run(), Bench([toy({"plain": 1.0}, version=2)]).run()):
         with pytest.raises(InputError, match="as recorded"):
             worse(then, other)
+
+
+def test_a_problem_that_got_worse_is_not_hidden_by_the_others():
+    then = Bench([toy({"a": 1.0, "plain": 1.0})]).run()
+    suite = then.suites[0]
+    one, *others = suite.scores
+
+    def now(**update):
+        scores = (one.model_copy(update=update), *others)
+        return then.model_copy(update={"suites": (suite.model_copy(update={"scores": scores}),)})
+
+    found = worse(then, now(ratio=one.ratio * 1.02))
+    assert [(w.solver, w.problem, w.now) for w in found] == [(one.solver, one.problem, one.ratio * 1.02)]
+    assert worse(then, now(ratio=one.ratio * 0.9)) == []
+
+
+def test_another_yardstick_is_told_of():
+    """A baseline that others are divided by has 1 whatever becomes of it."""
+    then = Bench([toy({"a": 1.0, "plain": 1.0})]).run()
+    suite = then.suites[0]
+    for factor in (0.9, 1.1):
+        scores = tuple(each.model_copy(update={"reference": each.reference * factor}) for each in suite.scores)
+        now = then.model_copy(update={"suites": (suite.model_copy(update={"scores": scores}),)})
+        assert [(w.solver, w.problem) for w in worse(then, now)] == [(YARDSTICK, p) for p in suite.problems]
 
 
 def test_suites_are_told_apart():

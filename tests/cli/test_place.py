@@ -20,7 +20,7 @@ KEYS = {
 
 
 def worth(raw: dict, document: dict) -> float:
-    """Objective (1) of a result, from the file and DESIGN section 4 alone; for one-node jobs that do not run yet."""
+    """Objective (1) of a result, from the file and the paper alone; for one-node jobs that do not run yet."""
     now, price = raw.get("now_s", 0.0), raw["electricity"]["price_per_kwh"] * raw["electricity"]["pue"] / 3.6e6
     jobs, nodes = {j["name"]: j for j in raw["jobs"]}, {n["name"]: n for n in raw["nodes"]}
     total, first = 0.0, {}

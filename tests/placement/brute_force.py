@@ -43,7 +43,7 @@ def late_in_words(problem: PlacementProblem, j: int, begins_s: float, time_s: fl
 
 
 def worth_in_words(problem: PlacementProblem, schedule: Schedule) -> float:
-    """The objective of DESIGN section 4 once more, written down independently, one node and one job at a time."""
+    """The objective, ANDREAS eq. (1), once more, written down independently, one node and one job at a time."""
     total = 0.0
     ends = {}
     for j in range(len(problem)):

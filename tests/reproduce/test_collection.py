@@ -28,7 +28,6 @@ from commonwatt.reproduce.papers import cuff_traces, etf_runs, gsharp_study, mar
 from commonwatt.reproduce.topic import Topic, TopicAnswer, TopicRun
 from commonwatt.reproduce.verdicts import (
     LEGEND,
-    OTHERWISE,
     RULES,
     Rule,
     RuleKind,
@@ -210,19 +209,21 @@ def test_what_cannot_come_out_otherwise_or_has_free_inputs_is_not_compared():
         assert words in claim.why
 
 
-def test_on_other_data_comparisons_hold_with_changes_and_values_are_not_compared():
+def test_on_other_data_yes_and_no_of_comparisons_weigh_the_same_and_values_are_not_compared():
+    """No was not compared, where yes held with changes."""
+
     def found(topic, quantity, ours):
         return judged(topic, [row(paper=True, ours=ours).model_copy(update={"quantity": quantity})]).verdict
 
     for log in ("Philly", "Venus"):  # Philly's is of requested GPUs, the paper's of allocated ones
         quantity = f"Table 4: MAE within 2 points of the point forecast's, {log}"
-        assert [found("cuff", quantity, ours) for ours in (True, False)] == ["holds with changes", "not comparable"]
+        assert [found("cuff", quantity, ours) for ours in (True, False)] == ["holds with changes", "does not hold"]
     quicker = "time to complete all jobs is less with randomized greedy, mean against FIFO, EDF and PS"
     assert [found("andreas-scenario-1", quicker, ours) for ours in (True, False)] == [
+        "holds with changes", "does not hold"]  # fmt: skip
+    better = "Table 4: GRU fares much better than Bi-LSTM and CNN, in under-prediction and in MAE"
+    assert [found("cuff", f"{better}, {log}", ours=True) for log in ("Venus", "Alibaba")] == [
         "holds with changes", "not comparable"]  # fmt: skip
-    otherwise = judged("cuff", [row(paper=True, ours=False).model_copy(update={"quantity": quantity})])
-    assert otherwise.why == OTHERWISE
-    assert f'"{OTHERWISE}"' in " ".join(LEGEND)
     for ours in (True, False):
         assert found("andreas-armida", "J6 and J10 share armida-06", ours) == "not comparable"
         assert found("gsharp-learners", "Searches: speedup over rules: mean makespan of a2c", ours) == "not comparable"
@@ -256,12 +257,17 @@ def test_every_row_of_shares_of_space_is_judged_alike():
         yes, no, turns = (judged("market", [row(paper=True, ours=ours).model_copy(update={"quantity": name})])
                           for name, ours in ((quantity, True), (quantity, False),
                                              (quantity + market_cases.IN_TURNS, True)))  # fmt: skip
+        if "up to" in quantity:  # of inputs that are ours: as rounds, and as the savings of ANDREAS
+            assert {yes.verdict, no.verdict, turns.verdict} == {"not comparable"}
+            continue
         assert no.verdict == "does not hold", quantity
         if verdicts.IMPLEMENTATION not in yes.rule:
             assert "shares of space instead of turns of time" in yes.rule, quantity
             assert yes.verdict == "holds with changes"
         assert "shares of space" not in turns.rule
-        assert turns.verdict == ("holds with changes" if "up to 10" in quantity else "holds")
+        defined = verdicts.IMPLEMENTATION in turns.rule
+        assert turns.verdict == ("holds" if defined else "holds with changes"), quantity
+        assert defined or "a PE is a thread" in turns.rule
 
 
 def test_networks_on_raw_levels_are_the_papers_so_that_the_data_alone_are_others():
@@ -272,7 +278,7 @@ def test_networks_on_raw_levels_are_the_papers_so_that_the_data_alone_are_others
                      ("Fig. 5: the saving at a target of 98% is comparable to the point forecast's, GRU, "
                       "Venus")):  # fmt: skip
         rule = rule_of("cuff", row(paper=True, ours=True).model_copy(update={"quantity": quantity}))
-        assert (rule.change, rule.elsewhere) == (verdicts.OTHER_DATA, True), quantity
+        assert (rule.kind, rule.change) == ("yes", verdicts.OTHER_DATA), quantity
 
 
 def test_what_is_yes_of_a_part_of_a_claim_only_is_not_compared_but_no_refutes_it():
@@ -283,6 +289,34 @@ def test_what_is_yes_of_a_part_of_a_claim_only_is_not_compared_but_no_refutes_it
         yes, no = (judged(f"gsharp-figure-{number}", [each]) for each in rows)
         assert (yes.verdict, no.verdict) == ("not comparable", "does not hold")
         assert "rules alone" in yes.why
+
+
+def test_what_hangs_on_what_is_not_printed_is_not_compared_whether_it_comes_near_or_not():
+    for topic, quantity in (
+        ("gsharp-searches", "Searches: Fig. 7, S1 and S2, 16 GB/s, vision: other methods over G#"),
+        ("gsharp-table-7", "Table 7: mean makespan of the best rule over that of G# transferred, 0 epochs"),
+        (
+            "gsharp-table-6",
+            "Table 6: mix, S4, 1 GB/s, by rank, as the paper does, batch 0, learnt on: Raw over the full search",
+        ),
+        ("market", "Fig. 5.3: rounds until no price changes by 0.0001"),
+        ("market", "the market is up to 2 times as fast as entitlements (1.8 to 2.2)"),
+    ):
+        near, far = (
+            judged(topic, [row(10.0, ours).model_copy(update={"quantity": quantity})]) for ours in (10.0, 90.0)
+        )
+        assert near.verdict == far.verdict == "not comparable", quantity
+    mean = "Table 6: mix, S4, 1 GB/s, by rank, as the paper does: Raw over the full search"
+    assert (
+        judged("gsharp-table-6", [row(10.0, 10.0).model_copy(update={"quantity": mean})]).verdict
+        == "holds with changes"
+    )
+
+
+def test_many_of_the_rules_are_many_methods():
+    many = row(paper=True, ours=True).model_copy(
+        update={"quantity": "Fig. 7: many rules (more than half) take longer on S2 than on S1"})  # fmt: skip
+    assert judged("gsharp-figure-7", [many]).verdict == "holds with changes"
 
 
 def test_times_over_those_of_a_program_that_is_compiled_here_only_are_not_compared():

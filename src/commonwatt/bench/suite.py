@@ -22,6 +22,7 @@ from commonwatt.model.plugins import Group, Plugin, found, refused
 from commonwatt.model.suite_results import BenchResult, BenchScore, BenchSolver, BenchSuite
 
 __all__ = [
+    "YARDSTICK",
     "Bench",
     "BenchCase",
     "BenchOutcome",
@@ -324,14 +325,22 @@ def _check(entrant: Entrant, case: BenchCase, outcome: BenchOutcome) -> None:
         raise PluginError(msg)
 
 
+YARDSTICK = "the yardstick"
+
+
 @dataclass(frozen=True)
 class Worse:
-    """A score that is above the recorded one by more than the tolerance, or gone (``None``)."""
+    """A score, or a ratio on one *problem* ("" for a score), that is above the recorded one by more than the tolerance.
+
+    ``None`` as that of *now*: it is gone. ``YARDSTICK`` as the solver: what values of a problem are divided by is
+    another, so that ratios cannot tell.
+    """
 
     suite: str
     solver: str
     recorded: float
     now: float | None
+    problem: str = ""
 
 
 def check_comparable(recorded: BenchResult, *, quick: bool, seed: int, versions: Mapping[str, int]) -> None:
@@ -351,31 +360,54 @@ def check_comparable(recorded: BenchResult, *, quick: bool, seed: int, versions:
             raise InputError(expected, field="version", value=own)
 
 
-def worse(recorded: BenchResult, now: BenchResult, tolerance: float = TOLERANCE) -> list[Worse]:
-    """Return the scores of ours and of baselines in *recorded* that got worse, the worst first.
+def worse(
+    recorded: BenchResult, now: BenchResult, tolerance: float = TOLERANCE, *, every_suite: bool = True
+) -> list[Worse]:
+    """Return the scores of ours and of baselines in *recorded*, and their ratios on a problem, that got worse.
 
-    Peers and plugins belong to others and are not compared. Raises ``InputError`` if the two results are not of the
-    same problems: another extent, seed, or version of a suite, or no suite in common.
+    The worst come first. Peers and plugins belong to others and are not compared. A suite that is not in *now* is gone,
+    unless not *every_suite* was to be run. Raises ``InputError`` if the two results are not of the same problems:
+    another extent, seed, or version of a suite, or no suite in common.
     """
     suites = {suite.name: suite for suite in now.suites}
     versions = {name: suite.version for name, suite in suites.items()}
     check_comparable(recorded, quick=now.extent == "quick", seed=now.seed, versions=versions)
-    found_worse = []
+    found: list[Worse] = []
     for suite in recorded.suites:
-        if suite.name not in suites:
-            continue
-        other = suites[suite.name]
-        if suite.problems != other.problems:
+        other = suites.get(suite.name)
+        if other is not None and suite.problems != other.problems:
             expected = f"the problems of suite {suite.name}, as recorded; record it again"
             raise InputError(expected, field="problems", value=", ".join(other.problems))
-        scores = {solver.name: solver.score for solver in other.solvers if solver.kind in ("ours", "baseline")}
-        for solver in suite.solvers:
-            if solver.kind not in ("ours", "baseline") or solver.score is None:
-                continue
-            score = scores.get(solver.name)
-            if score is None or score > solver.score * (1 + tolerance):
-                found_worse.append(Worse(suite.name, solver.name, solver.score, score))
-    return sorted(found_worse, key=lambda w: -math.inf if w.now is None else w.recorded / w.now)
+        if other is not None or every_suite:
+            found += _worse(suite, other, tolerance)
+    return sorted(found, key=lambda w: -math.inf if w.now is None else w.recorded / w.now)
+
+
+def _worse(suite: BenchSuite, now: BenchSuite | None, tolerance: float) -> list[Worse]:
+    solvers, ratios, yardsticks = _figures(suite)
+    others, other_ratios, other_yardsticks = ({}, {}, {}) if now is None else _figures(now)
+    found = [
+        Worse(suite.name, name, score, others.get(name)) for name, score in solvers.items()
+        if name not in others or others[name] > score * (1 + tolerance)
+    ]  # fmt: skip
+    found += [
+        Worse(suite.name, name, ratio, other_ratios[name, problem], problem)
+        for (name, problem), ratio in ratios.items()
+        if (name, problem) in other_ratios and other_ratios[name, problem] > ratio * (1 + tolerance)
+    ]  # fmt: skip
+    found += [
+        Worse(suite.name, YARDSTICK, value, other_yardsticks[problem], problem)
+        for problem, value in yardsticks.items()
+        if problem in other_yardsticks and abs(other_yardsticks[problem] - value) > abs(value) * tolerance
+    ]  # fmt: skip
+    return found
+
+
+def _figures(suite: BenchSuite) -> tuple[dict[str, float], dict[tuple[str, str], float], dict[str, float]]:
+    """Return the scores of ours and of baselines, their ratios by problem, and the yardstick of each problem."""
+    own = {s.name: s.score for s in suite.solvers if s.kind in ("ours", "baseline") and s.score is not None}
+    ratios = {(each.solver, each.problem): each.ratio for each in suite.scores if each.solver in own}
+    return own, ratios, {each.problem: each.reference for each in suite.scores}
 
 
 def save_bench(result: BenchResult, path: Path) -> None:

@@ -104,7 +104,7 @@ def command(
     elif recorded is None:
         _tell(result)
     if recorded is not None:
-        _compare(recorded, result, tolerance)
+        _compare(recorded, result, tolerance, every_suite=not suites)
 
 
 def _writable(out: Path | None, option: str) -> None:
@@ -124,23 +124,23 @@ def _write_page(result: BenchResult, page: Path) -> None:
     say(f"written: {page}")
 
 
-def _compare(recorded: BenchResult, result: BenchResult, tolerance: float) -> None:
+def _compare(recorded: BenchResult, result: BenchResult, tolerance: float, *, every_suite: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from commonwatt.bench.suite import worse
 
-    found = worse(recorded, result, tolerance)
+    found = worse(recorded, result, tolerance, every_suite=every_suite)
     if not found:
-        say(f"no score of ours or of a baseline is more than {tolerance:.3g} above the recorded one")
+        say(f"no score of ours or of a baseline, nor ratio on a problem, is over {tolerance:.3g} above that recorded")
         return
     table = Table(title="worse than recorded", title_justify="left")
-    for heading in ("suite", "solver", "recorded", "now", "ratio"):
-        table.add_column(heading, justify="left" if heading in ("suite", "solver") else "right")
+    for heading in ("suite", "solver", "problem", "recorded", "now", "ratio"):
+        table.add_column(heading, justify="left" if heading in ("suite", "solver", "problem") else "right")
     for one in found:
         now = "gone" if one.now is None else f"{one.now:.4f}"
         ratio = "" if one.now is None else f"{one.now / one.recorded:.4f}"
-        table.add_row(one.suite, one.solver, f"{one.recorded:.4f}", now, ratio)
+        table.add_row(one.suite, one.solver, one.problem or "all", f"{one.recorded:.4f}", now, ratio)
     Console(stderr=True).print(table)
     sys.exit(1)
 
