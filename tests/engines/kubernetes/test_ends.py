@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, JobLeft, Outcome
-from commonwatt.engines.kubernetes.objects import CLUSTER, pod_of
-from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, change_of, verdict
+from commonwatt.engines.kubernetes.objects import CLUSTER, PodSeen, pod_of
+from commonwatt.engines.kubernetes.run import KubernetesRun, change_of, verdict
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, rank_specs
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.run_spec import RunSpec
@@ -115,6 +115,34 @@ def test_a_stop_that_was_not_ours_is_an_interruption_with_its_cause(run):
     end = run.ended({0: seen(state=terminated(0, "Completed"), reason="Evicted")}, SETTINGS)
     assert end.exit_code is None
     assert "evicted" in end.cause
+
+
+SIDECAR = {"name": "istio-proxy", "state": {"running": {}}}
+
+
+def beside(state):
+    """A pod of ours in which a webhook has added a container that runs on."""
+    return seen("Running", containerStatuses=[{"name": "job", "state": state}, SIDECAR])
+
+
+def test_a_container_that_a_webhook_has_added_does_not_keep_the_pod(run):
+    """Such a job never ended."""
+    at_once = KubernetesSettings(lag_s=0.0, grace_s=0.0, patience_s=0.0)
+    assert run.finished({0: beside({"running": {}})}, at_once) == []
+    assert run.finished({0: beside(terminated(0, "Completed"))}, KubernetesSettings()) == []  # its end may come yet
+    finish(run)
+    now = {0: beside(terminated(0, "Completed"))}
+    run.missing_s[0] = -1e9
+    assert run.finished(now, at_once) == [now[0].pod]
+    assert not run.deleted_by_us()
+    assert run.ended({0: PodSeen(now[0].pod, gone=True)}, SETTINGS).exit_code == 0
+
+
+def test_how_a_job_ended_is_on_disk_before_its_pod_is_deleted_for_such_a_container(run):
+    now = {0: beside(terminated(137, "OOMKilled"))}
+    run.missing_s[0] = -1e9
+    assert run.finished(now, KubernetesSettings()) == [now[0].pod]
+    assert run.ended({0: PodSeen(now[0].pod, gone=True)}, SETTINGS).reason == "out-of-memory"
 
 
 def test_a_run_given_up_has_ended_whatever_its_pod_does(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import ssl
 from dataclasses import replace
@@ -74,6 +75,16 @@ def test_each_pod_is_pinned_to_its_node_before_our_gate_is_taken_away(tmp_path):
     assert [run.pod_uid(rank) for rank in run.ranks] == ["p0", "p1"]
     assert server.place(run)  # again, as after a crash
     assert len(server.patches) == 4
+
+
+def test_a_pod_of_another_namespace_is_not_placed_for_a_job_whoever_it_names_as_owner(tmp_path):
+    server, run = Server(), run_in(tmp_path)
+    forged = copy.deepcopy(server.pods["train-0"])
+    forged["metadata"] |= {"namespace": "elsewhere", "name": "aaa", "uid": "p9"}
+    server.pods["aaa"] = forged
+    assert server.place(run)
+    assert run.pod_uid(0) == "p0"
+    assert {name for name, _ in server.patches} == {"train-0"}
 
 
 def test_a_gang_that_is_not_complete_is_not_touched(tmp_path):

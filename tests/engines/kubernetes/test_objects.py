@@ -15,7 +15,17 @@ from commonwatt.control.engine import Start
 from commonwatt.engines.kubernetes.containers import containers_of, moment_s, quantity_of
 from commonwatt.engines.kubernetes.informer import KubernetesSnapshot
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
-from commonwatt.engines.kubernetes.objects import CLUSTER, Node, matches, node_of, pod_of, tolerated, whole
+from commonwatt.engines.kubernetes.objects import (
+    CLUSTER,
+    GATE,
+    Node,
+    kept_off,
+    matches,
+    node_of,
+    pod_of,
+    tolerated,
+    whole,
+)
 from commonwatt.engines.kubernetes.power import HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
@@ -51,6 +61,26 @@ def test_quantities(text, amount):
 def test_milli_units_are_thousandths(amount):
     assert quantity_of(f"{amount}m") == pytest.approx(amount / 1000)
     assert whole(amount * 0.1 / 0.1) == amount
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({}, ""),
+        ({"schedulerName": "commonwatt"}, ""),
+        ({"schedulerName": "yunikorn"}, "is for scheduler yunikorn now, not for commonwatt"),
+        ({"schedulerName": "default-scheduler", "schedulingGates": [{"name": GATE}]}, ""),
+        ({"nodeSelector": {"pool": "other"}}, "may not run on node a, by its node selector or affinity"),
+        ({"nodeSelector": {"pool": "other"}, "nodeName": "a"}, ""),  # it is there
+        ({"nodeSelector": {"pool": "gpu"}}, ""),
+    ],
+)
+def test_what_a_server_adds_to_a_pod_is_seen_before_it_is_placed(spec, why):
+    """The kubelet refused such a pod, which counted as a failure of its Job."""
+    node = node_of({"metadata": {"name": "a", "labels": {"pool": "gpu"}}})
+    assert kept_off(pod(spec), "commonwatt", node, ()) == why
+    tainted = kept_off(pod(spec), "commonwatt", node, [("team", "b", "NoSchedule")])
+    assert tainted == (why or ("" if "nodeName" in spec else "does not tolerate a taint of node a"))
 
 
 def test_a_pod_takes_the_sum_of_its_containers():

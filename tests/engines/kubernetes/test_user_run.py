@@ -9,8 +9,8 @@ import pytest
 
 from commonwatt.control.engine import JobInterrupted
 from commonwatt.engines.kubernetes.informer import snapshot_of
-from commonwatt.engines.kubernetes.objects import pod_of
-from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, change_of
+from commonwatt.engines.kubernetes.objects import PodSeen, pod_of
+from commonwatt.engines.kubernetes.run import KubernetesRun, change_of
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
 from commonwatt.engines.kubernetes.user_gang import user_job_of
 from commonwatt.engines.kubernetes.user_run import UserJobRun
@@ -322,3 +322,40 @@ def test_annotations_that_somebody_else_wrote_change_nothing(tmp_path):
     assert seen(mine, forged).others == {"n1": {"nvidia.com/gpu": 1.0, "pods": 1.0}}
     assert seen(forged, elsewhere).stray == (forged,)  # in our users' namespaces, none keeps GPUs in our name
     assert seen(replace(forged, phase="Failed")).stray == ()
+
+
+@pytest.mark.parametrize("gone", ["annotations", "ownerReferences"])
+def test_a_pod_that_was_chosen_stays_ours_whatever_its_owner_takes_off(tmp_path, monkeypatch, gone):
+    """It ran on, charged to nobody, and what had been charged was paid back."""
+    run = run_in(tmp_path)
+    run.choose([pod(phase="Running")])
+    run.note_bound()
+    now = pod(phase="Running", **{gone: {} if gone == "annotations" else []})
+    shown = snapshot_of([now], [], [run], "ours", "commonwatt", 0.0, ("team-a",))
+    assert (list(shown.own.values()), shown.others, shown.stray) == ([now], {}, ())
+    monkeypatch.setattr(run, "waiting_s", -1e9)
+    assert run.stalled(run.seen({now.uid: now}, {}), SETTINGS) is None
+    assert run.over_s(run.seen({now.uid: now}, {})) is None
+
+
+def test_pods_of_a_run_that_has_ended_before_them_have_to_go_by_their_uid(tmp_path):
+    bare, over = pod(phase="Running", annotations={}), pod(1, phase="Failed", annotations={})
+    shown = snapshot_of([bare, over], [], [], "ours", "commonwatt", 0.0, ("team-a",), {bare.uid, over.uid})
+    assert shown.stray == (bare,)
+    assert shown.others.keys() == {"n0"}
+
+
+def test_another_pod_of_the_same_job_with_our_annotations_is_not_the_chosen_one(tmp_path):
+    """Its GPUs counted as free."""
+    run = run_in(tmp_path)
+    notes = {
+        "commonwatt.io/cluster": "ours", "commonwatt.io/job": "1", "commonwatt.io/attempt": "1",
+        "commonwatt.io/rank": "0", "commonwatt.io/run": run.mark,
+    }  # fmt: skip
+    mine = pod(phase="Running", annotations=notes)
+    run.choose([mine])
+    forged = replace(mine, uid="zz", node="n7", requests=(("nvidia.com/gpu", 8.0),))
+    shown = snapshot_of([mine, forged], [], [run], "ours", "commonwatt", 0.0, ("team-a",))
+    assert shown.own == {(1, 1, 0): mine}
+    assert shown.others["n7"]["nvidia.com/gpu"] == 8.0
+    assert shown.stray == (forged,)

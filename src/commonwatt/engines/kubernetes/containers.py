@@ -100,14 +100,15 @@ def _add(total: dict[str, float], more: Mapping[str, float]) -> None:
         total[name] = total.get(name, 0.0) + amount
 
 
-def containers_of(status: Mapping[str, Any]) -> Container | None:
-    """Return the containers of a pod with this *status* as one.
+def containers_of(status: Mapping[str, Any], only: str = "") -> Container | None:
+    """Return the containers of a pod with this *status* as one; where there is one named *only*, that one.
 
     Over, they are the one that failed, and have finished with the last. Before, one that is stuck counts, then one that
     runs. While they wait for their init containers, those count.
     """
-    found = [_container(each.get("state") or {}) for each in status.get("containerStatuses") or ()]
-    if not found:
+    every = status.get("containerStatuses") or ()
+    counting = [each for each in every if only and each.get("name") == only] or every
+    if not (found := [_container(each.get("state") or {}) for each in counting]):
         return None
     if any(one.waiting == "PodInitializing" for one in found):
         first = [_container(each.get("state") or {}) for each in status.get("initContainerStatuses") or ()]

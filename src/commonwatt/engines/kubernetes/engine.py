@@ -17,14 +17,15 @@ from typing import Any
 
 from commonwatt.control.engine import Capabilities, Change, NodeRoom, NodeView, Reading, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
-from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of, send_all
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.external_jobs import external_jobs
 from commonwatt.engines.kubernetes.informer import Informer, KubernetesSnapshot, Watched, snapshot_of
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
-from commonwatt.engines.kubernetes.objects import Node, Pod, node_of, pod_of
+from commonwatt.engines.kubernetes.objects import Node, Pod, PodSeen, node_of, pod_of
 from commonwatt.engines.kubernetes.power import Cordons, HostPower
-from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, StartOrder, change_of, lost, refused
+from commonwatt.engines.kubernetes.run import KubernetesRun, StartOrder, change_of, lost, refused, request_all
 from commonwatt.engines.kubernetes.settings import (
+    SCHEDULER,
     KubernetesSettings,
     cluster_label,
     manifests,
@@ -128,11 +129,13 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         asleep = {n for n, last in (since or {}).items() if last.asleep}  # what was asleep at its last reading
         self._metered = [(False, n in asleep) for n in range(len(cluster))]  # waking, asleep
         self._cordons = Cordons(api, self._allocations.hosts, self._label)
-        self._pods: Watched[Pod] = Watched(path_of("pods"), pod_of, keep=lambda pod: pod.cluster == self._label)
+        ours = (SCHEDULER, self._label)
+        self._pods = Watched(path_of("pods"), pod_of, keep=lambda pod: pod.scheduler in ours or pod.cluster in ours)
         self._nodes: Watched[Node] = Watched(path_of("nodes"), node_of)
         self._snapshot: tuple[object, KubernetesSnapshot] | None = None  # none when runs have come or gone
         self._by_uid: Mapping[str, Pod] = {}  # all pods, as of the last look
         self._over_s: dict[str, float] = {}  # since when strays are over
+        self._left: set[str] = set()  # pods of users' runs that have ended before them, by uid
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
         self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
         self._take_over(since or {}, asleep)
@@ -263,9 +266,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 found[k] = error
             else:
                 orders |= {} if order is None else {k: order}
-        self._request(orders, lambda order: [partial(self._create, order.run, *each) for each in order.pods()])
-        self._request(orders, lambda order: [partial(self._check_pods, order.run, snapshot)])
-        self._request(orders, lambda order: [] if order.waits else self._bindings(order.run))
+        request_all(orders, lambda order: [partial(self._create, order.run, *each) for each in order.pods()], _AT_ONCE)
+        request_all(orders, lambda order: [partial(self._check_pods, order.run, snapshot)], _AT_ONCE)
+        request_all(orders, lambda order: [] if order.waits else self._bindings(order.run), _AT_ONCE)
         for k, order in orders.items():
             if order.error is not None:
                 found[k] = self._taken_back(order.run, starts[k], order.error)
@@ -298,15 +301,6 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def _check_pods(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> None:
         pods = {rank: self.informer.find(self._pods, uid) for rank, uid in run.uids.items()}
         self._allocations.check_pods(run, pods, snapshot)
-
-    @staticmethod
-    def _request(
-        orders: Mapping[int, StartOrder], requests_of: Callable[[StartOrder], Sequence[Callable[[], None]]]
-    ) -> None:
-        """Send requests of all *orders* at once; what refused one of an order, the first of them, is its error."""
-        due = [(order, request) for order in orders.values() if order.error is None for request in requests_of(order)]
-        for order, error in send_all(due, _AT_ONCE):
-            order.error = order.error or error
 
     def _bindings(self, run: KubernetesRun) -> list[Callable[[], None]]:
         """Return the requests that place the pods of a run."""
@@ -454,6 +448,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def _vacate(self, handle: int) -> None:
         with suppress(EngineError):
             self._charge_until_over(runs_over([self._runs[handle]], partial(self._seen, snapshot=self._look())))
+        run = self._runs[handle]
+        if isinstance(run, UserJobRun):
+            self._left = {uid for uid in (*self._left, *map(run.pod_uid, run.ranks)) if uid in self._by_uid}
         super()._vacate(handle)
         self._snapshot = None
 
@@ -498,6 +495,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 run.give_up(end)
             elif late := run.overstayers(seen, self._settings):
                 self._delete_pods(run, late)
+            for pod in run.finished(seen, self._settings):
+                with suppress(*DENIED):
+                    self.user_jobs.delete(pod)
 
     def _advance_user_job(self, run: UserJobRun, seen: Mapping[int, PodSeen]) -> None:
         """Place pods that have come; give up a run that gets none, or whose pods the kubelet does not start.
@@ -554,7 +554,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             space, steady_s = self._settings.namespace, max(self._pods.steady_s, self._nodes.steady_s)
             users = self._settings.user_namespaces
             snapshot = snapshot_of(
-                pods.values(), nodes.values(), self._runs.values(), self._label, space, steady_s, users
+                pods.values(), nodes.values(), self._runs.values(), self._label, space, steady_s, users, self._left
             )
             self._snapshot = version, snapshot
         return self._snapshot[1]

@@ -270,32 +270,39 @@ class KubernetesSnapshot:
 
 def snapshot_of(
     pods: Iterable[Pod], nodes: Iterable[Node], runs: Iterable[KubernetesRun], label: str, namespace: str,
-    steady_s: float, users: Collection[str] = (),
+    steady_s: float, users: Collection[str] = (), left: Collection[str] = (),
 ) -> KubernetesSnapshot:  # fmt: skip
     """Return the cluster with these *pods* and *nodes*.
 
-    Ours are those with our *label* in our *namespace*, and, in those of *users*, those of their Jobs that we have
-    placed. Who writes our annotations on other pods changes nothing: the run has to be one of that Job, or to have
-    written down that it is this pod, as for gangs, whose pods may be made by Jobs of theirs.
+    Ours are those with our *label* in our *namespace*, and those of users' Jobs that we have placed: it is on disk
+    which these are, so that what somebody writes on them, or on others in the namespaces of *users*, changes nothing.
+    Of a run that has ended, those in *left* have to go.
     """
-    marks = {run.key(rank): (run.mark, run.owner, run.pod_uid(rank)) for run in runs for rank in run.ranks}
+    chosen: dict[str, tuple[int, int, int]] = {}
+    marks: dict[tuple[int, int, int], tuple[str, str]] = {}
+    for run in runs:
+        for rank in run.ranks:
+            if uid := run.pod_uid(rank):
+                chosen[uid] = run.key(rank)
+            else:
+                marks[run.key(rank)] = run.mark, run.owner
     own: dict[tuple[int, int, int], Pod] = {}
     stray: list[Pod] = []
     others: dict[str, dict[str, float]] = {}
     for pod in pods:
-        if pod.cluster == label and (pod.node and pod.namespace in users if pod.owner else pod.namespace == namespace):
-            if pod.run is not None and _is_of(pod, marks.get(pod.run)):
-                own[pod.run] = pod
-                continue
-            if not (pod.owner and pod.over):  # which Kubernetes keeps with the Job
-                stray.append(pod)
+        if pod.uid in chosen and pod.node:
+            own[chosen[pod.uid]] = pod
+            continue
+        labelled = pod.cluster == label and (
+            pod.node and pod.namespace in users if pod.owner else pod.namespace == namespace
+        )
+        if labelled and pod.run is not None and marks.get(pod.run) == (pod.mark, pod.owner):
+            own[pod.run] = pod
+            continue
+        if labelled if pod.over and not pod.owner else not pod.over and (labelled or pod.uid in left):
+            stray.append(pod)  # those of Jobs that are over Kubernetes keeps
         if pod.node and not pod.over:
             taken = others.setdefault(pod.node, {})
             for name, amount in ((PODS, 1.0), *pod.requests):
                 taken[name] = taken.get(name, 0.0) + amount
     return KubernetesSnapshot({node.name: node for node in nodes}, own, tuple(stray), others, steady_s)
-
-
-def _is_of(pod: Pod, run: tuple[str, str, str] | None) -> bool:
-    """Whether a pod is of the run with this mark, owner, and uid of the pod that it has chosen."""
-    return run is not None and pod.mark == run[0] and (pod.owner == run[1] or pod.uid == run[2])

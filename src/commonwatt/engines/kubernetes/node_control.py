@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,13 +12,24 @@ import numpy as np
 from commonwatt.control.engine import NodeRoom, NodeView, Start
 from commonwatt.engines.kubernetes.containers import requests_of
 from commonwatt.engines.kubernetes.informer import KubernetesSnapshot
-from commonwatt.engines.kubernetes.objects import PODS, Node, Pod, matches, tolerated, whole
+from commonwatt.engines.kubernetes.objects import (
+    PODS,
+    Node,
+    Pod,
+    kept_off,
+    matches,
+    tolerated,
+    tolerations_of,
+    whole,
+)
 from commonwatt.engines.kubernetes.power import HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import (
-    PASSING,
+    SCHEDULER,
     KubernetesSettings,
+    all_shown,
     container_requests,
+    lasting,
     resource_of,
     shown,
     unit_of,
@@ -35,17 +45,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PodAllocations", "PodNeeds"]
 
-_BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 _EXACT = 1e-6  # of a resource: what adding and subtracting may leave
 _NOT_SAID = {PODS: math.inf}  # a node that does not say how many it may have has no limit known to us; of others: none
 
 _OF_SLEEP = frozenset(f"node.kubernetes.io/{word}" for word in ("unschedulable", "not-ready", "unreachable"))
 """Taints that Kubernetes gives to a node that is asleep."""
-
-
-def _lasting(taints: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Return those of *taints* that keep pods off a node until somebody takes them away."""
-    return [taint for taint in taints if taint[2] in _BLOCKING and not taint[0].startswith(PASSING)]
 
 
 class PodNeeds:
@@ -126,21 +130,13 @@ class PodNeeds:
         if not uid:
             return self._settings.pod.get("tolerations") or ()
         job = self._users.find(uid)
-        return () if job is None else _tolerations(job.rules)
+        return () if job is None else tolerations_of(job.rules)
 
     def open(self, taints: Collection[tuple[str, str, str]]) -> bool:
         """Whether the pods of some user's Job tolerate *taints*."""
         if self._opened[0] != (version := self._users.version):
-            self._opened = version, [t for job in self._users.all().values() if (t := _tolerations(job.rules))]
+            self._opened = version, [t for job in self._users.all().values() if (t := tolerations_of(job.rules))]
         return any(tolerated(taints, tolerations) for tolerations in self._opened[1])
-
-
-def _said(gpus: Mapping[str, float]) -> str:
-    return ", ".join(shown(name, amount) for name, amount in gpus.items()) or "no GPUs"
-
-
-def _tolerations(rules: str) -> list[Any]:
-    return list(json.loads(rules).get("tolerations") or ()) if rules else []
 
 
 class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
@@ -200,9 +196,9 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
             return False
         if tolerated(taints, tolerations := pod.get("tolerations") or ()):
             return True
-        lasting = _lasting(taints)
-        passing = tolerated(set(taints) - set(lasting), tolerations)
-        return passing and self._needs is not None and self._needs.open(lasting)
+        stay = lasting(taints)
+        passing = tolerated(set(taints) - set(stay), tolerations)
+        return passing and self._needs is not None and self._needs.open(stay)
 
     # -- what there is beside GPUs
 
@@ -212,7 +208,7 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
         needs = {each: self._needs.of(*each) for each in dict.fromkeys(jobs)}
         names = sorted({name for own in needs.values() for name in own})
         there = [snapshot.nodes.get(host) for host in self.hosts]
-        taints = sorted({taint for node in there if node is not None for taint in _lasting(node.taints)})
+        taints = sorted({taint for node in there if node is not None for taint in lasting(node.taints)})
         left = np.zeros((len(there), len(names) + len(taints)))
         most = np.full(left.shape, np.inf)
         for n, node in enumerate(there):
@@ -285,16 +281,21 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
     def check_pods(self, run: KubernetesRun, pods: Mapping[int, Pod | None], snapshot: KubernetesSnapshot) -> None:
         """Raise ``EngineError`` if nodes lack what the *pods* of a run really request, by rank; the next ones know it.
 
-        A server adds to what was asked for: defaults of the namespace, or the overhead of a runtime.
+        A server adds to what was asked for: defaults of the namespace, the overhead of a runtime, or a node selector.
         """
         assert self._needs is not None
         spec = run.spec
         for n in dict.fromkeys(spec.nodes):
             own = [pod for rank in run.ranks if run.node_of(rank) == n and (pod := pods.get(rank)) is not None]
             each = {self.resources[n]: float(spec.gpus_per_node * len(spec.nodes) // len(run.ranks))}
+            node = snapshot.nodes.get(self.hosts[n])
+            taints = [] if node is None else lasting(node.taints)
             for pod in own:
+                why = kept_off(pod, SCHEDULER, node, taints)
                 if (gpus := self._needs.gpus_of(pod)) != each:
-                    msg = f"start {spec.name}: pod {pod.name} requests {_said(gpus)}, and is to have {_said(each)}"
+                    why = f"requests {all_shown(gpus)}, and is to have {all_shown(each)}"
+                if why:
+                    msg = f"start {spec.name}: pod {pod.name} {why}"
                     raise EngineError(msg)
             real = self._needs.taken_by(own)
             self._needs.learn(spec.handle, spec.name, spec.gpus_per_node, real)

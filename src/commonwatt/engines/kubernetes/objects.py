@@ -11,8 +11,9 @@ from typing import Any
 from commonwatt.engines.kubernetes.containers import Container, containers_of, counted, moment_s, requests_of
 
 __all__ = [
-    "ASLEEP", "ATTEMPT", "CLUSTER", "CORDON", "CPU", "GATE", "JOB", "MEMORY", "PODS", "RANK", "REQUIRED", "RUN",
-    "GpuRequest", "Node", "Pod", "is_gated", "matches", "node_of", "pod_of", "rules_of", "tolerated", "whole",
+    "ASLEEP", "ATTEMPT", "CLUSTER", "CORDON", "CPU", "DELETED_THERE", "GATE", "JOB", "MEMORY", "OWN_CONTAINER", "PODS",
+    "RANK", "REQUIRED", "RUN", "GpuRequest", "Node", "Pod", "PodSeen", "disrupted", "is_gated", "kept_off", "matches",
+    "node_of", "pod_of", "rules_of", "taken_away", "tolerated", "tolerations_of", "whole",
 ]  # fmt: skip
 
 CLUSTER, JOB, ATTEMPT, RANK = (f"commonwatt.io/{word}" for word in ("cluster", "job", "attempt", "rank"))
@@ -21,6 +22,8 @@ RUN, CORDON = "commonwatt.io/run", "commonwatt.io/cordoned-by"
 """Annotations: of our pods, which tells runs of the same number apart; of the nodes we cordon."""
 ASLEEP = "commonwatt.io/asleep"
 """Annotation of the nodes we put to sleep: what is under way."""
+OWN_CONTAINER = "job"
+"""Name of the container of our pods; a webhook may add others."""
 GATE = "commonwatt.io/placement"
 """Scheduling gate of the pods that Kubernetes' scheduler is to place where we say."""
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
@@ -36,6 +39,29 @@ _GANGS = (
 """Labels that name what a pod is a part of and starts with, all at once."""
 _AUTOSCALERS = ("karpenter.sh/", "cluster-autoscaler.kubernetes.io/")
 _BLOCKING = frozenset({"NoSchedule", "NoExecute"})
+
+_CAUSES = {
+    "Evicted": "the kubelet evicted its pod",
+    "NodeLost": "its node was lost",
+    "NodeShutdown": "its node was shut down",
+    "Shutdown": "its node was shut down",
+    "Terminated": "its node was shut down",
+    "Preempting": "the kubelet gave its place to a critical pod",
+    "NodeAffinity": "the kubelet refused its pod",
+    "NodePorts": "the kubelet refused its pod, as a host port is taken",
+    "UnexpectedAdmissionError": "the kubelet refused its pod",
+}
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "the scheduler gave its place to another pod",
+    "PreemptionByKubeScheduler": "the scheduler gave its place to another pod",
+    "DeletionByTaintManager": "a taint of its node evicted its pod",
+    "EvictionByEvictionAPI": "its pod was evicted, as when its node is drained",
+    "DeletionByPodGC": "its node is gone",
+    "TerminationByKubelet": "the kubelet ended its pod",
+}
+DELETED_THERE = "its pod was deleted in Kubernetes, not by commonwatt"
+"""Why a run was interrupted."""
+_NO_RECORD = "its pod is gone, and left no record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +83,8 @@ class Pod:
     """A pod. *requests* are what it takes of its node, by resource: GPUs of all kinds, CPUs, bytes, and others.
 
     For our own pods *run* is handle, attempt and rank, *mark* the annotation that tells runs apart. *owner* is the uid
-    of the Job that made it; such a pod is one of ours once we have placed it.
+    of the Job that made it; such a pod is one of ours once we have placed it. *rules* are JSON of its node selector,
+    affinity and tolerations while it is not placed: a server may have added some.
     """
 
     namespace: str
@@ -76,14 +103,33 @@ class Pod:
     container: Container | None = None
     request: GpuRequest | None = None  # of pods that are not ours
     owner: str = ""
-    scheduler: str = ""  # who is to place it, if a Job made it
-    began_s: float | None = None  # when its container began, if a Job made it
-    gated: bool = False  # whether it has our gate, if a Job made it
+    scheduler: str = ""  # who is to place it
+    began_s: float | None = None  # when its container began
+    gated: bool = False  # whether it has our gate
+    rules: str = ""
 
     @property
     def over(self) -> bool:
         """Whether its containers have terminated for good: it takes nothing any more."""
         return self.phase in _OVER
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A pod of a run: as it was seen last, ``None`` if never, and whether it is gone."""
+
+    pod: Pod | None
+    gone: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self.gone or (self.pod is not None and self.pod.over)
+
+    @property
+    def deleted(self) -> bool:
+        """Whether somebody deleted it."""
+        return self.gone or (self.pod is not None and self.pod.deleting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,34 +149,30 @@ class Node:
 
 
 def pod_of(item: Mapping[str, Any]) -> Pod:
-    """Return a pod of the API's object *item*; what is ours alone is read only of pods with our label."""
+    """Return a pod of the API's object *item*.
+
+    How it is, is read of all pods: one that we have placed goes on being ours if its owner takes our annotations off.
+    """
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
-    labels = meta.get("labels") or {}
-    basic = {
-        "namespace": meta.get("namespace", ""), "name": meta["name"], "uid": meta["uid"],
-        "node": spec.get("nodeName") or "", "phase": status.get("phase") or "",
-        "deleting": "deletionTimestamp" in meta,
-    }  # fmt: skip
-    if basic["phase"] not in _OVER:
-        basic["requests"] = tuple(sorted(requests_of(spec).items()))
-    notes = meta.get("annotations") or {}
+    labels, notes, conditions = meta.get("labels") or {}, meta.get("annotations") or {}, status.get("conditions") or ()
+    phase, node = status.get("phase") or "", spec.get("nodeName") or ""
     owner = next((o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")), "")
-    if owner and CLUSTER not in labels:
-        labels = notes
-        basic |= {"owner": owner, "scheduler": spec.get("schedulerName") or "", "gated": is_gated(spec)}
-    cluster = labels.get(CLUSTER, "")
-    if not cluster:
-        return Pod(**basic, request=_request(meta, spec, status))
-    numbers = [labels.get(label, "0") for label in (JOB, ATTEMPT, RANK)]
+    ours = CLUSTER in labels
+    marks = notes if owner and not ours else labels
+    numbers = [marks.get(label, "0") for label in (JOB, ATTEMPT, RANK)]
     whole = all(number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers)
-    conditions = status.get("conditions") or ()
-    disruption = next((c.get("reason", "") for c in conditions if c.get("type") == "DisruptionTarget"), "")
+    cluster = marks.get(CLUSTER, "")
     return Pod(
-        **basic, cluster=cluster, run=(int(numbers[0]), int(numbers[1]), int(numbers[2])) if whole else None,
-        mark=notes.get(RUN, ""), reason=status.get("reason") or "",
-        message=" ".join(str(status.get("message") or "").split())[:400], disruption=disruption,
-        container=containers_of(status),
-        began_s=_began_s(status) if owner else None,
+        meta.get("namespace", ""), meta["name"], meta["uid"], node, phase, "deletionTimestamp" in meta,
+        requests=() if phase in _OVER else tuple(sorted(requests_of(spec).items())),
+        cluster=cluster, run=(int(numbers[0]), int(numbers[1]), int(numbers[2])) if cluster and whole else None,
+        mark=notes.get(RUN, "") if cluster else "", reason=status.get("reason") or "",
+        message=" ".join(str(status.get("message") or "").split())[:400],
+        disruption=next((c.get("reason", "") for c in conditions if c.get("type") == "DisruptionTarget"), ""),
+        container=containers_of(status, OWN_CONTAINER if ours else ""),
+        request=None if cluster else _request(meta, spec, status),
+        owner="" if ours else owner, scheduler=spec.get("schedulerName") or "", began_s=_began_s(status),
+        gated=is_gated(spec), rules="" if node else rules_of(spec),
     )  # fmt: skip
 
 
@@ -197,6 +239,22 @@ def tolerated(taints: Iterable[tuple[str, str, str]], tolerations: Iterable[Mapp
                for key, value, effect in taints)  # fmt: skip
 
 
+def tolerations_of(rules: str) -> list[Any]:
+    """Return the tolerations within *rules*, which are JSON or ""."""
+    return list(json.loads(rules).get("tolerations") or ()) if rules else []
+
+
+def kept_off(pod: Pod, scheduler: str, node: Node | None, taints: Iterable[tuple[str, str, str]]) -> str:
+    """Return why a *node* with these lasting *taints* would not run a *pod* that is for *scheduler*; "": it would."""
+    if pod.scheduler not in ("", scheduler) and not pod.gated:
+        return f"is for scheduler {pod.scheduler} now, not for {scheduler}"
+    if node is None or pod.node:
+        return ""
+    if not matches(json.loads(pod.rules) if pod.rules else {}, node.labels, node.name):
+        return f"may not run on node {node.name}, by its node selector or affinity"
+    return "" if tolerated(taints, tolerations_of(pod.rules)) else f"does not tolerate a taint of node {node.name}"
+
+
 def _fits(toleration: Mapping[str, Any], key: str, value: str, effect: str) -> bool:
     if toleration.get("effect") not in (None, "", effect):
         return False
@@ -245,3 +303,23 @@ def _holds(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 def whole(amount: float) -> int:
     """Return how many whole units *amount* has, whatever rounding left of it."""
     return max(0, math.floor(amount + 1e-6))
+
+
+def disrupted(seen: PodSeen) -> str:
+    """Return who took a pod from its node, in words; "" if nobody did."""
+    pod = seen.pod
+    if pod is None:
+        return _NO_RECORD
+    if pod.disruption:
+        return f"{_DISRUPTIONS.get(pod.disruption, 'its pod was disrupted')} ({pod.disruption})"
+    if pod.reason in _CAUSES or pod.reason.startswith("OutOf"):
+        known = _CAUSES.get(pod.reason, "the kubelet refused its pod")
+        return f"{known} ({pod.reason}){f': {pod.message}' if pod.message else ''}"
+    if pod.container is not None and pod.container.reason == "ContainerStatusUnknown":
+        return "its node lost its container (ContainerStatusUnknown)"
+    return DELETED_THERE if seen.deleted else ""
+
+
+def taken_away(seen: PodSeen) -> bool:
+    """Whether somebody deleted a pod, and nothing says more."""
+    return disrupted(seen) in (DELETED_THERE, _NO_RECORD)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft, Outcome
+from commonwatt.engines.kubernetes.api import send_all
 from commonwatt.engines.kubernetes.containers import CREATE, NEVER, PULL
-from commonwatt.engines.kubernetes.objects import Pod
+from commonwatt.engines.kubernetes.objects import DELETED_THERE, Pod, PodSeen, disrupted
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, folder_of, mark_of_run
 from commonwatt.engines.local.folder import EVICTED, OWN, TAKEN, End, RunFolder
 from commonwatt.engines.recorded_engine import SchedulerRun
@@ -18,53 +19,12 @@ from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import write_record
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = [
-    "KubernetesRun", "PodSeen", "StartOrder", "change_of", "disrupted", "lost", "refused", "taken_away", "verdict",
-]  # fmt: skip
+__all__ = ["KubernetesRun", "StartOrder", "change_of", "lost", "refused", "request_all", "verdict"]
 
 _GIVEN_UP, _DELETED = "given-up", "deleted"
 _NOT_RUN = 125  # exit code of a container that could not be run, as of ``docker run``
 _OVER_LIMIT = 124
 _CANNOT_RUN = frozenset({"ContainerCannotRun", "StartError"})
-_CAUSES = {
-    "Evicted": "the kubelet evicted its pod",
-    "NodeLost": "its node was lost",
-    "NodeShutdown": "its node was shut down",
-    "Shutdown": "its node was shut down",
-    "Terminated": "its node was shut down",
-    "Preempting": "the kubelet gave its place to a critical pod",
-    "NodeAffinity": "the kubelet refused its pod",
-    "NodePorts": "the kubelet refused its pod, as a host port is taken",
-    "UnexpectedAdmissionError": "the kubelet refused its pod",
-}
-_DISRUPTIONS = {
-    "PreemptionByScheduler": "the scheduler gave its place to another pod",
-    "PreemptionByKubeScheduler": "the scheduler gave its place to another pod",
-    "DeletionByTaintManager": "a taint of its node evicted its pod",
-    "EvictionByEvictionAPI": "its pod was evicted, as when its node is drained",
-    "DeletionByPodGC": "its node is gone",
-    "TerminationByKubelet": "the kubelet ended its pod",
-}
-_GONE = "its pod was deleted in Kubernetes, not by commonwatt"
-_NO_RECORD = "its pod is gone, and left no record"
-
-
-@dataclass(frozen=True, slots=True)
-class PodSeen:
-    """A pod of a run: as it was seen last, ``None`` if never, and whether it is gone."""
-
-    pod: Pod | None
-    gone: bool = False
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing of it runs any more."""
-        return self.gone or (self.pod is not None and self.pod.over)
-
-    @property
-    def deleted(self) -> bool:
-        """Whether somebody deleted it."""
-        return self.gone or (self.pod is not None and self.pod.deleting)
 
 
 @dataclass(slots=True, eq=False)
@@ -190,6 +150,24 @@ class KubernetesRun(SchedulerRun):
         at_s = max(end.at_s for end in found)
         return replace(chosen, at_s=at_s).timely(self.spec, self.now_s())
 
+    def finished(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> list[Pod]:
+        """Return its pods whose job has ended a while ago: a webhook may have added containers that go on.
+
+        How a job ended whose runner left no record is written down before its pod is deleted.
+        """
+        found = []
+        for rank, one in seen.items():
+            container = None if one.pod is None else one.pod.container
+            if one.pod is None or one.over or container is None or container.exit_code is None:
+                continue
+            since_s = self.missing_s.setdefault(rank, time.monotonic())
+            if not one.pod.deleting and time.monotonic() > since_s + max(settings.kill_s, settings.lag_s):
+                if self.rank_folder(rank).end() is None:
+                    asked = self.deleted_by_us()
+                    self._finish(rank, verdict(one, self.now_s(), asked=asked, python=settings.python))
+                found.append(one.pod)
+        return found
+
     def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> list[Pod]:
         """Return pods of a gang that have to go, as another has failed, or the first ended a while ago."""
         left = [(rank, one.pod) for rank, one in seen.items() if not one.over and one.pod is not None]
@@ -273,8 +251,8 @@ def change_of(run: KubernetesRun, change: Change, end: End, *, requeue: bool, aw
         return JobLeft(change.handle, change.at_s, change.lost_s)
     if run.owner and end.reason == EVICTED:
         return replace(change, blamed=False, paid=not away)
-    if not requeue and end.cause == _GONE:
-        return JobEnded(change.handle, change.at_s, Outcome.CANCELLED, _GONE, "pod-deleted")
+    if not requeue and end.cause == DELETED_THERE:
+        return JobEnded(change.handle, change.at_s, Outcome.CANCELLED, DELETED_THERE, "pod-deleted")
     if run.owner and (end.reason == OWN or (end.reason == TAKEN and not away)):
         return replace(change, paid=True)
     return change
@@ -302,26 +280,6 @@ def verdict(seen: PodSeen, now_s: float, *, asked: bool, python: str) -> End:
     return End(None, stopped=False, at_s=at_s, cause=cause or "its pod ended without a record")
 
 
-def disrupted(seen: PodSeen) -> str:
-    """Return who took a pod from its node, in words; "" if nobody did."""
-    pod = seen.pod
-    if pod is None:
-        return _NO_RECORD
-    if pod.disruption:
-        return f"{_DISRUPTIONS.get(pod.disruption, 'its pod was disrupted')} ({pod.disruption})"
-    if pod.reason in _CAUSES or pod.reason.startswith("OutOf"):
-        known = _CAUSES.get(pod.reason, "the kubelet refused its pod")
-        return f"{known} ({pod.reason}){f': {pod.message}' if pod.message else ''}"
-    if pod.container is not None and pod.container.reason == "ContainerStatusUnknown":
-        return "its node lost its container (ContainerStatusUnknown)"
-    return _GONE if seen.deleted else ""
-
-
-def taken_away(seen: PodSeen) -> bool:
-    """Whether somebody deleted a pod, and nothing says more."""
-    return disrupted(seen) in (_GONE, _NO_RECORD)
-
-
 def _not_started(pod: Pod, now_s: float) -> End:
     assert pod.container is not None
     why, said = pod.container.waiting, pod.container.message
@@ -332,7 +290,9 @@ def _not_started(pod: Pod, now_s: float) -> End:
 
 
 def _started(pod: Pod) -> bool:
-    return pod.container is not None and (pod.container.running or pod.container.exit_code is not None)
+    if pod.container is None:
+        return pod.phase == "Running"
+    return pod.container.running or pod.container.exit_code is not None
 
 
 def _oom(said: str) -> str:
@@ -348,3 +308,12 @@ def lost(node: str, ready: str | None, now_s: float) -> End:
 def refused(error: EngineError, now_s: float) -> End:
     """Return the end of a run that could not be placed."""
     return End(None, stopped=False, at_s=now_s, cause=str(error))
+
+
+def request_all(
+    orders: Mapping[int, StartOrder], requests_of: Callable[[StartOrder], Sequence[Callable[[], None]]], at_once: int
+) -> None:
+    """Send requests of all *orders*, so many at once; what refused one of an order, the first of them, is its error."""
+    due = [(order, request) for order in orders.values() if order.error is None for request in requests_of(order)]
+    for order, error in send_all(due, at_once):
+        order.error = order.error or error

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from commonwatt.engines.kubernetes.objects import ATTEMPT, CLUSTER, CPU, JOB, MEMORY, RANK, RUN, Node, tolerated
+from commonwatt.engines.kubernetes.objects import (
+    ATTEMPT,
+    CLUSTER,
+    CPU,
+    JOB,
+    MEMORY,
+    OWN_CONTAINER,
+    RANK,
+    RUN,
+    Node,
+    tolerated,
+)
 from commonwatt.engines.local import runner
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import make_identity, write_text
@@ -19,9 +30,9 @@ from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.units import amount_of
 
 __all__ = [
-    "GPU", "PASSING", "SCHEDULER", "KubernetesSettings", "cluster_label", "container_requests", "folder_of",
-    "manifests", "mark_of_run", "pod_manifest", "pod_name", "prepare", "rank_specs", "resource_of", "shown", "unit_of",
-    "untolerated",
+    "GPU", "SCHEDULER", "KubernetesSettings", "all_shown", "cluster_label", "container_requests", "folder_of",
+    "lasting", "manifests", "mark_of_run", "pod_manifest", "pod_name", "prepare", "rank_specs", "resource_of", "shown",
+    "unit_of", "untolerated",
 ]  # fmt: skip
 
 SCHEDULER = "commonwatt"
@@ -137,6 +148,16 @@ def unit_of(resource: str) -> float:
 def shown(resource: str, amount: float) -> str:
     """Return an amount of a resource, as Kubernetes counts it, in words."""
     return amount_of(resource, amount / unit_of(resource))
+
+
+def all_shown(amounts: Mapping[str, float]) -> str:
+    """Return amounts by resource, those of GPUs, in words."""
+    return ", ".join(shown(name, amount) for name, amount in amounts.items()) or "no GPUs"
+
+
+def lasting(taints: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Return those of *taints* that keep pods off a node until somebody takes them away."""
+    return [taint for taint in taints if not (tolerated([taint], ()) or taint[0].startswith(PASSING))]
 
 
 def prepare(state: Path, settings: KubernetesSettings, names: Sequence[str]) -> str:
@@ -258,7 +279,8 @@ def pod_manifest(
     limits = {resource: str(spec.gpus_per_node), **{k: v for k, v in requests.items() if k == MEMORY}}
     volumes, mounts = _volumes(settings, state)
     container = {
-        "name": "job", "image": image, "command": [settings.python, "-I", str(state / "runner.py"), str(folder)],
+        "name": OWN_CONTAINER, "image": image,
+        "command": [settings.python, "-I", str(state / "runner.py"), str(folder)],
         "resources": {"limits": limits, "requests": requests}, "volumeMounts": mounts,
     }  # fmt: skip
     own = dict(settings.pod)

@@ -154,7 +154,10 @@ class UserJobs:
         self.pods: Watched[Pod] | None = None  # all there are
         self.unseen: dict[tuple[str, str], str] = {}  # namespaces and kinds that we may not look at, and why
         self.pauses = Pauses(api, wait_s=_WAIT_S)  # by namespace and resource, of what changes them
-        self._made: tuple[int, Counter[str]] = -1, Counter()  # pods by what they belong to, as of this version
+        self._made: tuple[int, Counter[tuple[str, str]]] = (
+            -1,
+            Counter(),
+        )  # pods by namespace and owner, as of this version
         self._failed: dict[str, _Failed] = {}  # starts of Jobs of which no pods could be placed, by uid
         self._stopping_s: dict[str, float] = {}  # since when gangs are to have no pods, while they may have some
         self._turn = "", 0.0  # whose start is tried after no answer, and since when: it may keep GPUs for nothing
@@ -268,8 +271,8 @@ class UserJobs:
         assert self.pods is not None
         if self._made[0] != (version := self.pods.version):
             there = (pod for pod in self.informer.look(self.pods).values() if pod.owner and not pod.over)
-            self._made = version, Counter(map(self._owner, there))
-        return self._made[1][job.uid]
+            self._made = version, Counter((pod.namespace, self._owner(pod)) for pod in there)
+        return self._made[1][job.namespace, job.uid]
 
     def is_stopping(self, job: UserJob) -> bool:
         """Whether pods of a gang that does not run may be there yet: its controller has not done what it was asked to.
@@ -360,7 +363,10 @@ class UserJobs:
         Which pod has which rank is on disk before the first one is placed: whoever goes on after a crash places the
         same ones. Raises ``EngineError`` if one cannot be placed, as it is gone or somebody else was faster.
         """
-        there = {pod.uid: pod for pod in pods if pod.owner and self._owner(pod) == job.uid}
+        there = {
+            pod.uid: pod for pod in pods
+            if pod.owner and pod.namespace == job.namespace and self._owner(pod) == job.uid
+        }  # fmt: skip
         lately = job.gang or time.monotonic() < run.waiting_s + _DELETED_S  # one on a lost node is deleted for hours
         if not run.has_chosen() and lately and any(pod.deleting and not pod.over for pod in there.values()):
             return False  # those that are left may be deleted, too, as the job was suspended a moment ago
@@ -424,7 +430,8 @@ class UserJobs:
             return
         now = pod_of(self._api.get(path))
         if (now.uid, now.node, now.mark) != (pod.uid, host, run.mark):
-            msg = f"pod {pod.name} was placed on {now.node or 'no node'} by somebody else"
+            msg = f"pod {pod.name} was placed on {now.node} by somebody else"
+            msg = msg if now.node else f"pod {pod.name} cannot be placed: it has a scheduling gate, or has changed"
             raise EngineError(msg)
 
     # -- stopping

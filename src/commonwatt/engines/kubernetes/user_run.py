@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from commonwatt.control.engine import JobEnded, Outcome
 from commonwatt.engines.kubernetes.api import DENIED
-from commonwatt.engines.kubernetes.objects import Pod
-from commonwatt.engines.kubernetes.run import KubernetesRun, PodSeen, disrupted, taken_away
+from commonwatt.engines.kubernetes.objects import Pod, PodSeen, disrupted, taken_away
+from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
 from commonwatt.engines.kubernetes.user_job import UserJob, by_kueue
 from commonwatt.engines.local.folder import EVICTED, OWN, TAKEN, End
