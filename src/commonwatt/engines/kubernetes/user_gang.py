@@ -15,9 +15,11 @@ from commonwatt.engines.kubernetes.containers import moment_s, requests_of, wron
 from commonwatt.engines.kubernetes.objects import REQUIRED, is_gated, rules_of
 from commonwatt.engines.kubernetes.settings import SCHEDULER
 from commonwatt.engines.kubernetes.user_job import PodGroup, UserJob, asked, by_kueue, left_to
+from commonwatt.model.units import plural
 
 __all__ = [
-    "KINDS", "JobKind", "child_of", "jobset_of", "left_to_kueue", "pytorchjob_of", "suspended_in", "user_job_of",
+    "KINDS", "JobKind", "child_of", "jobset_of", "left_to_kueue", "pytorchjob_of", "reshaped", "suspended_in",
+    "user_job_of",
 ]  # fmt: skip
 
 _JOBSET_CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
@@ -69,6 +71,16 @@ def suspended_in(kind: JobKind, item: Mapping[str, Any]) -> bool:
     for name in kind.suspend:
         found = (found or {}).get(name)
     return found is True
+
+
+def reshaped(job: UserJob, pods: int, gpus: float) -> list[str]:
+    """Return what of a job differs from so many *pods* with so many *gpus* each, as it was taken over, in words."""
+    found = [] if job.pods == pods else [f"{plural(job.pods, 'pod')} now, {pods} when it was taken over"]
+    for group in job.groups or (job,):
+        if gpus not in dict(group.gpus).values():
+            asks = ", ".join(f"{amount:g} of {name}" for name, amount in group.gpus) or "no GPUs"
+            return [*found, f"pods with {asks} now, with {plural(round(gpus), 'GPU')} then"]
+    return found
 
 
 def child_of(item: Mapping[str, Any]) -> tuple[str, str]:
