@@ -12,14 +12,15 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.control.engine import JobInterrupted, Stop
 from commonwatt.controlplane.jobs import JobMaker
-from commonwatt.controlplane.user_jobs import UserJobIntake
-from commonwatt.engines.kubernetes.user_gang import user_job_of
+from commonwatt.controlplane.user_jobs import UserJobIntake, key_of
+from commonwatt.engines.kubernetes.user_gang import pytorchjob_of, user_job_of
 from commonwatt.engines.kubernetes.user_job import job_file
 from commonwatt.engines.kubernetes.user_requests import LateError
-from commonwatt.model.errors import EngineError
+from commonwatt.model.errors import ClaimLostError, EngineError, StoreDownError
 from commonwatt.model.live import PriorityClassSpec, TenantLimits
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import JobStatus, RequestKind
+from tests.engines.kubernetes.gangs import pod_spec, pytorchjob
 from tests.engines.kubernetes.test_external_jobs import CLUSTER, NODES
 from tests.engines.kubernetes.test_user_job import QUEUED, item
 
@@ -458,3 +459,119 @@ def test_what_is_denied_again_and_again_is_logged_once(desk, caplog):
             desk.look()
     warned = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
     assert warned == ["a Job stays as it is"]
+
+
+def odd(of, name, error):
+    """Let a call of *of* fail for Job u1."""
+    before = getattr(of, name)
+
+    def call(job, *more):
+        if job.uid == "u1":
+            raise error
+        return before(job, *more)
+
+    setattr(of, name, call)
+    return before
+
+
+def test_whatever_fails_of_one_is_logged_once_with_its_name_and_others_go_on(desk, caplog):
+    jobs = user_job("u1", name="odd"), user_job("u2")
+    before = odd(desk.kube, "file_of", OverflowError("cannot convert float infinity to integer"))
+    desk.kube.set(*jobs)
+    with caplog.at_level(logging.WARNING):
+        assert desk.look()
+        assert not desk.look()
+        odd(desk.kube.user_jobs, "short_of_quota", KeyError("odd"))
+        desk.kube.file_of = before
+        assert desk.look()
+        desk.look()
+    assert [row.file.workload.uid for row in desk.store.jobs()] == ["u2", "u1"]
+    assert list(desk.intake.awaiting) == [2]
+    assert "cannot be looked at" in desk.intake.awaiting[2]
+    desk.ticks.write(Tick(jobs={number: {"status": JobStatus.FAILED, "ended_s": desk.now_s} for number in (1, 2)}))
+    odd(desk.kube.user_jobs, "retire", RuntimeError("odd"))
+    with caplog.at_level(logging.WARNING):
+        desk.look()
+    assert desk.kube.done == [("retire", "u2")]
+    assert [record.name_there for record in caplog.records] == ["odd"]
+
+
+@pytest.mark.parametrize("error", [StoreDownError("busy"), ClaimLostError("another controller has the store")])
+def test_what_fails_of_the_store_concerns_all(desk, error):
+    odd(desk.kube, "file_of", error)
+    desk.kube.set(user_job("u1"), user_job("u2"))
+    with pytest.raises(type(error)):
+        desk.look()
+
+
+def test_a_look_costs_what_has_changed_and_those_that_are_refused_are_tried_again_in_turn(desk, monkeypatch):
+    desk.limits = TenantLimits(gpus=1)
+    asked, file_of = [], desk.kube.file_of
+    monkeypatch.setattr(desk.kube, "file_of", lambda job: asked.append(job.uid) or file_of(job))
+    queries, submitted = [], desk.store.submitted
+    monkeypatch.setattr(desk.store, "submitted", lambda *what: queries.append(what) or submitted(*what))
+    much = {f"u{n}": user_job(f"u{n}", gpus=(("nvidia.com/gpu", 2.0),)) for n in range(100)}
+    held = {f"q{n}": queued(uid=f"q{n}", suspended=True) for n in range(100)}
+
+    def looked(**jobs):
+        asked.clear()
+        queries.clear()
+        desk.kube.set(*({**much, **held} | jobs).values())
+        desk.intake.look(desk.now_s)
+        return set(asked)
+
+    assert (looked(), len(queries)) == (set(much), 3 * 200)
+    assert len(looked()) <= 20
+    assert queries == []
+    assert looked(u7=user_job("u7"), q7=queued(uid="q7")) >= {"u7", "q7"}  # at once
+    assert len(desk.store.jobs()) == 2
+    desk.limits, seen = TenantLimits(), set()
+    for _ in range(12):
+        desk.now_s += 5.0
+        found = looked(u7=user_job("u7"), q7=queued(uid="q7"))
+        assert len(found) <= 25
+        seen |= found
+    assert seen == much.keys() - {"u7"}
+    assert len(desk.store.jobs(limit=1000)) == 101
+
+
+def test_a_key_that_was_used_for_something_else_is_a_refusal(desk):
+    job = user_job("u1")
+    file = desk.kube.file_of(job).model_copy(update={"workload": None})
+    desk.store.submit("a", file, NOW_S, key=key_of(job))
+    desk.kube.set(job, user_job("u2"))
+    for _ in range(3):
+        desk.look()
+    assert len(desk.store.jobs()) == 2
+    assert "with another content" in desk.intake.refused["u1"]
+
+
+def gang(uid="u1", *, gpus=1, pods=2):
+    body = pytorchjob("train", Worker=(pods, pod_spec(("true",), gpus)), policy={"suspend": True})
+    body["metadata"] |= {"namespace": "team-a", "uid": uid}
+    return pytorchjob_of(body)
+
+
+def test_one_whose_pods_were_changed_in_gpus_awaits_that_it_is_undone_also_after_a_restart(desk):
+    desk.kube.set(gang())
+    desk.look()
+    assert desk.intake.awaiting == {}
+    desk.kube.set(gang(gpus=4))
+    for intake in (desk.intake, desk.another()):
+        desk.intake = intake
+        desk.look()
+        assert "(pods with 4 of nvidia.com/gpu now, with 1 GPU then): undo that" in desk.intake.awaiting[1]
+    assert reasons(desk) == ["NotFollowed", "NotFollowed"]  # one Event: its name follows from what it says
+    desk.kube.set(gang(gpus="1e400"))
+    desk.look()
+    assert list(desk.intake.awaiting) == [1]
+    desk.kube.set(gang())
+    desk.look()
+    assert desk.intake.awaiting == {}
+
+
+def test_one_with_endless_gpus_is_refused_and_others_are_taken(desk):
+    desk.kube.set(gang("u1", gpus="1e400"), gang("u2"))
+    assert desk.look()
+    assert [row.file.workload.uid for row in desk.store.jobs()] == ["u2"]
+    assert "got '1e400', expected a quantity of 0 or more" in desk.intake.refused["u1"]

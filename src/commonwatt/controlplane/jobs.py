@@ -148,6 +148,19 @@ class JobMaker:
             )
         return held
 
+    def check_for(self, tenant: str, file: JobFile, *, weight_field: str) -> list[TimeFigure]:
+        """Return the configurations *file* allows, as ``check`` does, if the limits of *tenant* admit it.
+
+        Raises ``InputError``; what says its tardiness weight is called *weight_field*.
+        """
+        figures, limits = self.check(file), self.limits_of(tenant)
+        least = min(figure.gpus for figure in figures)
+        if limits.gpus is not None and least > limits.gpus:
+            raise InputError(f"at most {limits.gpus}, the GPUs of tenant {tenant}", field="gpus", value=least)
+        if capped(file.tardiness_weight, limits) < file.tardiness_weight:
+            raise InputError(f"at most {limits.tardiness_weight:g}", field=weight_field, value=file.tardiness_weight)
+        return figures
+
     def _hold(self, shapes: Sequence[tuple[int, int, int]], needs: GpuNeeds) -> bool:
         """Whether nodes of some class have the CPUs and memory; all of a node is what any has."""
         memory_gib = needs.memory_gib if math.isfinite(needs.memory_gib) else 0.0

@@ -4,7 +4,8 @@ A job may need half a minute for its last snapshot. Only the job that gets its p
 takes the stop as done, and what it starts there begins as soon as there is room. A job that survives being killed is
 not waited for at all: its engine reports when it is gone, however long that takes.
 
-Power commands wait for nothing: a refusal is logged once, and nothing else waits for it.
+Power commands wait for nothing: a refusal is logged once, and nothing else waits for it. So it is with whatever is done
+about single Jobs of users in Kubernetes.
 """
 
 from __future__ import annotations
@@ -14,15 +15,23 @@ import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 from commonwatt.control.engine import Change, Engine, LiveEngine, SetPower, Start, Stop, Stopped
 from commonwatt.control.events import EventKind
-from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.engines.kubernetes.api import NotYetAllowedError
+from commonwatt.engines.kubernetes.user_requests import LateError
+from commonwatt.model.errors import EngineDownError, EngineError, StoreError
 from commonwatt.store.records import EventRow, IntentRow
 
-__all__ = ["DeferredStart", "PowerCommands", "Terminating"]
+if TYPE_CHECKING:
+    from commonwatt.engines.kubernetes.user_job import UserJob
+
+__all__ = ["DeferredStart", "OneByOne", "PowerCommands", "Terminating"]
 
 log = logging.getLogger("commonwatt.terminating")
+_users_log = logging.getLogger("commonwatt.kubernetes")
+_T = TypeVar("_T")
 
 _AGAIN_S = 1.0
 """How often to ask a job again to stop: one that is being launched may have missed it."""
@@ -247,3 +256,58 @@ class PowerCommands:
             reported.add(cause)
             same = next((key for key in self._fresh if key[1] == cause), (now_s, cause))
             self._fresh.setdefault(same, []).append(n)
+
+
+@dataclass
+class OneByOne:
+    """What is done about single Jobs of users in Kubernetes: what fails of one is logged once, and stops no other.
+
+    Attributes
+    ----------
+    refused
+        By uid: the change that the server does not allow.
+    """
+
+    refused: dict[str, str] = field(default_factory=dict)
+    _odd: set[str] = field(default_factory=set)  # uids of which something failed that nobody has foreseen
+
+    def forget(self, there: Collection[str]) -> None:
+        """Forget all Jobs but those of these uids."""
+        self.refused = {uid: said for uid, said in self.refused.items() if uid in there}
+        self._odd = {uid for uid in self._odd if uid in there}
+
+    def look(self, at: Callable[..., _T], job: UserJob, *more: object) -> _T | None:
+        """Return what a look *at* one Job does, ``None`` where it fails.
+
+        Raises what concerns all: ``StoreError``, a lost claim included; and ``EngineError``, as ``change`` has dealt
+        with those of one.
+        """
+        try:
+            return at(job, *more)
+        except (StoreError, EngineError):
+            raise
+        except Exception:  # whatever somebody wrote into it
+            if job.uid not in self._odd:
+                there = {"namespace": job.namespace, "name_there": job.name}
+                _users_log.exception("a Job cannot be looked at", extra=there)
+            self._odd.add(job.uid)
+            return None
+
+    def change(self, job: UserJob, change: Callable[[UserJob], bool | None], otherwise: str) -> bool | None:
+        """Return whether a Job was changed, ``None`` if the server has not answered yet.
+
+        *otherwise* is logged, once, and that it is tried again is not.
+        """
+        try:
+            done = change(job) is not False
+        except LateError:
+            return None
+        except EngineError as error:
+            if isinstance(error, EngineDownError) and not isinstance(error, NotYetAllowedError):
+                raise  # the server does not answer: that concerns all namespaces
+            if self.refused.get(job.uid) != otherwise:
+                _users_log.warning(otherwise, extra={"name_there": job.name, "cause": str(error)})
+            self.refused[job.uid] = otherwise
+            return False
+        self.refused.pop(job.uid, None)
+        return done

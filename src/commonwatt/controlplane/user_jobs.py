@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
-from commonwatt.controlplane.jobs import JobMaker, TimeFigure, capped, due_of
-from commonwatt.engines.kubernetes.api import NotYetAllowedError
+from commonwatt.controlplane.jobs import JobMaker, TimeFigure, due_of
+from commonwatt.controlplane.pending_commands import OneByOne
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
-from commonwatt.engines.kubernetes.user_gang import KINDS
+from commonwatt.engines.kubernetes.user_gang import KINDS, reshaped
 from commonwatt.engines.kubernetes.user_job import DUE, WEIGHT, UserJob, by_kueue
-from commonwatt.engines.kubernetes.user_requests import LateError
 from commonwatt.engines.kubernetes.user_run import end_without_run
-from commonwatt.model.errors import EngineDownError, EngineError, InputError, QuotaError
+from commonwatt.model.errors import EngineError, InputError, ServiceError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live import PriorityClassSpec
-from commonwatt.model.units import plural
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import ACTIVE, JobRow, RequestKind
@@ -34,9 +33,12 @@ log = logging.getLogger("commonwatt.kubernetes")
 
 _EVERY_S = 5.0
 """Between looks while no Job changes: jobs may have ended here, and quotas may have room."""
+_ANEW_S, _FEW = 45.0, 20
+"""Within which a Job that was refused is looked at anew, as nodes and limits may be others; so many at each look."""
 _MOST = 100_000
 _LATEST_S = 1e15  # all databases have it
 _ENDED = "its job has ended here: to run it again, delete the {} and create it"
+_ODD = "its Job cannot be looked at: the log of the controller says why"
 
 
 def key_of(job: UserJob) -> str:
@@ -73,11 +75,14 @@ class UserJobIntake:
     renewed: bool = False
     _queued: set[str] = field(default_factory=set)  # uids seen while Kueue held them
     _rules: dict[str, str] = field(default_factory=dict)  # of the pods of Kueue's Jobs, by uid, as last looked at
-    _jobs: dict[str, int] | None = None  # those not known to have ended, by uid
+    _begun: bool = False
+    _jobs: dict[str, int] = field(default_factory=dict)  # those not known to have ended, by uid
     _spaces: dict[str, tuple[str, str]] = field(default_factory=dict)  # their namespaces and kinds, by uid
-    _taken: dict[str, tuple[str, int]] = field(default_factory=dict)  # tenant and pods as submitted, by uid
+    _taken: dict[str, tuple[str, int, float]] = field(default_factory=dict)  # tenant, pods and their GPUs then, by uid
+    _decided: dict[str, UserJob] = field(default_factory=dict)  # not taken over as they were then: longest ago first
+    _turn_s: float = 0.0  # when some of them had their turn
     _unkept: dict[str, str] = field(default_factory=dict)  # by uid: the change that its Event NotFollowed names
-    _warned: dict[str, str] = field(default_factory=dict)  # by uid: the change that is not allowed
+    _single: OneByOne = field(default_factory=OneByOne)
     _cancelled: set[int] = field(default_factory=set)
     _done: set[str] = field(default_factory=set)  # that have ended here: Kubernetes makes no pods of them any more
     _resting: set[str] = field(default_factory=set)  # those of them that were seen to have no pods
@@ -88,7 +93,7 @@ class UserJobIntake:
     def look(self, now_s: float) -> bool:
         """Submit new Jobs, cancel those that are gone; returns whether there are requests for the controller.
 
-        Errors of Kubernetes are logged: other jobs do not depend on it. Raises ``StoreError``.
+        Errors of Kubernetes, and of single Jobs, are logged: others do not depend on them. Raises ``StoreError``.
         """
         version = self.engine.user_jobs.version
         if version == self._seen and now_s < self._next_s:
@@ -105,37 +110,37 @@ class UserJobIntake:
         return asked
 
     def _look(self, there: Mapping[str, UserJob], now_s: float) -> bool:
-        if self._jobs is None:
-            rows = self.store.jobs(status=ACTIVE, limit=_MOST)
-            self._jobs = {}
-            for row in rows:
+        if not self._begun:
+            for row in self.store.jobs(status=ACTIVE, limit=_MOST):
                 self._note(row)
+            self._begun = True
         self.refused = {uid: why for uid, why in self.refused.items() if uid in there}
         self._done &= there.keys()
         self._resting &= self._done
         self._queued &= there.keys()
-        self._warned = {uid: said for uid, said in self._warned.items() if uid in there}
-        asked = False
-        for job in there.values():
-            if job.uid not in self._jobs and job.uid not in self._done and not job.over and not job.left_to:
-                asked = self._take(job, now_s) or asked
+        self._single.forget(there.keys())
+        asked, look = False, self._single.look
+        for job in self._due(there, now_s):
+            if (new := look(self._take, job, now_s)) is False:
+                self._decided[job.uid] = job
+            asked = asked or bool(new)
         for uid in self._done & there.keys():
-            self._rest(there[uid], now_s)
+            look(self._rest, there[uid], now_s)
         self._settle(there)
         for uid in self._jobs.keys() & there.keys():
-            self._hold(there[uid])
+            look(self._hold, there[uid])
         own = [(number, there[uid]) for uid, number in self._jobs.items() if uid in there]
-        found = {number: self._why_not(job, number, now_s) for number, job in own if not job.over}
-        self.awaiting = {number: why for number, why in found.items() if why}
+        found = {number: look(self._why_not, job, number, now_s) for number, job in own if not job.over}
+        self.awaiting = {number: _ODD if why is None else why for number, why in found.items() if why != ""}
         hidden = {number: self._spaces[uid] for uid, number in self._jobs.items() if uid not in there}
         for number, (space, kind) in hidden.items():
             if why := self.engine.user_jobs.unseen.get((space, kind)):
                 self.awaiting[number] = f"{kind}s of its namespace {space} may not be looked at: {why}"
         for _, job in own:
-            self._tell_unfollowed(job, now_s)
+            look(self._tell_unfollowed, job, now_s)
         for uid, number in self._jobs.items():
             if uid in there and there[uid].end and not self.engine.runs(there[uid]):
-                self.engine.report(end_without_run(there[uid], number, now_s))
+                look(self._report_end, there[uid], number, now_s)
                 continue
             gone = uid not in there or (there[uid].over and not self.engine.runs(there[uid]))
             if gone and number not in self.awaiting and number not in self._cancelled:
@@ -143,6 +148,18 @@ class UserJobIntake:
                 self.store.ask(RequestKind.CANCEL, now_s, job=number, value={"by": "tenant"})
                 asked = True
         return asked
+
+    def _due(self, there: Mapping[str, UserJob], now_s: float) -> list[UserJob]:
+        """Return the Jobs to decide on: those that are new, or have changed, and a few of the others, in turn."""
+        known = self._jobs.keys() | self._done
+        open_ = {uid: job for uid, job in there.items() if not (uid in known or job.over or job.left_to)}
+        self._decided = {uid: job for uid, job in self._decided.items() if uid in open_}
+        few = max(_FEW, math.ceil(len(there) * (now_s - self._turn_s) / _ANEW_S))
+        self._turn_s, turn = now_s, set(islice(self._decided, few))
+        return [job for uid, job in open_.items() if uid in turn or self._decided.get(uid) != job]
+
+    def _report_end(self, job: UserJob, number: int, now_s: float) -> None:
+        self.engine.report(end_without_run(job, number, now_s))
 
     def _why_not(self, job: UserJob, number: int, now_s: float) -> str:
         """Return why a job may not be placed now: Kubernetes would make no pods, or it is in a queue of Kueue.
@@ -159,8 +176,8 @@ class UserJobIntake:
         if self.engine.runs(job):  # were its GPU types others now, it would start on the old ones as soon as it ends
             return f"{by_kueue(job.queue)} may have admitted it anew, and its last run has yet to end"
         try:
-            figures = self._check(job, self._file_of(job))
-        except (ValueError, QuotaError) as error:
+            _, figures = self._checked(job)
+        except ValueError as error:
             self._refuse(job, str(error), now_s)
             return f"its Job cannot be placed as it is now: {error}"
         self.refused.pop(job.uid, None)
@@ -178,7 +195,7 @@ class UserJobIntake:
         jobs = self.engine.user_jobs
         if self.engine.runs(job):
             return ""
-        if job.pods != self._taken[job.uid][1]:
+        if reshaped(job, *self._taken[job.uid][1:]):
             return self._unfollowed(job)
         if jobs.is_stopping(job):
             return f"the controller of its {job.kind} has yet to delete pods of it, as it is suspended"
@@ -186,8 +203,8 @@ class UserJobIntake:
 
     def _unfollowed(self, job: UserJob) -> str:
         """Return which changes of a Job come too late for its job, in words; "": none."""
-        tenant, pods = self._taken[job.uid]
-        found = [] if pods == job.pods else [f"{plural(job.pods, 'pod')} now, {pods} when it was taken over"]
+        tenant, pods, gpus = self._taken[job.uid]
+        found = reshaped(job, pods, gpus)
         found += [] if tenant == job.tenant else [f"tenant {job.tenant or 'none'} now, {tenant} then"]
         return f"its {job.kind} was changed ({'; '.join(found)}): undo that, or delete and create it" if found else ""
 
@@ -226,14 +243,13 @@ class UserJobIntake:
 
     def _is_held(self, job: UserJob) -> bool | None:
         """Suspend a Job; returns whether the server keeps it so, ``None`` if it has not answered yet."""
-        return self._changed(job, self.engine.user_jobs.hold, "a Job is not suspended")
+        return self._single.change(job, self.engine.user_jobs.hold, "a Job is not suspended")
 
     def _settle(self, there: Mapping[str, UserJob]) -> None:
         """Forget jobs that have ended here, and have Kubernetes make no more pods of them."""
-        assert self._jobs is not None
         ended = set(self.ticks.ended_before(sorted(self._jobs.values()), _LATEST_S))
         for uid in [uid for uid, number in self._jobs.items() if number in ended]:
-            if uid in there and not self._retired(there[uid]):
+            if uid in there and not self._single.look(self._retired, there[uid]):
                 continue
             self._done |= {uid} & there.keys()
             self._cancelled.discard(self._jobs.pop(uid))
@@ -242,28 +258,12 @@ class UserJobIntake:
 
     def _retired(self, job: UserJob) -> bool:
         """Have Kubernetes make no more pods of a Job; returns whether it allows that."""
-        return bool(self._changed(job, self.engine.user_jobs.retire, "a Job stays as it is"))
+        return bool(self._single.change(job, self.engine.user_jobs.retire, "a Job stays as it is"))
 
-    def _changed(self, job: UserJob, change: Callable[[UserJob], bool | None], otherwise: str) -> bool | None:
-        """Return whether a Job was changed; *otherwise* is logged, once, and that it is tried again is not."""
-        try:
-            done = change(job) is not False
-        except LateError:
-            return None
-        except EngineError as error:
-            if isinstance(error, EngineDownError) and not isinstance(error, NotYetAllowedError):
-                raise  # the server does not answer: that concerns all namespaces
-            if self._warned.get(job.uid) != otherwise:
-                log.warning(otherwise, extra={"name_there": job.name, "cause": str(error)})
-            self._warned[job.uid] = otherwise
-            return False
-        self._warned.pop(job.uid, None)
-        return done
-
-    def _take(self, job: UserJob, now_s: float) -> bool:
-        """Submit a Job unless it was, or cannot be; returns whether it is new."""
-        assert self._jobs is not None
-        if (row := self._submitted(job)) is not None:
+    def _take(self, job: UserJob, now_s: float) -> bool | None:
+        """Submit a Job unless it was, or cannot be; returns whether it is new, ``None`` if that is not decided yet."""
+        anew = self._decided.pop(job.uid, None) is not None  # then nobody has submitted it since
+        if not anew and (row := self._submitted(job)) is not None:
             self._note(row)
             if row.status not in ACTIVE and not job.suspended:  # as its label was taken away, and put back
                 self.engine.user_jobs.tell(job, "NotTakenOver", _ENDED.format(job.kind), now_s)
@@ -275,19 +275,17 @@ class UserJobIntake:
                                  field="metadata.labels.commonwatt.io/tenant", value=job.tenant)  # fmt: skip
             if job.queue and not self._is_admitted(job, now_s):
                 return False
-            file = self._file_of(job)
+            file, _ = self._checked(job)
             due_s = due_of(file, now_s)
-            self._check(job, file)
             if job.gang and not job.suspended and not (held := self._is_held(job)):
-                if held is None or job.uid in self._warned:
-                    return False
+                if held is None or job.uid in self._single.refused:
+                    return held
                 raise InputError("a field that the server keeps: its answer has lost it, so its definition is too old",
                                  field=".".join(KINDS[job.kind].suspend), value="true")  # fmt: skip
             limits = self.maker.limits_of(job.tenant)
             row, _ = self.store.submit(job.tenant, file, now_s, due_s=due_s, key=key_of(job), limits=limits)
-        except (ValueError, QuotaError) as error:
-            self._refuse(job, str(error), now_s)
-            return False
+        except (ValueError, ServiceError) as error:
+            return False if self._refuse(job, str(error), now_s) else None
         self.refused.pop(job.uid, None)
         self._note(row)
         self._rules[job.uid] = job.rules
@@ -300,9 +298,9 @@ class UserJobIntake:
 
     def _note(self, row: JobRow) -> None:
         if (there := row.file.workload) is not None:
-            assert self._jobs is not None
             self._jobs[there.uid], self._spaces[there.uid] = row.id, (there.namespace, there.kind)
-            self._taken[there.uid] = row.tenant, there.pods or row.file.nodes or 1
+            pods = there.pods or row.file.nodes or 1
+            self._taken[there.uid] = row.tenant, pods, row.file.gpus / pods
 
     def _submitted(self, job: UserJob) -> JobRow | None:
         """Return the job that was submitted for a Job, also if its tenant was changed since."""
@@ -311,40 +309,33 @@ class UserJobIntake:
                 return row
         return None
 
-    def _file_of(self, job: UserJob) -> JobFile:
-        """Return what is submitted for a Job; raises as the engine does."""
-        file, asked = self.engine.file_of(job), self.classes.get(job.priority_class)
-        if asked is None:
-            return file
-        said = {key for key, _ in job.notes}
-        changes: dict[str, float | None] = {} if WEIGHT in said else {"tardiness_weight": asked.tardiness_weight}
-        changes |= {} if DUE in said else {"due_in_s": asked.due_in_s}
-        return file.model_copy(update=changes)
+    def _checked(self, job: UserJob) -> tuple[JobFile, list[TimeFigure]]:
+        """Return what is submitted for a Job, and its configurations.
 
-    def _check(self, job: UserJob, file: JobFile) -> list[TimeFigure]:
-        """Return its configurations.
-
-        Raises ``InputError`` or ``QuotaError`` if the job could never start, or its tenant may not have it.
+        Raises ``InputError`` if it could never start, or its tenant may not have it, and what the engine raises.
         """
-        figures, limits = self.maker.check(file), self.maker.limits_of(job.tenant)
-        least = min(figure.gpus for figure in figures)
-        if limits.gpus is not None and least > limits.gpus:
-            raise InputError(f"at most {limits.gpus}, the GPUs of tenant {job.tenant}", field="gpus", value=least)
-        if capped(file.tardiness_weight, limits) < file.tardiness_weight:
-            annotated = any(key == WEIGHT for key, _ in job.notes)
-            field = f"metadata.annotations.{WEIGHT}" if annotated else f"priorityClassName {job.priority_class}"
-            raise InputError(f"at most {limits.tardiness_weight:g}", field=field, value=file.tardiness_weight)
-        return figures
+        file, asked = self.engine.file_of(job), self.classes.get(job.priority_class)
+        said = {key for key, _ in job.notes}
+        if asked is not None:
+            changes: dict[str, float | None] = {} if WEIGHT in said else {"tardiness_weight": asked.tardiness_weight}
+            changes |= {} if DUE in said else {"due_in_s": asked.due_in_s}
+            file = file.model_copy(update=changes)
+        weight = f"metadata.annotations.{WEIGHT}" if WEIGHT in said else f"priorityClassName {job.priority_class}"
+        return file, self.maker.check_for(job.tenant, file, weight_field=weight)
 
-    def _refuse(self, job: UserJob, why: str, now_s: float) -> None:
-        """Say, once, why a Job is not taken over; if others would place its pods, it is suspended where that works."""
+    def _refuse(self, job: UserJob, why: str, now_s: float) -> bool:
+        """Say, once, why a Job is not taken over; if others would place its pods, it is suspended where that works.
+
+        Returns whether that is done: the server may have yet to answer.
+        """
         if self.refused.get(job.uid, "").startswith(why):
-            return
+            return True
         if not job.ours_to_place:
             if (held := job.suspended or self._is_held(job)) is None:
-                return
+                return False
             why += "; it is suspended" if held else "; Kubernetes places its pods"
         self.refused[job.uid] = why
         log.warning("a Job is not taken over", extra={"namespace": job.namespace, "name_there": job.name, "cause": why})
         self.engine.user_jobs.tell(job, "NotTakenOver", why, now_s)
         self.engine.user_jobs.note_refusal(job, why)
+        return True

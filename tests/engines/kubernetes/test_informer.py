@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import ssl
 import time
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ pytest.importorskip("httpx")
 import httpx
 
 from commonwatt.engines.kubernetes.access import Access
-from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, lines_of, path_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.model.errors import ClaimLostError, EngineDownError, EngineError
 
@@ -42,8 +44,12 @@ def api_of(handler):
     return KubernetesApi(access, transport=httpx.MockTransport(handler))
 
 
+def number(one):
+    return int(one.get("value", 0))
+
+
 @contextmanager
-def informed(*answers):
+def informed(*answers, read=lambda one: one.get("value", 0)):
     """An informer that gets these answers one after another, and then nothing for a while."""
     asked, left = [], list(answers)
 
@@ -57,7 +63,7 @@ def informed(*answers):
             raise answer
         return answer if isinstance(answer, httpx.Response) else httpx.Response(200, text=answer)
 
-    watched = Watched("/api/v1/pods", lambda one: one.get("value", 0), keep=lambda _: True)
+    watched = Watched("/api/v1/pods", read, keep=lambda _: True)
     api = api_of(handler)
     informer = Informer(api, watched)
     try:
@@ -118,6 +124,104 @@ def test_answers_that_cannot_be_read_are_no_empty_list():
     html = [httpx.Response(200, text="<html>") for _ in range(200)]
     with informed(*html) as (informer, watched, _), pytest.raises(EngineDownError, match="cannot be read"):
         informer.look(watched)
+
+
+def test_lines_of_a_watch_end_at_newlines_alone():
+    """Go writes what else ends a line as it is."""
+    odd = "x\u0085y\u2028z\r\x0b"
+    changed = json.dumps({"type": "MODIFIED", "object": item("a", 6, value=odd)}, ensure_ascii=False) + "\n"
+    with informed(page(item("a", 1), version=5), changed + event("ADDED", "b", 7)) as (informer, watched, asked):
+        until(lambda: len(asked) >= 3)
+        assert informer.look(watched) == {"a": odd, "b": 0}
+        assert (informer.lists, asked[2]["resourceVersion"]) == (1, "7")
+
+
+def test_a_line_may_come_in_pieces_and_is_not_endless(monkeypatch):
+    async def pieces(*chunks):
+        for chunk in chunks:
+            yield chunk
+
+    async def lines(*chunks):
+        return [line async for line in lines_of(pieces(*chunks))]
+
+    assert asyncio.run(lines(b"a", b"b\nc\nd", b"", b"e")) == [b"ab", b"c", b"de"]
+    monkeypatch.setattr("commonwatt.engines.kubernetes.api._MOST_BYTES", 3)
+    assert asyncio.run(lines(b"abc", b"\nabc\n")) == [b"abc", b"abc", b""]
+    with pytest.raises(ValueError, match="an event of more than"):
+        asyncio.run(lines(b"ab", b"cd"))
+
+
+def test_an_object_that_cannot_be_read_is_left_out_or_stays_as_it_was(caplog):
+    first = page(item("a", 1, value=5), item("b", 1, value="?"), {"metadata": None}, version=5)
+    changes = event("MODIFIED", "a", 6, value="?") + event("ADDED", "c", 7, value="?") + event("ADDED", "d", 8)
+    again = event("MODIFIED", "c", 9, value="?")
+    with caplog.at_level(logging.WARNING), informed(first, changes + again, read=number) as (informer, watched, asked):
+        until(lambda: len(asked) >= 3)
+        assert informer.look(watched) == {"a": 5, "d": 0}
+        assert (informer.lists, asked[2]["resourceVersion"]) == (1, "9")
+    assert [record.uid for record in caplog.records if "cannot be read" in record.message] == ["b", "", "a", "c"]
+
+
+def test_one_that_cannot_be_read_any_more_stays_through_lists_until_it_is_deleted():
+    lists = page(item("a", 1, value=5)), status(410, "too old"), page(item("a", 2, value="?"), version=8)
+    with informed(*lists, event("ADDED", "b", 9), event("DELETED", "a", 10, value="?"), read=number) as (
+        informer,
+        watched,
+        asked,
+    ):
+        until(lambda: informer.lists == 2)
+        assert watched.items["a"] == 5
+        until(lambda: len(asked) >= 6)
+        assert (informer.look(watched), watched.gone) == ({"b": 0}, {"a": 5})
+
+
+def test_who_looks_is_told_of_whatever_goes_wrong():
+    """Nothing goes on as if the last state were that of now."""
+    odd = [RuntimeError("of some library") for _ in range(200)]
+    with informed(page(item("a", 1)), *odd) as (informer, watched, _):
+        assert informer.look(watched) == {"a": 0}
+        until(lambda: informer._lost(watched))
+        with pytest.raises(EngineDownError, match="of some library"):
+            informer.look(watched)
+
+
+def test_where_the_thread_has_ended_there_is_no_last_state(monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no client")
+
+    with informed(page(item("a", 1))) as (informer, watched, _):
+        informer.look(watched)
+        informer.stop()
+        with pytest.raises(EngineDownError, match="is not watched any more: it was stopped"):
+            informer.look(watched)
+    monkeypatch.setattr(httpx, "AsyncClient", broken)
+    with informed() as (informer, watched, _), pytest.raises(EngineDownError, match="no client"):
+        informer.look(watched)
+
+
+def test_what_is_gone_again_and_again_is_listed_with_pauses():
+    """A server may be unable to keep up with its own changes."""
+    answers = [answer for _ in range(200) for answer in (page(item("a", 1), version=5), status(410, "too old"))]
+    with informed(*answers) as (informer, _, _):
+        time.sleep(1.0)
+        assert 2 <= informer.lists < 12
+
+
+def test_each_watch_has_a_connection(monkeypatch):
+    made = []
+
+    class Client(httpx.AsyncClient):
+        def __init__(self, **options):
+            made.append(options["limits"])
+            super().__init__(**options)
+
+    monkeypatch.setattr(httpx, "AsyncClient", Client)
+    api = api_of(lambda _: page())
+    informer = Informer(api, *(Watched(path_of("jobs", f"team-{n}"), dict) for n in range(150)))
+    until(lambda: made)
+    informer.stop()
+    api.close()
+    assert made[0].max_connections > 150
 
 
 def test_what_was_deleted_does_not_come_back():

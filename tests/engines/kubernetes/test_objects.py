@@ -52,7 +52,8 @@ def container(requests=None, limits=None, **more):
 @pytest.mark.parametrize(
     ("text", "amount"),
     [("2", 2), ("500m", 0.5), ("1.5", 1.5), ("16Gi", 16 * 2**30), ("1e3", 1000), ("2k", 2000), ("100M", 1e8), (4, 4),
-     ("1Ei", 2**60), ("12E", 12e18), ("", 0), ("many", 0), ("5Q", 0), (None, 0), ("1.2.3", 0)],
+     ("1Ei", 2**60), ("8E", 8e18), ("", 0), ("many", 0), ("5Q", 0), (None, 0), ("1.2.3", 0),
+     ("nan", 0), ("1e400", 2**63), ("-1e400", -(2**63)), ("12E", 2**63)],
 )  # fmt: skip
 def test_quantities(text, amount):
     assert quantity_of(text) == amount

@@ -108,6 +108,42 @@ def test_pods_that_do_not_all_start_at_once_are_refused():
         file(body)
 
 
+@pytest.mark.parametrize("amount", ["1e400", "-5", "inf", "many"])
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "memory", "example.com/x"])
+def test_a_quantity_that_no_pod_can_have_is_refused_and_stays_finite(resource, amount):
+    """Definitions of gangs allow what Kubernetes does not."""
+    body = pytorchjob("train", Worker=(2, pod_spec(("true",), 1)))
+    pod = body["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod["containers"][0]["resources"]["limits"][resource] = amount
+    with pytest.raises(InputError, match=f"got '{amount}', expected a quantity of 0 or more") as error:
+        file(body)
+    at = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources.limits"
+    assert error.value.field == f"{at}.{resource}"
+    assert all(0 <= n <= 2**63 for _, n in read(body).requests)
+
+
+def test_one_that_cannot_be_read_is_there_and_refused():
+    """Were it left out, its job would be cancelled."""
+    body = there(jobset("train", workers()))
+    body["spec"]["replicatedJobs"][0]["replicas"] = "many"
+    job = KINDS["JobSet"].read(body)
+    assert (job.path, job.kind, job.over) == (("team-a", "train"), "JobSet", False)
+    with pytest.raises(InputError, match=r"'spec': got .*many.* expected fields of the types"):
+        job_file(job, CLUSTER, NODES.values(), {})
+
+
+def test_failure_by_index_is_refused_where_pods_have_gpus():
+    body = jobset("train", DRIVER, workers(2))
+    driver, own = (part["template"]["spec"] for part in body["spec"]["replicatedJobs"])
+    driver["backoffLimitPerIndex"] = 1
+    assert file(body).gpus == 2
+    own["backoffLimitPerIndex"] = 1
+    with pytest.raises(
+        InputError, match=r"workers\]\.template\.spec\.backoffLimitPerIndex.*expected none: all its pods"
+    ):
+        file(body)
+
+
 def test_rules_of_all_pods_hold_together():
     groups = [
         workers(1, 1, "a", nodeSelector={"product": "NVIDIA-A100"}),

@@ -6,7 +6,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +23,7 @@ __all__ = [
     "KubernetesApi",
     "NotYetAllowedError",
     "RefusedByServerError",
+    "lines_of",
     "path_of",
     "send_all",
 ]
@@ -35,6 +36,7 @@ _DENIED = re.compile(r"cannot (?P<verb>\S+) resource \"(?P<resource>[^\"]+)\"")
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _WEBHOOK = re.compile("failed calling webhook|admission webhook .* denied")  # of some objects: the server is there
 _AGAIN = frozenset({429, 503})  # the server did not execute it
+_MOST_BYTES = 64 * 2**20  # of one event
 _CORE = "/api/v1/"  # what is asked beside it may be an extension that is down, or hangs, while the server is there
 
 
@@ -232,6 +234,22 @@ class KubernetesApi:
         if denied is not None:
             message = f"not allowed to {denied['verb']} {denied['resource']}; a Role has to grant it: {message}"
         raise RefusedByServerError(code, reason, message)
+
+
+async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield what is between newlines, and nothing else: strings of users may have other characters that end lines."""
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            yield b"".join((*parts, end))
+            parts, size = [], 0
+        parts.append(rest)
+        if (size := size + len(rest)) > _MOST_BYTES:
+            msg = f"an event of more than {_MOST_BYTES >> 20} MiB"
+            raise ValueError(msg)
+    yield b"".join(parts)
 
 
 def send_all(due: Iterable[tuple[_Of, Callable[[], object]]], at_once: int) -> Iterator[tuple[_Of, EngineError]]:

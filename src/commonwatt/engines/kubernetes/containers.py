@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-__all__ = ["CREATE", "NEVER", "PULL", "Container", "containers_of", "counted", "moment_s", "quantity_of", "requests_of"]
+__all__ = [
+    "CREATE", "NEVER", "PULL", "Container", "containers_of", "counted", "moment_s", "quantity_of", "requests_of",
+    "wrong_quantity",
+]  # fmt: skip
 
 PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
 """Why a container waits: its image does not come."""
@@ -21,6 +25,7 @@ _UNITS = {
     "": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
 }  # fmt: skip
+_MOST = 2.0**63  # Kubernetes knows none beyond: definitions of others, and users, may
 _COUNTED = ("cpu", "memory", "pods", "ephemeral-storage")
 _NAMED = re.compile(r".*/.*|hugepages-.*")
 
@@ -38,22 +43,49 @@ class Container:
 
 
 def quantity_of(text: object) -> float:
-    """Return a quantity of Kubernetes (``500m``, ``16Gi``, ``1e3``) as a number; 0 for one that makes no sense."""
+    """Return a quantity of Kubernetes (``500m``, ``16Gi``, ``1e3``) as a number; 0 for one that makes no sense.
+
+    It is finite: as in Kubernetes, there is a most.
+    """
+    number = _number(text)
+    return 0.0 if math.isnan(number) else min(_MOST, max(-_MOST, number))
+
+
+def _number(text: object) -> float:
     try:
         return float(str(text))
     except ValueError:
         match = _QUANTITY.fullmatch(str(text))
     try:
-        return float(match[1]) * _UNITS[match[2]] if match else 0.0
+        return float(match[1]) * _UNITS[match[2]] if match else math.nan
     except (ValueError, KeyError):
-        return 0.0
+        return math.nan
+
+
+def wrong_quantity(spec: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the field and the value of a quantity that no pod with this *spec* can have; ``None``: it has none such.
+
+    Kubernetes checks those of pods and of its own kinds; other kinds may have any.
+    """
+    groups = [
+        (f"{kind}[{n}].resources", each.get("resources"))
+        for kind in ("containers", "initContainers")
+        for n, each in enumerate(spec.get(kind) or ())
+    ]
+    groups.append(("resources", spec.get("resources")))
+    found = [(f"{field}.{part}", (own or {}).get(part)) for field, own in groups for part in ("limits", "requests")]
+    for field, amounts in [*found, ("overhead", spec.get("overhead"))]:
+        for name, amount in (amounts or {}).items():
+            if amount is not None and not 0 <= _number(amount) <= _MOST:
+                return f"{field}.{name}", str(amount)
+    return None
 
 
 def moment_s(text: object) -> float | None:
     """Return a time of the API in seconds since 1970; ``None`` for one that makes no sense."""
     try:
         return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -91,8 +123,9 @@ def _of_container(container: Mapping[str, Any]) -> dict[str, float]:
 
 
 def counted(amounts: Mapping[str, Any]) -> dict[str, float]:
-    """Return CPUs, memory, storage, pods, and extended resources, such as GPUs, of *amounts*."""
-    return {name: quantity_of(amount) for name, amount in amounts.items() if name in _COUNTED or _NAMED.match(name)}
+    """Return CPUs, memory, storage, pods, and extended resources, such as GPUs, of *amounts*; none is below 0."""
+    own = {name: amount for name, amount in amounts.items() if name in _COUNTED or _NAMED.match(name)}
+    return {name: max(0.0, quantity_of(amount)) for name, amount in own.items()}
 
 
 def _add(total: dict[str, float], more: Mapping[str, float]) -> None:

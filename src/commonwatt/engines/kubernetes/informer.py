@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import math
 import os
 import random
 import threading
@@ -13,12 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError
+from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, lines_of
 from commonwatt.engines.kubernetes.objects import PODS, Node, Pod
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.model.errors import EngineDownError, EngineError
 
 __all__ = ["Informer", "KubernetesSnapshot", "Watched", "snapshot_of"]
+
+log = logging.getLogger("commonwatt.kubernetes")
 
 _T = TypeVar("_T")
 
@@ -37,6 +41,7 @@ class Watched(Generic[_T]):
 
     ``version`` grows with every change, ``at`` is the server's version up to which all is known. *trouble* says why
     they cannot be watched, since *since_s*. ``gone`` has the last state of those that were deleted, if *keep* says so.
+    ``unread`` are those whose present state cannot be read: they stay as they were last known, if they were.
     """
 
     path: str
@@ -47,6 +52,7 @@ class Watched(Generic[_T]):
     version: int = 0
     at: str = ""
     gone: dict[str, _T] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
     synced: bool = False
     trouble: EngineError | None = None
     steady_s: float = -1e18  # since when it is watched without trouble
@@ -62,7 +68,7 @@ class Informer:
     """Keeps all *watched* up to date from when it is started until it is stopped.
 
     A list is read in pages; a watch goes on from where the list, or the watch before, has ended. If the server does not
-    have that any more (410 Gone), everything is listed again.
+    have that any more (410 Gone), everything is listed again. Each is over a connection of its own.
     """
 
     def __init__(self, api: KubernetesApi, *watched: Watched[Any]) -> None:
@@ -137,13 +143,27 @@ class Informer:
                 watched.version += 1
 
     def _run(self) -> None:
-        with suppress(asyncio.CancelledError):
+        why = "it was stopped"
+        try:
             asyncio.run(self._follow_all())
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            why = repr(error)
+            log.exception("the API server is not watched any more")
+        with self._changed:
+            for each in self._watched:  # who looks from now on is told
+                each.trouble, each.since_s = EngineDownError(f"{each.path} is not watched any more: {why}"), -math.inf
+            self._tell()
 
     async def _follow_all(self) -> None:
         import httpx
 
-        options = {**self._api.options(), "timeout": httpx.Timeout(self._api.timeout_s, read=_WATCH_S + 15.0)}
+        most = 2 * len(self._watched) + 10  # one for each, and those that are being closed: none waits for another
+        options = {
+            **self._api.options(), "timeout": httpx.Timeout(self._api.timeout_s, read=_WATCH_S + 15.0),
+            "limits": httpx.Limits(max_connections=most, max_keepalive_connections=most),
+        }  # fmt: skip
         async with httpx.AsyncClient(**options) as client, asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._follow(client, each)) for each in self._watched]
             with self._changed:
@@ -151,7 +171,7 @@ class Informer:
                 self._changed.notify_all()
 
     async def _follow(self, client: Any, watched: Watched[Any]) -> None:  # noqa: ANN401
-        pause_s = _PAUSE_S
+        pause_s, gone = _PAUSE_S, False
         while True:
             try:
                 if not watched.at:
@@ -159,16 +179,16 @@ class Informer:
                 began_s = time.monotonic()
                 await self._watch(client, watched)
                 if time.monotonic() > began_s + _SHORT_S:
-                    pause_s = _PAUSE_S
+                    pause_s, gone = _PAUSE_S, False
                     continue
-            except RefusedByServerError as error:
-                if error.status == 410:
-                    watched.at = ""
-                    continue
-                self._trouble(watched, error)
             except EngineError as error:
-                self._trouble(watched, error)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                if not isinstance(error, RefusedByServerError) or error.status != 410:
+                    self._trouble(watched, error)
+                else:
+                    watched.at, first, gone = "", not gone, True
+                    if first:
+                        continue
+            except Exception as error:  # whatever it is: the others go on, and who looks is told
                 watched.at = ""
                 msg = f"GET {watched.path}: its answer cannot be read: {error!r}"
                 self._trouble(watched, EngineDownError(msg))
@@ -192,7 +212,9 @@ class Informer:
             self._api.check(answer, answer.content, f"GET {watched.path}")
             page = answer.json()
             for item in page.get("items") or ():
-                found[item["metadata"]["uid"]] = watched.read(item)
+                uid, record = self._read(watched, item)
+                if record is not None:
+                    found[uid] = record
             if not (more := page["metadata"].get("continue")):
                 break
             params = {**params, "continue": more}
@@ -218,9 +240,9 @@ class Informer:
                 with self._changed:
                     if watched.trouble is not None:
                         watched.trouble, watched.steady_s = None, time.monotonic()
-                async for line in answer.aiter_lines():
-                    if line:
-                        self._take(watched, json.loads(line))
+                async for line in lines_of(answer.aiter_bytes()):
+                    if line.strip():
+                        self._take(watched, json.loads(line.decode(errors="replace")))
 
     def _take(self, watched: Watched[Any], event: Mapping[str, Any]) -> None:
         kind, item = event["type"], event["object"]
@@ -231,7 +253,7 @@ class Informer:
                 raise EngineDownError(message)
             raise RefusedByServerError(code, str(item.get("reason", "")), message)
         if kind in ("ADDED", "MODIFIED", "DELETED"):
-            uid, record = item["metadata"]["uid"], watched.read(item)
+            uid, record = self._read(watched, item)
             with self._changed:
                 if kind == "DELETED":
                     self._remove(watched, uid, record)
@@ -241,9 +263,26 @@ class Informer:
                     self._tell()
         watched.at = str(item["metadata"]["resourceVersion"])
 
+    @staticmethod
+    def _read(watched: Watched[_T], item: Mapping[str, Any]) -> tuple[str, _T | None]:
+        """Return the uid of an object and its record; where it cannot be read, the last one, ``None`` without one."""
+        uid = ""
+        try:
+            uid = str(item["metadata"]["uid"])
+            record = watched.read(item)
+        except Exception as error:  # whatever it is, others do not depend on it
+            if uid not in watched.unread:
+                extra = {"path": watched.path, "uid": uid, "cause": repr(error)}
+                log.warning("an object cannot be read, and stays as it was last known", extra=extra)
+            watched.unread.add(uid)
+            return uid, watched.items.get(uid)
+        watched.unread.discard(uid)
+        return uid, record
+
     def _remove(self, watched: Watched[Any], uid: str, record: object) -> None:
         watched.items.pop(uid, None)
-        if watched.keep(record):
+        watched.unread.discard(uid)
+        if record is not None and watched.keep(record):
             watched.gone[uid] = record
             while len(watched.gone) > _MOST_GONE:
                 del watched.gone[next(iter(watched.gone))]

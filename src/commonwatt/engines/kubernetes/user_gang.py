@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from commonwatt.engines.kubernetes.containers import moment_s, requests_of
+from commonwatt.engines.kubernetes.containers import moment_s, requests_of, wrong_quantity
 from commonwatt.engines.kubernetes.objects import REQUIRED, is_gated, rules_of
 from commonwatt.engines.kubernetes.settings import SCHEDULER
 from commonwatt.engines.kubernetes.user_job import PodGroup, UserJob, asked, by_kueue, left_to
+from commonwatt.model.units import plural
 
 __all__ = [
-    "KINDS", "JobKind", "child_of", "jobset_of", "left_to_kueue", "pytorchjob_of", "suspended_in", "user_job_of",
+    "KINDS", "JobKind", "child_of", "jobset_of", "left_to_kueue", "pytorchjob_of", "reshaped", "suspended_in",
+    "user_job_of",
 ]  # fmt: skip
 
 _JOBSET_CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
@@ -29,6 +32,7 @@ _NAMES = ("job-name", "batch.kubernetes.io/job-name")
 _GROUP = "jobset.sigs.k8s.io/jobset-name"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _ENDS = {"Complete": "Complete", "Completed": "Complete", "Succeeded": "Complete", "Failed": "Failed"}
+_BY_INDEX = ("backoffLimitPerIndex", "maxFailedIndexes")
 _Unfit = tuple[str, str, str] | None
 
 
@@ -69,6 +73,16 @@ def suspended_in(kind: JobKind, item: Mapping[str, Any]) -> bool:
     return found is True
 
 
+def reshaped(job: UserJob, pods: int, gpus: float) -> list[str]:
+    """Return what of a job differs from so many *pods* with so many *gpus* each, as it was taken over, in words."""
+    found = [] if job.pods == pods else [f"{plural(job.pods, 'pod')} now, {pods} when it was taken over"]
+    for group in job.groups or (job,):
+        if gpus not in dict(group.gpus).values():
+            asks = ", ".join(f"{amount:g} of {name}" for name, amount in group.gpus) or "no GPUs"
+            return [*found, f"pods with {asks} now, with {plural(round(gpus), 'GPU')} then"]
+    return found
+
+
 def child_of(item: Mapping[str, Any]) -> tuple[str, str]:
     """Return the uid of a Job, and that of the object whose controller has made it; "" if there is none."""
     owners = item["metadata"].get("ownerReferences") or ()
@@ -84,8 +98,10 @@ def user_job_of(item: Mapping[str, Any]) -> UserJob:
     conditions = {c.get("type"): c for c in said if c.get("status") == "True"}
     ended: Mapping[str, Any] = next((conditions[kind] for kind in ("Complete", "Failed") if kind in conditions), {})
     completions, limit = spec.get("completions"), spec.get("activeDeadlineSeconds")
+    wrong = _wrong("spec.template.spec", pod) or _by_index("spec", spec)
     unkept, ignored = _unkept("spec.template.spec", pod, meta["name"])
-    fewer = (meta.get("annotations") or {}).get(_FEWER)
+    if (fewer := (meta.get("annotations") or {}).get(_FEWER)) is not None:
+        wrong = wrong or (f"metadata.annotations.{_FEWER}", str(fewer), "none: all its pods start")
     why = ": ".join(filter(None, (str(ended.get("reason") or ""), str(ended.get("message") or ""))))
     return UserJob(
         **asked(meta), suspended=bool(spec.get("suspend")),
@@ -98,7 +114,7 @@ def user_job_of(item: Mapping[str, Any]) -> UserJob:
         end=str(ended.get("type") or ""), why=" ".join(why.split())[:300],
         end_s=moment_s(ended.get("lastTransitionTime")), was_suspended=any(c.get("type") == "Suspended" for c in said),
         requests=tuple(sorted(requests_of(pod).items())), succeeded=int(status.get("succeeded") or 0), ignored=ignored,
-        unfit=unkept if fewer is None else (f"metadata.annotations.{_FEWER}", str(fewer), "none: all its pods start"),
+        unfit=wrong or unkept,
     )  # fmt: skip
 
 
@@ -114,6 +130,7 @@ def jobset_of(item: Mapping[str, Any]) -> UserJob:
         if group is not None and completions != pods and not (pods == 1 and completions is None):
             expected = f"{pods} (parallelism), as all pods start at once"
             wrong = wrong or (f"{field}.completions", str(completions), expected)
+        wrong = wrong or (None if group is None else _by_index(field, job))
         if (limit := job.get("activeDeadlineSeconds")) is not None:
             limits_s.append(float(limit))
         groups.append(group)
@@ -170,6 +187,24 @@ def _unkept(field: str, spec: Mapping[str, Any], job: str = "") -> tuple[_Unfit,
     return (f"{field}.{required[0]}", "a rule", expected), named
 
 
+def _wrong(field: str, spec: Mapping[str, Any]) -> _Unfit:
+    """Return a quantity of the pods of *spec* that they cannot have."""
+    found = wrong_quantity(spec)
+    return None if found is None else (f"{field}.{found[0]}", found[1], "a quantity of 0 or more, such as 8 or 16Gi")
+
+
+def _by_index(field: str, spec: Mapping[str, Any]) -> _Unfit:
+    """Return what lets a Job of *spec* go on without pods that have failed for good."""
+    expected = "none: all its pods are one job, which fails with the first that fails for good"
+    for name in _BY_INDEX:
+        if spec.get(name) is not None:
+            return f"{field}.{name}", str(spec[name]), expected
+    rules = (spec.get("podFailurePolicy") or {}).get("rules") or ()
+    if any(rule.get("action") == "FailIndex" for rule in rules):
+        return f"{field}.podFailurePolicy.rules.action", "FailIndex", expected
+    return None
+
+
 def _placed_by(spec: Mapping[str, Any]) -> str:
     """Return the scheduler that places the pods of *spec*: ours, if they have our gate; "": their node is given."""
     if spec.get("nodeName"):
@@ -189,14 +224,14 @@ def _group(field: str, pods: int, template: Mapping[str, Any] | None) -> tuple[P
     """Return pods that are alike, ``None`` without GPUs, and what is wrong with them: field, value, expected."""
     pod = (template or {}).get("spec") or {}
     gpus = tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0))
-    scheduler = _placed_by(pod)
+    scheduler, wrong = _placed_by(pod), _wrong(field, pod) if pods else None
     if gpus and pods:
         requests, (unkept, ignored) = tuple(sorted(requests_of(pod).items())), _unkept(field, pod)
         name = str(pod.get("priorityClassName") or "")
-        return PodGroup(field, pods, gpus, scheduler, rules_of(pod), requests, ignored, name), unkept
+        return PodGroup(field, pods, gpus, scheduler, rules_of(pod), requests, ignored, name), wrong or unkept
     if pods and scheduler == SCHEDULER:
-        return None, (f"{field}.schedulerName", scheduler, "none: Kubernetes places pods without GPUs")
-    return None, None
+        return None, wrong or (f"{field}.schedulerName", scheduler, "none: Kubernetes places pods without GPUs")
+    return None, wrong
 
 
 def _gang(
@@ -235,9 +270,22 @@ def _is_said(conditions: Iterable[Mapping[str, Any]], kind: str) -> bool:
     return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
 
 
+def _read(kind: str, read: Callable[[Mapping[str, Any]], UserJob], item: Mapping[str, Any]) -> UserJob:
+    """Return what *read* does, and of what it cannot read that it is there: one that is left out counts as deleted."""
+    try:
+        return read(item)
+    except Exception as error:
+        return UserJob(
+            **asked(item["metadata"]), kind=kind, suspended=suspended_in(KINDS[kind], item), pods=0, completions=None,
+            gpus=(), scheduler=SCHEDULER, unfit=("spec", repr(error), "fields of the types that its definition says"),
+        )  # fmt: skip
+
+
 KINDS: Mapping[str, JobKind] = {
-    "Job": JobKind("jobs", "batch/v1", user_job_of),
-    "JobSet": JobKind("jobsets", "jobset.x-k8s.io/v1alpha2", jobset_of, children=_GROUP),
-    "PyTorchJob": JobKind("pytorchjobs", "kubeflow.org/v1", pytorchjob_of, ("spec", "runPolicy", "suspend")),
+    "Job": JobKind("jobs", "batch/v1", partial(_read, "Job", user_job_of)),
+    "JobSet": JobKind("jobsets", "jobset.x-k8s.io/v1alpha2", partial(_read, "JobSet", jobset_of), children=_GROUP),
+    "PyTorchJob": JobKind(
+        "pytorchjobs", "kubeflow.org/v1", partial(_read, "PyTorchJob", pytorchjob_of), ("spec", "runPolicy", "suspend")
+    ),
 }
 """What can be taken over, by kind."""
