@@ -30,7 +30,7 @@ from commonwatt.engines.kubernetes.user_requests import (
     post_event,
 )
 from commonwatt.engines.state_folder import identity_in
-from commonwatt.model.errors import ClaimLostError, CommonwattError, EngineDownError, EngineError
+from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import NANO
 from commonwatt.store.api_store import ApiStore
@@ -117,28 +117,18 @@ class Announcer:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
-        if not self._thread.is_alive():
-            self._part()
-
-    def _part(self) -> None:
-        """Part with the client of the server, which may act under one claim only."""
-        busy = self._pauses is not None and self._pauses.busy
-        if self._api is not None and not busy:  # TLS may write yet: closed, into another file
+        in_use = self._thread.is_alive() or (self._pauses is not None and self._pauses.busy)
+        if self._api is not None and not in_use:  # TLS may write yet: closed, into another file
             self._api.close()
-        self._api = self._pauses = None
 
     def _run(self) -> None:
         failures = 0
         while not self._stopping.wait(min(_LONGEST_S, self.every_s * 2.0 ** min(failures, 5))):
             try:
-                if not self.active():
-                    self._part()
-                elif self.snapshot().mode == "live":
+                if self.active() and self.snapshot().mode == "live":
                     self.look()
                 failures = 0
             except CommonwattError as error:
-                if isinstance(error, ClaimLostError):
-                    self._part()
                 failures += 1
                 if failures == 1:
                     log.warning("decisions cannot be announced in Kubernetes", extra={"cause": str(error)})
@@ -276,7 +266,7 @@ class Announcer:
 
 
 def announcer_of(
-    config: Scenario, folder: Path, store: ApiStore, supervisor: Supervisor, guard: Callable[[], Callable[[], None]],
+    config: Scenario, folder: Path, store: ApiStore, supervisor: Supervisor, guard: Callable[[], None],
     now_s: Callable[[], float],
 ) -> Announcer | None:  # fmt: skip
     """Return the announcer of a configuration; ``None`` for another engine, or where nothing may be changed."""
@@ -289,7 +279,7 @@ def announcer_of(
         return settings_of(spec, api.access.namespace).namespace, pod_name(label, row.id, row.attempts)
 
     return Announcer(
-        store, lambda: api_of(spec, folder, guard()), supervisor.snapshot, lambda: supervisor.active, now_s,
+        store, lambda: api_of(spec, folder, guard), supervisor.snapshot, lambda: supervisor.active, now_s,
         config.electricity.currency, pod_of,
     )  # fmt: skip
 

@@ -138,11 +138,11 @@ def make_engine(
             images=images,
             since=since,
             now_s=now_s,
-            guard=store.guard(),
+            guard=store.check_may_act,
         )
     if config.engine == "kubernetes":
         return lambda since: open_kubernetes(
-            config.live.kubernetes, cluster, folder, works, since=since, now_s=now_s, guard=store.guard()
+            config.live.kubernetes, cluster, folder, works, since=since, now_s=now_s, guard=store.check_may_act
         )
     raise InputError("simulated, local, slurm or kubernetes", field="engine", value=config.engine)
 

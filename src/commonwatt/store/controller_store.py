@@ -13,7 +13,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from commonwatt.model.errors import ClaimLostError
 from commonwatt.store import tables
 from commonwatt.store.api_store import job_row
 from commonwatt.store.claim import Claim
@@ -269,21 +268,6 @@ class ControllerStore:
         """Raise ``ClaimLostError`` if another controller may have claimed the store; no transaction is needed."""
         if self.claim is not None:
             self.claim.check_may_act()
-
-    def guard(self) -> Callable[[], None]:
-        """Return what does as ``check_may_act`` for the claim of now, and raises once that was given up, or replaced.
-
-        So a request that is still under way then is not sent once more: neither by a standby, nor under a later claim.
-        """
-        claim = self.claim
-
-        def check() -> None:
-            if self.claim is not claim:
-                raise ClaimLostError("this controller has given up the claim under which this was begun")
-            if claim is not None:
-                claim.check_may_act()
-
-        return check
 
     def intend(self, intents: Sequence[IntentRow]) -> None:
         """Write commands down before they are given."""

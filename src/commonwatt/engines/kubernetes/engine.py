@@ -117,19 +117,18 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             look_s=self._settings.runner_look_s, locked=True, fence=fence_in(self._state),
         )  # fmt: skip
         self._label = cluster_label(prepare(self._state, self._settings, cluster.names))
+        self._power = HostPower(
+            api, cluster, self._label, self._settings.power_hook, self._settings.power_limit_s, self._state / "power"
+        )  # fmt: skip
         self.user_jobs = UserJobs(
             api, self._label, self._settings.user_namespaces, self._settings.user_kinds, kueue=self._settings.kueue
-        )  # fmt: skip
-        self._power = HostPower(
-            api, cluster, self._label, self._settings.power_hook, self._settings.power_limit_s, self._state / "power",
-            self.user_jobs.pauses,
         )  # fmt: skip
         gpus = {resource_of(kind.gpu_type, self._settings.resources) for kind in cluster.classes}
         needs = PodNeeds(self._settings, gpus, work_of, self.user_jobs)
         self._allocations = PodAllocations(cluster, self._settings, self._power, needs)
         asleep = {n for n, last in (since or {}).items() if last.asleep}  # what was asleep at its last reading
         self._metered = [(False, n in asleep) for n in range(len(cluster))]  # waking, asleep
-        self._cordons = Cordons(api, self._allocations.hosts, self._label, self.user_jobs.pauses)
+        self._cordons = Cordons(api, self._allocations.hosts, self._label)
         ours = (SCHEDULER, self._label)
         self._pods = Watched(path_of("pods"), pod_of, keep=lambda pod: pod.scheduler in ours or pod.cluster in ours)
         self._nodes: Watched[Node] = Watched(path_of("nodes"), node_of)
@@ -220,8 +219,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def external_jobs(self) -> list[ExternalJob]:
         """Return the jobs of others; raises ``EngineError`` if the server does not answer."""
-        nodes, pods = self._look().nodes, self.informer.look(self._pods).values()
-        return external_jobs(pods, nodes, self._cluster, self._settings.resources, self._label)
+        snapshot = self._look()
+        pods = self.informer.look(self._pods).values()
+        return external_jobs(pods, snapshot.nodes, self._cluster, self._settings.resources, self._label)
 
     def file_of(self, job: UserJob) -> JobFile:
         """Return what is submitted for a user's Job.

@@ -13,24 +13,20 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from commonwatt.control.engine import SetPower
 from commonwatt.engines.kubernetes.api import KubernetesApi, NotYetAllowedError, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.objects import ASLEEP, CORDON, Node, node_of
-from commonwatt.engines.kubernetes.user_requests import LateError, Pauses
 from commonwatt.engines.recorded_engine import command_each
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["Cordons", "HostPower", "autoscaler", "check_hosts"]
-
-_NODES = "nodes"
 
 _LOG = logging.getLogger("commonwatt.kubernetes.power")
 _SETTLE_S = 2.0
@@ -182,13 +178,12 @@ class HostPower:
     """
 
     def __init__(
-        self, api: KubernetesApi, cluster: Cluster, label: str, hook: Sequence[str], limit_s: float, locks: Path,
-        pauses: Pauses,
+        self, api: KubernetesApi, cluster: Cluster, label: str, hook: Sequence[str], limit_s: float, locks: Path
     ) -> None:  # fmt: skip
         if hook:
             check_hosts(cluster)
         self._api, self._cluster, self._label, self._hook, self._limit_s = api, cluster, label, tuple(hook), limit_s
-        self._locks, self._pauses = locks, pauses
+        self._locks = locks
         self._kinds = [cluster.classes[k] for k in cluster.klass]
         self._indices = {name: n for n, name in enumerate(cluster.names)}
         self._work: dict[str, _Work] = {}
@@ -347,14 +342,11 @@ class HostPower:
     # -- what goes on
 
     def advance(self, nodes: Mapping[str, Node]) -> None:
-        """Go on with what is under way; raises ``EngineDownError`` if the server does not answer.
-
-        A node that may not be changed, or whose webhook hangs, stays as it is, and is tried again.
-        """
+        """Go on with what is under way; raises ``EngineDownError`` if the server does not answer."""
         if not self._hook:
             for left in nodes.values():
                 if self._read(left) is not None and left.name not in self._marks:
-                    self._try(left, partial(self._release, left))
+                    self._release(left)
             return
         for host, n in self._indices.items():
             node = nodes.get(host)
@@ -369,26 +361,21 @@ class HostPower:
             work = self._work.setdefault(host, _Work())
             if work.tries and node.ready != "True":
                 work.seen_off = True
-            self._try(node, partial(self._go_on, n, node, mark, work))
-
-    def _try(self, node: Node, change: Callable[[], None]) -> None:
-        try:
-            change()
-        except LateError:  # it may be done yet
-            self._marks.pop(node.name, None)
-        except EngineDownError:
-            raise
-        except EngineError as error:
-            _LOG.warning("power of node %s: %s", node.name, error)
-            self._marks.pop(node.name, None)
+            try:
+                self._go_on(n, node, mark, work)
+            except EngineDownError:
+                raise
+            except EngineError as error:
+                _LOG.warning("power of node %s: %s", host, error)
+                self._marks.pop(host, None)
 
     def _go_on(self, n: int, node: Node, mark: dict[str, Any], work: _Work) -> None:
         if work.hook is not None:
             if not work.hook.over:
                 return
-            if work.hook.word == mark["word"]:
-                self._ended(node, mark, work, work.hook.error)
-            work.hook = None  # only now: it is not run again because its end could not be written down at once
+            ended, work.hook = work.hook, None
+            if ended.word == mark["word"]:
+                self._ended(node, mark, work, ended.error)
             return
         if mark["done"]:
             if mark["word"] == "on" and self._is_awake(n, node, mark, work):
@@ -460,20 +447,20 @@ class HostPower:
         if cordon:  # not over a cordon that came a moment ago
             meta["resourceVersion"] = node.version
         body = {"metadata": meta, **({} if cordon is None else {"spec": {"unschedulable": cordon or None}})}
-        self._pauses.ask(_NODES, self._api.merge, path_of(_NODES, name=node.name), body, about=node.name)
+        self._api.merge(path_of("nodes", name=node.name), body)
         self._marks[node.name] = whole
 
 
 class Cordons:
     """Cordons in our name: an annotation tells them from an administrator's, which are left alone."""
 
-    def __init__(self, api: KubernetesApi, hosts: Collection[str], label: str, pauses: Pauses) -> None:
-        self._api, self._hosts, self._label, self._pauses = api, tuple(dict.fromkeys(hosts)), label, pauses
+    def __init__(self, api: KubernetesApi, hosts: Collection[str], label: str) -> None:
+        self._api, self._hosts, self._label = api, tuple(dict.fromkeys(hosts)), label
 
     def set(self, wanted: Collection[str], nodes: Mapping[str, Node]) -> None:
         """Cordon exactly the *wanted* nodes, except those that somebody else has cordoned.
 
-        Raises ``EngineError`` if one cannot be, or was not yet, after the others are done.
+        Raises ``EngineError`` if one cannot be, after the others are done.
         """
         there = [nodes[host] for host in self._hosts if host in nodes]
         command_each(there, lambda node: self._set(node, cordon=node.name in wanted))
@@ -491,6 +478,6 @@ class Cordons:
             **({} if cordon is None else {"spec": {"unschedulable": cordon or None}}),
         }
         try:
-            self._pauses.ask(_NODES, self._api.merge, path_of(_NODES, name=name), body, about=name)
+            self._api.merge(path_of("nodes", name=name), body)
         except NotYetAllowedError as error:  # it is no outage: the right may be missing for good
             raise EngineError(str(error)) from error

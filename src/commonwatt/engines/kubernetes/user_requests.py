@@ -30,7 +30,7 @@ _SLOW_S = 1.0
 _PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0
 _ANSWER_S = 30.0  # for so long an answer that came late is one to the same request
 _MOST_OPEN = 8  # requests of one namespace and resource that nobody waits for
-_MOST_DUE, _TRIES = 5_000, 3  # of what is sent in the background, for one namespace and resource
+_MOST_DUE, _TRIES = 200, 3  # of what is sent in the background, for one namespace and resource
 _MOST_KINDS = 40  # that are open in all, and that are sent for: of the connections that there are
 
 _LONGEST_MESSAGE = 1024  # of an Event
@@ -63,9 +63,9 @@ class Pauses:
     An API, or a webhook for the objects of a namespace, may be down, or hang, where the server is not. Each request
     then takes its whole time limit, and whoever waits for it does nothing else.
 
-    No answer for longer than *slow_s* is followed by a pause of *least_s*, each further time by twice as much, and each
-    answer takes a quarter of it away. An answer is waited for *wait_s*, a tenth of it where the last came late, and a
-    moment where a tenth of all time was spent on waiting for others; ``None``: as long as requests may take.
+    No answer for longer than *slow_s* is followed by a pause of *least_s*, each further time by twice as much. An
+    answer is waited for *wait_s*, a tenth of it where the last came late, and where a tenth of all time was spent on
+    waiting for others; ``None``: as long as requests may take.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Pauses:
                 raise LateError(503, "ServiceUnavailable", "it has not answered earlier requests yet")
             answer, wait_s = _begun(self._asked, of, request, *what), self._waits_s(of, now_s)
             answered = bool(wait([answer], wait_s).done)
-            if (waited_s := time.monotonic() - now_s) > (self._wait_s or 0.0) / 100:
+            if (waited_s := time.monotonic() - now_s) > (self._wait_s or 0.0) / 10:
                 self._patience_s -= waited_s
             if not answered:
                 self._late[of, about] = _Late((request, what), now_s, answer)
@@ -156,8 +156,7 @@ class Pauses:
         most_s = self._wait_s or 0.0
         self._patience_s = min(most_s, self._patience_s + 0.1 * (now_s - self._at_s))
         self._at_s = now_s
-        longest_s = most_s / 10 if of in self._slow or of in self._of else most_s
-        return max(most_s / 50, min(self._patience_s, longest_s))
+        return most_s / 10 if of in self._slow or of in self._of else max(most_s / 10, self._patience_s)
 
     def send(self, of: Hashable, request: Callable[..., object], *what: Any) -> None:  # noqa: ANN401
         """Make a request in the background, after those that were sent before; one that fails is logged."""
@@ -201,23 +200,15 @@ class Pauses:
             now_s = time.monotonic()
             answered = isinstance(error, RefusedByServerError) and error.status < 500  # by a webhook, too: in its time
             if answered or now_s <= began_s + self._slow_s:
-                self._relax(of)
+                self._of.pop(of, None)
             elif now_s >= self._of.get(of, (0.0, 0.0, ""))[0]:  # no other request was slower by a moment
-                pause_s = min(_LONGEST_PAUSE_S, max(2 * pause_s, self._least_s))
+                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s or self._least_s)
                 self._of[of] = now_s + pause_s, pause_s, str(error)
                 log.warning("what hangs is not asked again for a while", extra={"of": str(of), "pause_s": pause_s,
                             "took_s": round(now_s - began_s, 1), "cause": str(error)})  # fmt: skip
             raise
-        self._relax(of)
+        self._of.pop(of, None)
         return found
-
-    def _relax(self, of: Hashable) -> None:
-        """Take note of an answer: what hangs and answers in turns is paused for longer than what hung once."""
-        until_s, pause_s, why = self._of.get(of, (0.0, 0.0, ""))
-        if 0.75 * pause_s < self._least_s / 4:
-            self._of.pop(of, None)
-        else:
-            self._of[of] = min(until_s, time.monotonic()), 0.75 * pause_s, why
 
 
 def _begun(request: Callable[..., _Of], *what: Any) -> Future[_Of]:  # noqa: ANN401
