@@ -89,7 +89,7 @@ class Pauses:
         return left
 
     def close(self) -> None:
-        """Close the connections, unless a thread uses them: those end with the process, and the next engine has these."""
+        """Close the connections, unless a thread uses them: then they end with the process, and the next engine goes on."""
         if self.busy:
             _LEFT[self._api.access.server] = self
         else:
