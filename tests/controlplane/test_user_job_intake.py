@@ -38,13 +38,13 @@ class Kubernetes:
         self.user_jobs = SimpleNamespace(
             all=self.all, retire=lambda job: self.done.append(("retire", job.uid)),
             hold=self.hold, hangs=lambda _: self.hanging,
-            tell=lambda job, reason, message, _: self.done.append((reason, job.uid, message)),
+            tell=lambda job, reason, message, _: self.done.append((reason, job.uid, message)) or self.tells,
             short_of_quota=lambda _: self.quota, made_none=lambda _: "", unseen={},
             is_stopping=lambda job: job.uid in self.stopping,
-            note_refusal=lambda job, why: self.noted.append((job.uid, why)),
+            note_refusal=lambda job, why: self.noted.append((job.uid, why)) or True,
         )  # fmt: skip
         self.running, self.stopping, self.quota, self.noted = set(), set(), "", []
-        self.late, self.hanging = [], ""
+        self.late, self.hanging, self.tells = [], "", True
 
     def hold(self, job):
         if self.late:

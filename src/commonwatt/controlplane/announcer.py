@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from commonwatt.control.events import EventKind
 from commonwatt.controlplane.snapshot import Snapshot, why_of
 from commonwatt.controlplane.supervisor import Supervisor
-from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.connect import api_of, settings_of
 from commonwatt.engines.kubernetes.settings import cluster_label, pod_name
 from commonwatt.engines.kubernetes.user_requests import (
@@ -25,12 +27,10 @@ from commonwatt.engines.kubernetes.user_requests import (
     LateError,
     Pauses,
     annotate,
-    pod_named,
-    pods_of_job,
     post_event,
 )
 from commonwatt.engines.state_folder import identity_in
-from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError
+from commonwatt.model.errors import ClaimLostError, CommonwattError, EngineDownError, EngineError
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import NANO
 from commonwatt.store.api_store import ApiStore
@@ -53,6 +53,12 @@ _PER_JOB, _MINUTE_S, _SAME_S = 10, 60.0, 600.0
 _MOST_REFUSALS = 10  # of what a Job that has ended is to say
 _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 600.0
 """Between two changes of a Job's annotations while its status is the same, or after a refusal; then it doubles."""
+_MOST_PODS = 8
+_PODS_BY = {
+    "Job": "controller-uid={uid}", "JobSet": "jobset.sigs.k8s.io/jobset-name={name}",
+    "PyTorchJob": "training.kubeflow.org/job-name={name}",
+}  # fmt: skip
+"""Labels that select the pods of a Job or gang, for messages about them."""
 _REASONS: dict[str, str] = {
     EventKind.SUBMITTED: "Accepted", EventKind.WAITS: "Waiting", EventKind.STARTED: "Started",
     EventKind.RESUMED: "Resumed", EventKind.RESIZED: "Resized", EventKind.MIGRATED: "Migrated",
@@ -130,6 +136,8 @@ class Announcer:
                 failures = 0
             except CommonwattError as error:
                 failures += 1
+                if isinstance(error, ClaimLostError):  # under another claim it begins anew
+                    self._api = self._pauses = self._last = None
                 if failures == 1:
                     log.warning("decisions cannot be announced in Kubernetes", extra={"cause": str(error)})
             except Exception:
@@ -185,11 +193,11 @@ class Announcer:
         """Return the objects that get an Event: the pod of a run; or a Job and, until it ends, its pods."""
         job = _job(row)
         if job is None:
-            pod = pod_named(api, *self.pod_of(api, row))
+            pod = _pod_named(api, *self.pod_of(api, row))
             return [] if pod is None else [pod]
         pods: list[About] = []
         if kind not in _ENDED:
-            self._allowed(job.namespace, lambda: pods.extend(pods_of_job(api, job)))
+            self._allowed(job.namespace, lambda: pods.extend(_pods_of_job(api, job)))
         return [job, *pods]
 
     def _worth_it(self, event: EventRow, number: int) -> bool:
@@ -266,7 +274,8 @@ class Announcer:
 
 
 def announcer_of(
-    config: Scenario, folder: Path, store: ApiStore, supervisor: Supervisor, guard: Callable[[], None],
+    config: Scenario, folder: Path, store: ApiStore, supervisor: Supervisor,
+    term: Callable[[], Callable[[], None]],
     now_s: Callable[[], float],
 ) -> Announcer | None:  # fmt: skip
     """Return the announcer of a configuration; ``None`` for another engine, or where nothing may be changed."""
@@ -279,9 +288,28 @@ def announcer_of(
         return settings_of(spec, api.access.namespace).namespace, pod_name(label, row.id, row.attempts)
 
     return Announcer(
-        store, lambda: api_of(spec, folder, guard), supervisor.snapshot, lambda: supervisor.active, now_s,
+        store, lambda: api_of(spec, folder, term()), supervisor.snapshot, lambda: supervisor.active, now_s,
         config.electricity.currency, pod_of,
     )  # fmt: skip
+
+
+def _pods_of_job(api: KubernetesApi, job: About) -> list[About]:
+    """Return the pods of a Job that wait or run, but few of them; raises ``EngineError`` as ``post_event`` does."""
+    selector = _PODS_BY[job.kind].format(uid=job.uid, name=job.name)
+    params = {"labelSelector": selector, "limit": str(_MOST_PODS)}
+    found = api.get(path_of("pods", job.namespace), **params).get("items") or ()
+    return [
+        About("Pod", job.namespace, pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in found
+        if (pod.get("status") or {}).get("phase") in ("Pending", "Running")
+    ]  # fmt: skip
+
+
+def _pod_named(api: KubernetesApi, namespace: str, name: str) -> About | None:
+    """Return a pod; ``None`` if there is none of that name. Raises ``EngineDownError``."""
+    found: dict[str, Any] = {}
+    with suppress(RefusedByServerError):
+        found = api.get(path_of("pods", namespace, name))
+    return About("Pod", namespace, name, found["metadata"]["uid"]) if found else None
 
 
 def _job(row: JobRow) -> About | None:

@@ -142,7 +142,7 @@ def make_engine(
         )
     if config.engine == "kubernetes":
         return lambda since: open_kubernetes(
-            config.live.kubernetes, cluster, folder, works, since=since, now_s=now_s, guard=store.check_may_act
+            config.live.kubernetes, cluster, folder, works, since=since, now_s=now_s, guard=store.term()
         )
     raise InputError("simulated, local, slurm or kubernetes", field="engine", value=config.engine)
 

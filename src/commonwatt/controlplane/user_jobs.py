@@ -334,8 +334,8 @@ class UserJobIntake:
             if (held := job.suspended or self._is_held(job)) is None:
                 return False
             why += "; it is suspended" if held else "; Kubernetes places its pods"
+        if not ((jobs := self.engine.user_jobs).tell(job, "NotTakenOver", why, now_s) and jobs.note_refusal(job, why)):
+            return False  # too many wait to be told: again at the next look
         self.refused[job.uid] = why
         log.warning("a Job is not taken over", extra={"namespace": job.namespace, "name_there": job.name, "cause": why})
-        self.engine.user_jobs.tell(job, "NotTakenOver", why, now_s)
-        self.engine.user_jobs.note_refusal(job, why)
         return True

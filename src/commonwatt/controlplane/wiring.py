@@ -369,7 +369,7 @@ def open_live(
     )
     return Live(
         config, folder, cluster, database, store, maker, supervisor, estimator, notifier,
-        announcer_of(config, folder, store, supervisor, ticks.check_may_act, clock),
+        announcer_of(config, folder, store, supervisor, ticks.term, clock),
         lambda: elsewhere(config, path, ticks),
     )  # fmt: skip
 

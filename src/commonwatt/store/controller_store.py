@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from commonwatt.model.errors import ClaimLostError
 from commonwatt.store import tables
 from commonwatt.store.api_store import job_row
 from commonwatt.store.claim import Claim
@@ -141,11 +142,21 @@ class Tick:
 class ControllerStore:
     """The store as the controller uses it.
 
-    With a *claim*, nothing is written once another controller has claimed the store: ``StoreError``.
+    With a *claim*, nothing is written once another controller has claimed the store: ``StoreError``. One without a
+    claim may act until it has had one: then it has to have it.
     """
 
     def __init__(self, database: Database, claim: Claim | None = None) -> None:
-        self.database, self.claim = database, claim
+        self.database, self._claim, self._led = database, claim, claim is not None
+
+    @property
+    def claim(self) -> Claim | None:
+        """The claim on the store; ``None``: there is none, any more or by design."""
+        return self._claim
+
+    @claim.setter
+    def claim(self, claim: Claim | None) -> None:
+        self._claim, self._led = claim, self._led or claim is not None
 
     def active_jobs(self) -> list[JobRow]:
         """Every job that runs or waits, by id."""
@@ -266,8 +277,24 @@ class ControllerStore:
 
     def check_may_act(self) -> None:
         """Raise ``ClaimLostError`` if another controller may have claimed the store; no transaction is needed."""
-        if self.claim is not None:
-            self.claim.check_may_act()
+        if (claim := self._claim) is not None:
+            claim.check_may_act()
+        elif self._led:
+            raise ClaimLostError("this controller has given up its claim on the store: it gives no command")
+
+    def term(self) -> Callable[[], None]:
+        """Return ``check_may_act`` for what is begun now: it raises under another claim, too, also a later one of ours.
+
+        What is begun in one term may end in a thread of its own, when this process stands by, or leads again.
+        """
+        claim = self._claim
+
+        def check() -> None:
+            if self._claim is not claim:
+                raise ClaimLostError("the claim on the store under which this was begun is over")
+            self.check_may_act()
+
+        return check
 
     def intend(self, intents: Sequence[IntentRow]) -> None:
         """Write commands down before they are given."""

@@ -30,6 +30,7 @@ from commonwatt.engines.kubernetes.power import HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
 from commonwatt.engines.kubernetes.user_job import UserJob
+from commonwatt.engines.kubernetes.user_requests import Pauses
 from commonwatt.engines.local.folder import RunFolder
 from commonwatt.engines.run_spec import JobWork, RunSpec
 from commonwatt.model.errors import EngineError
@@ -251,7 +252,7 @@ def ready(name, **more):
 
 def allocations(*specs, needs=None, **settings):
     cluster = Cluster.of(specs)
-    power = HostPower(None, cluster, "us", (), 1.0, Path())
+    power = HostPower(None, cluster, "us", KubernetesSettings(), Path(), Pauses(None))
     return PodAllocations(cluster, KubernetesSettings(**settings), power, needs)
 
 

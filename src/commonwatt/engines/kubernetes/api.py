@@ -144,6 +144,12 @@ class KubernetesApi:
                 raise
             return None
 
+    def bind_once(self, path: str, node: str, meta: Mapping[str, Any]) -> bool:
+        """Place the pod at *path*, whose name and what else is to be so *meta* says; returns whether it was not yet."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "target": target, "metadata": dict(meta)}
+        return self.create_once(f"{path}/binding", body) is not None
+
     def delete(self, path: str, uid: str, grace_s: int | None = None) -> None:
         """Delete the object of this *uid*; one that is gone, or another of that name, is no error."""
         options: dict[str, Any] = {"preconditions": {"uid": uid}}

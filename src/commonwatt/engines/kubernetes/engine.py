@@ -17,13 +17,13 @@ from typing import Any
 
 from commonwatt.control.engine import Capabilities, Change, NodeRoom, NodeView, Reading, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
-from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of, send_all
 from commonwatt.engines.kubernetes.external_jobs import external_jobs
 from commonwatt.engines.kubernetes.informer import Informer, KubernetesSnapshot, Watched, snapshot_of
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
 from commonwatt.engines.kubernetes.objects import Node, Pod, PodSeen, node_of, pod_of
 from commonwatt.engines.kubernetes.power import Cordons, HostPower
-from commonwatt.engines.kubernetes.run import KubernetesRun, StartOrder, change_of, lost, refused, request_all
+from commonwatt.engines.kubernetes.run import KubernetesRun, StartOrder, change_of, lost, refused
 from commonwatt.engines.kubernetes.settings import (
     SCHEDULER,
     KubernetesSettings,
@@ -36,7 +36,7 @@ from commonwatt.engines.kubernetes.settings import (
 )
 from commonwatt.engines.kubernetes.user_job import UserJob, job_file
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
-from commonwatt.engines.kubernetes.user_requests import Pauses
+from commonwatt.engines.kubernetes.user_requests import LateError, Pauses
 from commonwatt.engines.kubernetes.user_run import UserJobRun, nodes_of, runs_over
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import Since
@@ -111,24 +111,20 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         super().__init__(
             cluster, state, work_of, node_energy_j=node_energy_j, declared_power=declared_power, now_s=now_s
         )
-        self._api, self._pauses = api, Pauses(api)  # of our own pods
+        self._api, self._pauses = api, (pauses := Pauses.left_or_new(api))  # of all that changes something there
         self._planner = RunPlanner(
             cluster, self._reports, self._history, _InPods(), self._settings.grace_s, now_s,
             look_s=self._settings.runner_look_s, locked=True, fence=fence_in(self._state),
         )  # fmt: skip
-        self._label = cluster_label(prepare(self._state, self._settings, cluster.names))
-        self._power = HostPower(
-            api, cluster, self._label, self._settings.power_hook, self._settings.power_limit_s, self._state / "power"
-        )  # fmt: skip
-        self.user_jobs = UserJobs(
-            api, self._label, self._settings.user_namespaces, self._settings.user_kinds, kueue=self._settings.kueue
-        )  # fmt: skip
+        self._label, own = cluster_label(prepare(self._state, self._settings, cluster.names)), self._settings
+        self._power = HostPower(api, cluster, self._label, own, self._state / "power", pauses)
+        self.user_jobs = UserJobs(api, self._label, own.user_namespaces, own.user_kinds, kueue=own.kueue, pauses=pauses)
         gpus = {resource_of(kind.gpu_type, self._settings.resources) for kind in cluster.classes}
         needs = PodNeeds(self._settings, gpus, work_of, self.user_jobs)
         self._allocations = PodAllocations(cluster, self._settings, self._power, needs)
         asleep = {n for n, last in (since or {}).items() if last.asleep}  # what was asleep at its last reading
         self._metered = [(False, n in asleep) for n in range(len(cluster))]  # waking, asleep
-        self._cordons = Cordons(api, self._allocations.hosts, self._label)
+        self._cordons = Cordons(api, self._allocations.hosts, self._label, pauses)
         ours = (SCHEDULER, self._label)
         self._pods = Watched(path_of("pods"), pod_of, keep=lambda pod: pod.scheduler in ours or pod.cluster in ours)
         self._nodes: Watched[Node] = Watched(path_of("nodes"), node_of)
@@ -137,6 +133,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._over_s: dict[str, float] = {}  # since when strays are over
         self._left: set[str] = set()  # pods of users' runs that have ended before them, by uid
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
+        self._late: dict[int, StartOrder] = {}  # by handle: whose pods may have yet to be made, or placed
         self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
         self._take_over(since or {}, asleep)
         self.informer = Informer(api, self._pods, self._nodes, *self.user_jobs.watched)
@@ -168,6 +165,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         for run in runs:
             assert snapshot is not None
             seen = self._seen(run, snapshot)
+            if run.spec.handle in self._late and len(run.uids) < len(run.ranks):  # none is placed: those to come go
+                run.give_up(End(None, stopped=True, at_s=self._now_s(), cause="stopped"))
             if not run.detached and any(not one.over for one in seen.values()):
                 self._delete_pods(run, [one.pod for one in seen.values() if one.pod is not None and not one.over])
                 run.asked_s = time.monotonic() if run.asked_s is None else run.asked_s
@@ -185,8 +184,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def close(self) -> None:
         """Stop watching and close connections; jobs keep running."""
         self.informer.stop()
-        if not self.user_jobs.pauses.busy:  # what a thread still uses ends with the process
-            self._api.close()
+        self._pauses.close()
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable."""
@@ -266,17 +264,27 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 found[k] = error
             else:
                 orders |= {} if order is None else {k: order}
-        request_all(orders, lambda order: [partial(self._create, order.run, *each) for each in order.pods()], _AT_ONCE)
-        request_all(orders, lambda order: [partial(self._check_pods, order.run, snapshot)], _AT_ONCE)
-        request_all(orders, lambda order: [] if order.waits else self._bindings(order.run), _AT_ONCE)
+        self._place_pods(orders, snapshot)
         for k, order in orders.items():
-            if order.error is not None:
-                found[k] = self._taken_back(order.run, starts[k], order.error)
-            elif order.waits:
-                order.run.deferred = True
-            else:
+            if order.error is None and not order.waits:
                 order.run.note_placed()
+            elif order.error is None or isinstance(order.error, LateError):
+                self._late[order.run.spec.handle], order.run.deferred = order, True
+            else:
+                found[k] = self._taken_back(order.run, starts[k], order.error)
         return found
+
+    def _place_pods(self, orders: Mapping[int, StartOrder], snapshot: KubernetesSnapshot) -> None:
+        """Create the pods of *orders* that are not there, and place them; ``LateError``: some may have yet to be."""
+        steps: tuple[Callable[[StartOrder], Sequence[Callable[[], None]]], ...] = (
+            lambda own: [partial(self._create, own.run, *pod) for pod in own.pods() if pod[0] not in own.run.uids],
+            lambda own: [partial(self._check_pods, own.run, snapshot)],
+            lambda own: [partial(self._bind, own.run, *to) for to in enumerate(own.run.spec.nodes) if not own.waits],
+        )
+        for step in steps:  # all requests of one at once; what refused one of an order, the first of them, is its error
+            due = [(order, request) for order in orders.values() if order.error is None for request in step(order)]
+            for order, error in send_all(due, _AT_ONCE):
+                order.error = order.error or error
 
     def _order(self, command: Start, snapshot: KubernetesSnapshot) -> StartOrder | None:
         """Check a start, and write its run down; ``None``: there is no more to do."""
@@ -302,10 +310,6 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         pods = {rank: self.informer.find(self._pods, uid) for rank, uid in run.uids.items()}
         self._allocations.check_pods(run, pods, snapshot)
 
-    def _bindings(self, run: KubernetesRun) -> list[Callable[[], None]]:
-        """Return the requests that place the pods of a run."""
-        return [partial(self._bind, run, rank, self._allocations.hosts[n]) for rank, n in enumerate(run.spec.nodes)]
-
     def _waits_for_nodes(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> bool:
         """Whether a run of an earlier controller was never placed because its nodes are still waking."""
         if not run.placed:
@@ -314,21 +318,20 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         return run.deferred
 
     def _bind_deferred(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> End | None:
-        """Place the pods of a run if its nodes have woken; returns its end if one did not."""
+        """Make and place what is left of the pods of a run if its nodes are awake; returns its end if that fails."""
         seen = [snapshot.nodes.get(self._allocations.hosts[n]) for n in run.spec.nodes]
         if any(self._power.waking(node) for node in seen):
             return None
-        try:
-            if all(self._power.is_awake(node) for node in seen):
-                for bind in self._bindings(run):
-                    bind()
-                run.note_placed()
-                return None
-        except EngineDownError:
-            raise
-        except EngineError as error:
-            return refused(error, self._now_s())
-        return End(None, stopped=False, at_s=self._now_s(), cause="its nodes did not wake")
+        if not all(self._power.is_awake(node) for node in seen):
+            return End(None, stopped=False, at_s=self._now_s(), cause="its nodes did not wake, or are not ready")
+        order = self._late.get(run.spec.handle) or StartOrder(run, (), (), waits=False)
+        order.waits, order.error = False, None
+        self._place_pods({0: order}, snapshot)
+        if isinstance(order.error, EngineDownError):
+            raise order.error
+        if order.error is None:
+            run.note_placed()
+        return None if isinstance(order.error, LateError | None) else refused(order.error, self._now_s())
 
     def _taken_back(self, run: KubernetesRun, command: Start, error: EngineError) -> EngineError:
         """Give up a run that could not be started; returns the *error* for the caller."""
@@ -387,26 +390,24 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             run.write_rank(rank, spec)
         namespace, name = self._settings.namespace, body["metadata"]["name"]
         path = path_of("pods", namespace)
-        made = self._pauses.ask((namespace, "pods"), self._api.create_once, path, body)
+        made = self._pauses.ask((namespace, "pods", "create"), self._api.create_once, path, body, about=name)
         pod = pod_of(made or self._api.get(path_of("pods", namespace, name)))
         if pod.mark != run.mark:
-            self._api.delete(path_of("pods", namespace, name), pod.uid, 0 if pod.over else None)
+            with suppress(*DENIED):
+                self.user_jobs.delete(pod, 0 if pod.over else None)
             msg = f"pod {name} of an earlier run is still there; it is being deleted"
             raise EngineError(msg)
         run.uids[rank] = pod.uid
         self.informer.put(self._pods, pod.uid, pod)
 
-    def _bind(self, run: KubernetesRun, rank: int, host: str) -> None:
+    def _bind(self, run: KubernetesRun, rank: int, n: int) -> None:
         """Place a pod on its node; if that was done already, which may not have been answered, it is in order."""
-        namespace = self._settings.namespace
+        namespace, host = self._settings.namespace, self._allocations.hosts[n]
         name = pod_name(self._label, run.spec.handle, run.spec.attempt, rank)
         path = path_of("pods", namespace, name)
-        body = {
-            "apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": host},
-            "metadata": {"name": name, "annotations": {"commonwatt.io/nodes": ",".join(run.spec.node_names)}},
-        }  # fmt: skip
-        made = self._pauses.ask((namespace, "pods"), self._api.create_once, f"{path}/binding", body)
-        if made is None and pod_of(self._api.get(path)).node != host:
+        meta = {"name": name, "annotations": {"commonwatt.io/nodes": ",".join(run.spec.node_names)}}
+        made = self._pauses.ask((namespace, "pods", "bind"), self._api.bind_once, path, host, meta, about=name)
+        if not made and pod_of(self._api.get(path)).node != host:
             msg = f"pod {name} was placed on another node by somebody else"
             raise EngineError(msg)
 
@@ -420,12 +421,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def _meter_power(self, snapshot: KubernetesSnapshot) -> None:
         """Close the readings of nodes that fell asleep, or began to wake."""
-        for n, host in enumerate(self._allocations.hosts):
-            node = snapshot.nodes.get(host)
-            power = self._power.waking(node), self._power.is_off(node)
-            if power != self._metered[n]:
-                self._meter([n])
-                self._metered[n] = power
+        for n in self._power.changed(self._metered, [snapshot.nodes.get(host) for host in self._allocations.hosts]):
+            self._meter([n])
 
     def _await_end(self, run: KubernetesRun) -> End | None:
         run.asked_s = time.monotonic() if run.asked_s is None else run.asked_s
@@ -446,6 +443,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._snapshot = None
 
     def _vacate(self, handle: int) -> None:
+        self._late.pop(handle, None)
         with suppress(EngineError):
             self._charge_until_over(runs_over([self._runs[handle]], partial(self._seen, snapshot=self._look())))
         run = self._runs[handle]
@@ -551,12 +549,11 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         pods, nodes = self.informer.look(self._pods), self.informer.look(self._nodes)  # as of then, or later
         self._by_uid = pods
         if self._snapshot is None or self._snapshot[0] != version:
-            space, steady_s = self._settings.namespace, max(self._pods.steady_s, self._nodes.steady_s)
-            users = self._settings.user_namespaces
-            snapshot = snapshot_of(
-                pods.values(), nodes.values(), self._runs.values(), self._label, space, steady_s, users, self._left
-            )
-            self._snapshot = version, snapshot
+            own, steady_s = self._settings, max(self._pods.steady_s, self._nodes.steady_s)
+            self._snapshot = version, snapshot_of(
+                pods.values(), nodes.values(), self._runs.values(), self._label, own.namespace, steady_s,
+                own.user_namespaces, self._left,
+            )  # fmt: skip
         return self._snapshot[1]
 
     def _seen(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> dict[int, PodSeen]:
@@ -572,6 +569,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             return PodSeen(pod)
         if (last := self._pods.gone.get(run.uids.get(rank, ""))) is not None:
             return PodSeen(last, gone=True)
+        if run.spec.handle in self._late and rank not in run.uids:
+            return PodSeen(None)  # it may come yet
         if (*run.key(rank), run.mark) in self._absent:
             return PodSeen(None, gone=True)
         name = pod_name(self._label, run.spec.handle, run.spec.attempt, rank)

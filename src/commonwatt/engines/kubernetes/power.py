@@ -13,15 +13,18 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from commonwatt.control.engine import SetPower
 from commonwatt.engines.kubernetes.api import KubernetesApi, NotYetAllowedError, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.objects import ASLEEP, CORDON, Node, node_of
+from commonwatt.engines.kubernetes.settings import KubernetesSettings
+from commonwatt.engines.kubernetes.user_requests import LateError, Pauses
 from commonwatt.engines.recorded_engine import command_each
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.nodes import Cluster
@@ -33,6 +36,8 @@ _SETTLE_S = 2.0
 """How long after the cordon a scheduler may still place a pod that it had decided on before."""
 _TRIES, _BACKOFF_S = 3, 5.0
 _BUSY_S = 0.5  # between two looks at a hook of an earlier controller
+_AGAIN_S = 5.0  # after a node could not be changed, or that was not answered
+_NODES = "nodes"  # kind of our requests, whose webhooks may hang
 _LOOKS = 5  # at a node that is changed between our look and our request
 _KEPT = 2000  # characters of a hook's output, its end
 _NEVER_READY_S = 600.0
@@ -152,6 +157,7 @@ class _Work:
     adopted: bool = True  # an earlier controller began this
     busy_s: float | None = None  # since when a hook of an earlier controller is waited for
     cordoned_s: float = field(default_factory=time.monotonic)
+    later_s: float = 0.0  # before then, the server is not asked to change it
 
 
 class HostPower:
@@ -163,13 +169,14 @@ class HostPower:
         The declared nodes, each a whole host.
     label
         Our mark.
-    hook
-        The site's program and its first arguments; it gets the node's name and ``off`` or ``on``. Empty: no node is
-        put to sleep, and cordons that an earlier configuration left are taken away.
-    limit_s
-        Time limit of the hook.
+    settings
+        Of the engine: ``power_hook`` is the site's program and its first arguments, and gets the node's name and
+        ``off`` or ``on``; empty: no node is put to sleep, and cordons that an earlier configuration left are taken
+        away. ``power_limit_s`` is its time limit.
     locks
         Folder of a lock for each host: a hook that a controller has left when it was killed is waited for.
+    pauses
+        Ask the server to change nodes: what is not answered, or refused, stops one node, and is tried again.
 
     Raises
     ------
@@ -178,12 +185,14 @@ class HostPower:
     """
 
     def __init__(
-        self, api: KubernetesApi, cluster: Cluster, label: str, hook: Sequence[str], limit_s: float, locks: Path
+        self, api: KubernetesApi, cluster: Cluster, label: str, settings: KubernetesSettings, locks: Path,
+        pauses: Pauses,
     ) -> None:  # fmt: skip
-        if hook:
+        self._hook, self._limit_s = tuple(settings.power_hook), settings.power_limit_s
+        if self._hook:
             check_hosts(cluster)
-        self._api, self._cluster, self._label, self._hook, self._limit_s = api, cluster, label, tuple(hook), limit_s
-        self._locks = locks
+        self._api, self._cluster, self._label = api, cluster, label
+        self._locks, self._pauses = locks, pauses
         self._kinds = [cluster.classes[k] for k in cluster.klass]
         self._indices = {name: n for n, name in enumerate(cluster.names)}
         self._work: dict[str, _Work] = {}
@@ -211,6 +220,14 @@ class HostPower:
     def released(self, node: Node) -> bool:
         """Whether we have taken our cordon away, and the watch has not shown it yet."""
         return self._marks.get(node.name, node) is None and node.cordoned_by != self._label
+
+    def changed(self, known: list[tuple[bool, bool]], nodes: Sequence[Node | None]) -> Iterator[int]:
+        """Yield the nodes that began to wake, or to be off, since they were *known*, and bring that up to date."""
+        for n, node in enumerate(nodes):
+            now = self.waking(node), self.is_off(node)
+            if now != known[n]:
+                yield n
+                known[n] = now
 
     def asleep(self, node: Node | None) -> bool:
         """Whether a node is asleep by us, or on its way there."""
@@ -346,7 +363,7 @@ class HostPower:
         if not self._hook:
             for left in nodes.values():
                 if self._read(left) is not None and left.name not in self._marks:
-                    self._release(left)
+                    self._step(left, self._work.setdefault(left.name, _Work()), partial(self._release, left))
             return
         for host, n in self._indices.items():
             node = nodes.get(host)
@@ -361,21 +378,29 @@ class HostPower:
             work = self._work.setdefault(host, _Work())
             if work.tries and node.ready != "True":
                 work.seen_off = True
-            try:
-                self._go_on(n, node, mark, work)
-            except EngineDownError:
-                raise
-            except EngineError as error:
-                _LOG.warning("power of node %s: %s", host, error)
-                self._marks.pop(host, None)
+            self._step(node, work, partial(self._go_on, n, node, mark, work))
+
+    def _step(self, node: Node, work: _Work, step: Callable[[], None]) -> None:
+        """Do a *step* of a node; where the server does not allow it, or does not answer, it is tried again later."""
+        if time.monotonic() < work.later_s:
+            return
+        try:
+            step()
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            work.later_s = time.monotonic() + _AGAIN_S
+            _LOG.warning("power of node %s: %s", node.name, error)
+            if not isinstance(error, LateError):  # which may be executed
+                self._marks.pop(node.name, None)
 
     def _go_on(self, n: int, node: Node, mark: dict[str, Any], work: _Work) -> None:
         if work.hook is not None:
             if not work.hook.over:
                 return
-            ended, work.hook = work.hook, None
-            if ended.word == mark["word"]:
-                self._ended(node, mark, work, ended.error)
+            if work.hook.word == mark["word"] and not mark["done"]:
+                self._ended(node, mark, work, work.hook.error)
+            work.hook = None  # now that its end is written down
             return
         if mark["done"]:
             if mark["word"] == "on" and self._is_awake(n, node, mark, work):
@@ -447,20 +472,20 @@ class HostPower:
         if cordon:  # not over a cordon that came a moment ago
             meta["resourceVersion"] = node.version
         body = {"metadata": meta, **({} if cordon is None else {"spec": {"unschedulable": cordon or None}})}
-        self._api.merge(path_of("nodes", name=node.name), body)
+        _change(self._api, self._pauses, node, body)
         self._marks[node.name] = whole
 
 
 class Cordons:
     """Cordons in our name: an annotation tells them from an administrator's, which are left alone."""
 
-    def __init__(self, api: KubernetesApi, hosts: Collection[str], label: str) -> None:
-        self._api, self._hosts, self._label = api, tuple(dict.fromkeys(hosts)), label
+    def __init__(self, api: KubernetesApi, hosts: Collection[str], label: str, pauses: Pauses) -> None:
+        self._api, self._hosts, self._label, self._pauses = api, tuple(dict.fromkeys(hosts)), label, pauses
 
     def set(self, wanted: Collection[str], nodes: Mapping[str, Node]) -> None:
         """Cordon exactly the *wanted* nodes, except those that somebody else has cordoned.
 
-        Raises ``EngineError`` if one cannot be, after the others are done.
+        Raises ``EngineError`` if one cannot be, or that is not answered, after the others are done.
         """
         there = [nodes[host] for host in self._hosts if host in nodes]
         command_each(there, lambda node: self._set(node, cordon=node.name in wanted))
@@ -468,16 +493,21 @@ class Cordons:
     def _set(self, node: Node, *, cordon: bool) -> None:
         slept = bool(node.asleep)  # its cordon is that of its sleep, and goes with it
         if cordon and (not node.cordoned or (slept and not node.cordoned_by)):
-            self._patch(node.name, self._label, cordon=True)
+            self._patch(node, self._label, cordon=True)
         elif not cordon and node.cordoned_by == self._label:
-            self._patch(node.name, None, cordon=False if node.cordoned and not slept else None)
+            self._patch(node, None, cordon=False if node.cordoned and not slept else None)
 
-    def _patch(self, name: str, by: str | None, *, cordon: bool | None) -> None:
+    def _patch(self, node: Node, by: str | None, *, cordon: bool | None) -> None:
         body = {
             "metadata": {"annotations": {CORDON: by}},
             **({} if cordon is None else {"spec": {"unschedulable": cordon or None}}),
         }
-        try:
-            self._api.merge(path_of("nodes", name=name), body)
-        except NotYetAllowedError as error:  # it is no outage: the right may be missing for good
-            raise EngineError(str(error)) from error
+        _change(self._api, self._pauses, node, body)
+
+
+def _change(api: KubernetesApi, pauses: Pauses, node: Node, body: Mapping[str, Any]) -> None:
+    """Change a node; raises ``LateError`` if that is not answered soon, ``EngineDownError`` if the server is down."""
+    try:
+        pauses.ask(_NODES, api.merge, path_of("nodes", name=node.name), body, about=node.name, seen=node)
+    except NotYetAllowedError as error:  # it is no outage: the right may be missing for good
+        raise EngineError(str(error)) from error

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft, Outcome
-from commonwatt.engines.kubernetes.api import send_all
 from commonwatt.engines.kubernetes.containers import CREATE, NEVER, PULL
 from commonwatt.engines.kubernetes.objects import DELETED_THERE, Pod, PodSeen, disrupted
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, folder_of, mark_of_run
@@ -19,7 +18,7 @@ from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import write_record
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["KubernetesRun", "StartOrder", "change_of", "lost", "refused", "request_all", "verdict"]
+__all__ = ["KubernetesRun", "StartOrder", "change_of", "lost", "refused", "verdict"]
 
 _GIVEN_UP, _DELETED = "given-up", "deleted"
 _NOT_RUN = 125  # exit code of a container that could not be run, as of ``docker run``
@@ -308,12 +307,3 @@ def lost(node: str, ready: str | None, now_s: float) -> End:
 def refused(error: EngineError, now_s: float) -> End:
     """Return the end of a run that could not be placed."""
     return End(None, stopped=False, at_s=now_s, cause=str(error))
-
-
-def request_all(
-    orders: Mapping[int, StartOrder], requests_of: Callable[[StartOrder], Sequence[Callable[[], None]]], at_once: int
-) -> None:
-    """Send requests of all *orders*, so many at once; what refused one of an order, the first of them, is its error."""
-    due = [(order, request) for order in orders.values() if order.error is None for request in requests_of(order)]
-    for order, error in send_all(due, at_once):
-        order.error = order.error or error

@@ -46,7 +46,6 @@ _LONGEST_S = 3600.0
 _DELETED_S = 10.0
 """How long the controller of Jobs may take to delete the pods of one that was suspended."""
 _PLACING = ("patch", "bind")
-_WAIT_S = 1.0  # for answers to requests about users' objects, whose webhooks may hang: decisions go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +131,13 @@ class UserJobs:
         What is taken over there; keys of ``KINDS``.
     kueue
         Whether a Job in a queue of Kueue is, too; if not, it is left to Kueue.
+    pauses
+        Ask the server to change something, here and elsewhere; ``None``: new ones.
     """
 
     def __init__(
         self, api: KubernetesApi, label: str, namespaces: Collection[str], kinds: Collection[str] = ("Job",), *,
-        kueue: bool = True,
+        kueue: bool = True, pauses: Pauses | None = None,
     ) -> None:  # fmt: skip
         self._api, self._label = api, label
         self._jobs: list[tuple[tuple[str, str], Watched[UserJob]]] = []  # by namespace and kind
@@ -153,11 +154,8 @@ class UserJobs:
         self.informer: Informer | None = None  # which has them
         self.pods: Watched[Pod] | None = None  # all there are
         self.unseen: dict[tuple[str, str], str] = {}  # namespaces and kinds that we may not look at, and why
-        self.pauses = Pauses(api, wait_s=_WAIT_S)  # by namespace and resource, of what changes them
-        self._made: tuple[int, Counter[tuple[str, str]]] = (
-            -1,
-            Counter(),
-        )  # pods by namespace and owner, as of this version
+        self.pauses = pauses or Pauses(api)  # by namespace and resource, of what changes them
+        self._made: tuple[int, Counter[tuple[str, str]]] = -1, Counter()  # pods by namespace and owner, as of then
         self._failed: dict[str, _Failed] = {}  # starts of Jobs of which no pods could be placed, by uid
         self._stopping_s: dict[str, float] = {}  # since when gangs are to have no pods, while they may have some
         self._turn = "", 0.0  # whose start is tried after no answer, and since when: it may keep GPUs for nothing
@@ -422,11 +420,8 @@ class UserJobs:
 
     def _bind(self, run: UserJobRun, rank: int, pod: Pod, host: str) -> None:
         path = path_of("pods", pod.namespace, pod.name)
-        body = {
-            "apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": host},
-            "metadata": {"name": pod.name, "uid": pod.uid, "annotations": self._notes(run, rank)},
-        }  # fmt: skip
-        if self._api.create_once(f"{path}/binding", body) is not None:
+        meta = {"name": pod.name, "uid": pod.uid, "annotations": self._notes(run, rank)}
+        if self._api.bind_once(path, host, meta):
             return
         now = pod_of(self._api.get(path))
         if (now.uid, now.node, now.mark) != (pod.uid, host, run.mark):
@@ -436,16 +431,16 @@ class UserJobs:
 
     # -- stopping
 
-    def tell(self, job: UserJob, reason: str, message: str, now_s: float) -> None:
-        """Write an Event about a Job, some time."""
-        about = About(job.kind, job.namespace, job.name, job.uid)
-        self.pauses.send((job.namespace, "events"), post_event, self._api, about, message, reason, message, now_s)
+    def tell(self, job: UserJob, reason: str, message: str, now_s: float) -> bool:
+        """Write an Event about a Job, some time; returns whether it will be: if not, it is to be told again."""
+        about, of = About(job.kind, job.namespace, job.name, job.uid), (job.namespace, "events")
+        return self.pauses.send(of, post_event, self._api, about, message, reason, message, now_s)
 
-    def note_refusal(self, job: UserJob, why: str) -> None:
-        """Write into the annotations of a Job why it is not taken over, some time."""
+    def note_refusal(self, job: UserJob, why: str) -> bool:
+        """Write into the annotations of a Job why it is not taken over, some time; returns as ``tell`` does."""
         notes = {"commonwatt.io/status": "refused", "commonwatt.io/reason": why[:1000]}
         about = About(job.kind, job.namespace, job.name, job.uid)
-        self.pauses.send((job.namespace, KINDS[job.kind].resource), annotate, self._api, about, notes)
+        return self.pauses.send((job.namespace, KINDS[job.kind].resource), annotate, self._api, about, notes)
 
     def stop(self, run: KubernetesRun, pods: Iterable[Pod]) -> None:
         """Stop the *pods* of a run: by suspending its Job, else by deleting them; then others are made, and wait.
@@ -531,7 +526,8 @@ class UserJobs:
         path = path_of(kind.resource, job.namespace, job.name, group=kind.group)
         try:
             change = {"metadata": {"uid": job.uid}, **change}
-            return self.pauses.ask((job.namespace, kind.resource), self._api.merge, path, change, about=job.uid)
+            of = job.namespace, kind.resource
+            return self.pauses.ask(of, self._api.merge, path, change, about=job.uid, seen=job)
         except RefusedByServerError as error:
             if error.status not in (404, 409):
                 raise
