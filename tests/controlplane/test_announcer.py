@@ -16,10 +16,12 @@ from commonwatt.controlplane.announcer import Announcer
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob
 from commonwatt.engines.kubernetes.access import Access
 from commonwatt.engines.kubernetes.api import KubernetesApi
-from commonwatt.model.errors import EngineDownError
+from commonwatt.engines.kubernetes.user_requests import LateError, Pauses
+from commonwatt.model.errors import ClaimLostError, EngineDownError
 from commonwatt.model.job_file import JobFile, WorkloadSpec
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import EventRow, JobStatus
+from tests.engines.waiting import until
 
 from .chaos import store_of
 
@@ -225,3 +227,52 @@ def test_what_happened_long_ago_or_before_it_began_is_not_told(desk):
     desk.now_s += 7200
     desk.announcer.look()
     assert desk.server.told("u1") == []
+
+
+def test_a_request_that_is_made_again_is_of_the_term_in_which_it_was_begun():
+    """No answer; meanwhile the claim is given up, or had anew: it is not sent a second time."""
+    for claim in (None, Held()):
+        store, sent, go = ControllerStore(None, Held()), [], threading.Event()
+
+        def answer(request, sent=sent, go=go):
+            sent.append(request.method)
+            assert go.wait(60.0)
+            raise httpx.ReadTimeout("timed out")
+
+        access = Access("https://server.test", "n", ssl.create_default_context(), token="t")
+        api = KubernetesApi(access, transport=httpx.MockTransport(answer), guard=store.term())
+        pauses = Pauses(api, wait_s=0.05)
+        with pytest.raises(LateError):
+            pauses.ask("there", api.create_once, "/api/v1/pods", {}, about="pod")
+        store.claim = claim
+        go.set()
+        until(lambda pauses=pauses: not pauses.busy)
+        assert sent == ["POST"]
+        with pytest.raises(ClaimLostError):
+            pauses.ask("there", api.create_once, "/api/v1/pods", {}, about="pod")
+
+
+def test_who_leads_again_announces_under_the_new_claim(desk):
+    desk.happens("submitted")
+    store, made = ControllerStore(None, Held()), []
+
+    def api_of():
+        access = Access("https://server", "default", ssl.create_default_context(), token="t")
+        made.append(KubernetesApi(access, transport=httpx.MockTransport(desk.server.answer), guard=store.term()))
+        return made[-1]
+
+    announcer = replace(desk.announcer, api_of=api_of, every_s=0.01)
+    announcer.look()
+    store.claim = Held()
+    desk.happens("started", "train runs on n", status=JobStatus.RUNNING)
+    announcer.start()
+    until(lambda: "Started" in desk.server.told("u1"))
+    announcer.stop()
+    assert len(made) == 2
+
+
+class Held:
+    """A claim on the store."""
+
+    def check_may_act(self) -> None:
+        """It is held."""

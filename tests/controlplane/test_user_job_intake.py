@@ -207,6 +207,20 @@ def test_one_that_has_ended_here_and_is_resumed_by_somebody_is_retired_again_and
     ]
 
 
+def test_a_refusal_that_cannot_be_told_now_is_told_later(desk):
+    desk.kube.tells = False
+    desk.kube.set(user_job(completions=7))
+    desk.look()
+    assert desk.intake.refused == {}
+    desk.kube.tells = True
+    desk.look()
+    assert "u1" in desk.intake.refused
+    told = len(desk.kube.done)
+    desk.look()
+    assert len(desk.kube.done) == told
+    assert [uid for uid, _ in desk.kube.noted] == ["u1"]
+
+
 def test_what_is_refused_says_why_once_and_is_taken_when_it_is_put_right(desk):
     desk.limits = TenantLimits(gpus=1, tardiness_weight=0.5)
     much = user_job("u3", notes=(("commonwatt.io/tardiness-weight", "2"),))

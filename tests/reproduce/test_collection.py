@@ -72,16 +72,12 @@ def row(paper, ours, unit="-", *, comparable=True, note="", held_pct=None):
         (Rule(), 0.0, 0.04, "holds"),
         (Rule(), 0.0, 1.0, "does not hold"),
         (Rule(), -10.0, -10.5, "holds"),
-        (Rule("most"), 100.0, 1.0, "holds"),
         (Rule("less"), 100.0, 105.0, "holds"),
         (Rule("less"), 100.0, 95.0, "holds"),
         (Rule("less"), 100.0, 94.0, "holds with changes"),  # better than printed
         (Rule("less"), 100.0, 1.0, "holds with changes"),
         (Rule("less"), 100.0, 109.0, "holds with changes"),
         (Rule("less"), 100.0, 111.0, "does not hold"),
-        (Rule("most"), 100.0, 109.0, "holds with changes"),
-        (Rule("most", 0.0, 0.0), 15.0, 15.0, "holds"),
-        (Rule("most", 0.0, 0.0), 15.0, 16.0, "does not hold"),
         (Rule("ratio", 1.5), 2.0, 3.0, "holds"),
         (Rule("ratio", 1.5), 3.0, 2.0, "holds"),
         (Rule("ratio", 1.5, 2.0), 3.0, 5.9, "holds with changes"),
@@ -143,10 +139,6 @@ def test_a_value_far_better_than_printed_does_not_simply_hold():
     quantity = "mix, by rank: Trf-1-ep over the full search"
     found = judged("gsharp-table-6", [row(1.46, 1.46 / 2).model_copy(update={"quantity": quantity})])
     assert (found.verdict, found.why) == ("holds with changes", "0.5 times the paper's value: better than printed")
-    rounds = row(100.0, 22.0).model_copy(update={"quantity": "Fig. 5.3: rounds until no price changes by 1e-05"})
-    assert judged("market", [rounds]).verdict == "does not hold"  # a number of rounds is no goal: fewer are not better
-    limit = row(15.0, 9.0).model_copy(update={"quantity": "Fig. 5.3: rounds until no price changes by 0.0001"})
-    assert judged("market", [limit]).verdict == "holds"  # within 15 rounds
 
 
 def test_the_legend_has_the_factors_of_every_rule():

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
-from commonwatt.model.errors import StoreError
+from commonwatt.model.errors import ClaimLostError, StoreError
 from commonwatt.store import claim as claims
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.claim import claim_store, try_claim
@@ -184,3 +184,23 @@ class TestLease:
         first.hand_over()
         assert "released" not in ApiStore(database).setting("claim")
         second.release()
+
+
+class Held:
+    """A claim on the store."""
+
+    def check_may_act(self) -> None:
+        """It is held."""
+
+
+def test_a_store_that_had_a_claim_needs_one():
+    store = ControllerStore(None)
+    store.check_may_act()  # a tool that has none by design
+    store.term()()
+    store.claim = Held()
+    store.check_may_act()
+    store.claim = None
+    with pytest.raises(ClaimLostError):
+        store.check_may_act()
+    with pytest.raises(ClaimLostError):
+        store.term()()

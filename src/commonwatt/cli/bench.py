@@ -38,7 +38,7 @@ def _suites(ctx: click.Context) -> list[str]:  # noqa: ARG001
 @click.option("--list", "only_list", is_flag=True, help="List suites, solvers and plugins; run nothing.")
 @click.option(
     "--check", type=click.Path(path_type=Path), metavar="FILE",
-    help="Compare with a recorded result; exit code 1 if a score of ours or of a baseline got worse.",
+    help="Compare with a recorded result; exit code 1 if something of ours or a baseline got worse.",
 )  # fmt: skip
 @click.option(
     "--tolerance", type=click.FloatRange(0, 10), default=0.01, show_default=True,

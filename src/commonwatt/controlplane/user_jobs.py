@@ -211,9 +211,9 @@ class UserJobIntake:
     def _tell_unfollowed(self, job: UserJob, now_s: float) -> None:
         said = self._unfollowed(job)
         if said != self._unkept.get(job.uid, "") and not job.over:
-            self._unkept[job.uid] = said
-            if said:
-                self.engine.user_jobs.tell(job, "NotFollowed", f"{said}; it goes on as it was taken over", now_s)
+            about = f"{said}; it goes on as it was taken over"
+            if not said or self.engine.user_jobs.tell(job, "NotFollowed", about, now_s):
+                self._unkept[job.uid] = said
 
     def _is_admitted(self, job: UserJob, now_s: float) -> bool:
         """Whether Kueue has admitted a Job of its; raises ``InputError`` if nothing says that it ever held it."""

@@ -156,6 +156,7 @@ class ControllerStore:
 
     @claim.setter
     def claim(self, claim: Claim | None) -> None:
+        """Begin another term."""
         self._claim, self._led = claim, self._led or claim is not None
 
     def active_jobs(self) -> list[JobRow]:

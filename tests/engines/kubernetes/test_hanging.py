@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -325,6 +326,93 @@ def test_waiting_for_answers_has_a_budget():
             pauses.ask(number, time.sleep, 0.3)
             answered += 1
     assert answered <= 4
+
+
+def test_many_answers_that_are_late_by_a_little_have_that_budget_too():
+    pauses, began_s, answered = Pauses(Away, wait_s=1.0), time.monotonic(), 0
+    for number in range(100):
+        with suppress(LateError):
+            pauses.ask("there", time.sleep, 0.16, about=number)
+            answered += 1
+    assert answered < 20
+    assert time.monotonic() < began_s + 6.0
+
+
+def test_what_hangs_often_does_not_count_as_new_after_one_answer(monkeypatch):
+    clock, pauses = Clock(monkeypatch), Pauses(Away, 5.0, wait_s=1e6)
+
+    def hangs():
+        clock.now_s += 10.0
+        raise EngineDownError("no answer")
+
+    for pause_s in (5.0, 10.0, 20.0):
+        with pytest.raises(EngineDownError):
+            pauses.ask("there", hangs)
+        assert pauses.hung("there")
+        clock.now_s += pause_s + 0.1
+    assert pauses.ask("there", int, 1) == 1
+    assert not pauses.hung("there")
+    with pytest.raises(EngineDownError):
+        pauses.ask("there", hangs)
+    clock.now_s += 19.9
+    assert pauses.hangs("there")
+
+
+def test_a_late_answer_is_none_about_an_object_that_has_changed_since():
+    """It was resumed, late, and suspended by hand: to resume it again takes another request."""
+    held = threading.Event()
+    cluster, job = Cluster(held=held), user_job_of(item(suspend=True))
+    assert not cluster.jobs.resume(job)
+    held.set()
+    until(lambda: not cluster.jobs.pauses.busy)
+    until(lambda: cluster.jobs.resume(replace(job)))
+    assert cluster.asked == [("PATCH", "jobs")] * 2
+
+
+class Site:
+    """An API server as an engine has it."""
+
+    def __init__(self) -> None:
+        self.access, self.closed = SimpleNamespace(server=f"https://{id(self)}"), False
+
+    def ready(self):
+        return True
+
+    def close(self):
+        self.closed = True
+
+
+def test_requests_of_an_earlier_engine_of_this_process_keep_their_order():
+    first, other, slow = Site(), Site(), Slow()
+    other.access = first.access
+    pauses = Pauses.left_or_new(first)
+    pauses._patience_s = 0.0
+    with pytest.raises(LateError):
+        pauses.ask("there", slow, about="job")
+    pauses.close()
+    assert not first.closed
+    later = Pauses.left_or_new(other)
+    with pytest.raises(LateError):
+        later.ask("there", int, 1, about="job")
+    slow.go.set()
+    until(lambda: not later.busy)
+    assert in_the_end(later, "there", int, 1, about="job") == 1
+    later.close()
+    assert other.closed
+    assert Pauses.left_or_new(Site()) is not later
+
+
+def test_what_cannot_wait_in_line_is_said_to_be_left_out(monkeypatch):
+    monkeypatch.setattr(user_requests, "_MOST_DUE", 2)
+    pauses, told, slow = Pauses(Away), [], Slow()
+    assert pauses.send("there", slow)
+    assert pauses.send("there", told.append, 1)
+    assert not pauses.send("there", told.append, 2)
+    slow.go.set()
+    until(lambda: not pauses.busy)
+    assert told == [1]
+    assert pauses.send("there", told.append, 2)
+    until(lambda: told == [1, 2])
 
 
 def test_a_job_that_is_given_up_while_it_is_resumed_is_suspended_again():

@@ -89,7 +89,7 @@ class Pauses:
         return left
 
     def close(self) -> None:
-        """Close the connections, unless a thread uses them: then they end with the process, or with the next engine."""
+        """Close the connections, unless a thread uses them: the next engine of this process has what is open."""
         if self.busy:
             _LEFT[self._api.access.server] = self
         else:

@@ -1,0 +1,205 @@
+"""Our own pods and the nodes, where webhooks are slow, hang, or refuse: decisions go on, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import threading
+import time
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from commonwatt.control.engine import JobInterrupted, SetPower, Start
+from commonwatt.engines.kubernetes.access import Access
+from commonwatt.engines.kubernetes.api import KubernetesApi
+from commonwatt.engines.kubernetes.engine import KubernetesEngine
+from commonwatt.engines.kubernetes.settings import KubernetesSettings
+from commonwatt.engines.run_spec import JobWork
+from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
+
+from .site import until
+
+OFF = PowerState(name="off", power_w=5, wake_s=10)
+NODES = Cluster.of([NodeSpec(name=name, gpu_type="V100", gpus=8, idle_w=1, gpu_w=1, states=[OFF]) for name in "ab"])
+
+
+class Watch(httpx.AsyncByteStream):
+    """Says after a moment that everything has to be listed again."""
+
+    async def __aiter__(self):
+        await asyncio.sleep(0.05)
+        yield b'{"type": "ERROR", "object": {"code": 410}}\n'
+
+
+class Server:
+    """Has nodes and pods; each change waits until its *gate*, by method and resource, is open, or is answered so."""
+
+    def __init__(self) -> None:
+        self.lock, self.asked, self.gates, self.answers = threading.Lock(), [], {}, {}
+        status = {
+            "allocatable": {"nvidia.com/gpu": "8", "cpu": "64"}, "conditions": [{"type": "Ready", "status": "True"}],
+        }  # fmt: skip
+        self.nodes = {name: {"metadata": {"name": name, "uid": name}, "status": status} for name in "ab"}
+        self.pods, self.version, self.ready = {}, 1, True
+
+    def api(self) -> KubernetesApi:
+        access = Access("https://late.test", "default", ssl.create_default_context(), token="t")
+        return KubernetesApi(access, transport=httpx.MockTransport(self.answer))
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        path, method = request.url.path, request.method
+        if path == "/readyz":
+            return httpx.Response(200 if self.ready else 500)
+        resource, *name = path.split("/api/v1/")[1].removeprefix("namespaces/default/").split("/")
+        kind = method, "/".join((resource, *name[1:]))
+        if method != "GET":
+            with self.lock:
+                self.asked.append(kind)
+            assert kind not in self.gates or self.gates[kind].wait(60.0)
+            if kind in self.answers:
+                return self.answers[kind]
+        if "watch" in request.url.params:
+            return httpx.Response(200, stream=Watch())
+        with self.lock:
+            return self.done(method, resource, name, json.loads(request.content or b"{}"))
+
+    def done(self, method, resource, name, body) -> httpx.Response:
+        there = self.nodes if resource == "nodes" else self.pods
+        if method == "POST" and len(name) > 1:
+            self.pods[name[0]]["spec"]["nodeName"] = body["target"]["name"]
+            return httpx.Response(201, json={})
+        if method == "POST":
+            meta = body["metadata"]
+            meta |= {"uid": f"uid of {meta['name']}", "namespace": "default"}
+            there[meta["name"]] = body | {"status": {"phase": "Pending"}}
+            return httpx.Response(201, json=there[meta["name"]])
+        if not name:
+            return httpx.Response(200, json={"metadata": {"resourceVersion": "1"}, "items": list(there.values())})
+        if name[0] not in there:
+            return httpx.Response(404, json={"reason": "NotFound"})
+        if method == "DELETE":
+            del there[name[0]]
+        elif method == "PATCH":
+            there[name[0]] = {**there[name[0]], "spec": body.get("spec", {}), "metadata": {
+                **there[name[0]]["metadata"], "annotations": body["metadata"]["annotations"]}}  # fmt: skip
+        return httpx.Response(200, json=there.get(name[0], {}))
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+@pytest.fixture
+def engine(server, tmp_path):
+    given = KubernetesSettings(image="x", power_hook=("true",))
+    work = JobWork(command=("true",), epochs=1)
+    made = KubernetesEngine(NODES, tmp_path / "state", lambda _: work, server.api(), settings=given)
+    yield made
+    for gate in server.gates.values():
+        gate.set()
+    until(lambda: not made._pauses.busy)
+    made.close()
+
+
+def polled(engine, condition):
+    """Poll until the *condition* holds; returns what changed meanwhile."""
+    changes = []
+
+    def holds():
+        changes.extend(engine.poll())
+        return condition()
+
+    until(holds)
+    return changes
+
+
+def test_starts_whose_pods_are_made_late_are_placed_then(server, engine):
+    gate = server.gates["POST", "pods"] = threading.Event()
+    began_s = time.monotonic()
+    for first in (0, 4):
+        starts = [Start(first + k, "j", (k % 2,), 1) for k in range(4)]
+        assert engine.start_all(starts, lambda: None) == [None] * 4
+    for _ in range(3):
+        assert engine.poll() == []
+    assert time.monotonic() < began_s + 30.0
+    assert server.pods == {}
+    gate.set()
+    assert polled(engine, lambda: all(run.placed for run in engine._runs.values())) == []
+    assert sorted(pod["spec"]["nodeName"] for pod in server.pods.values()) == ["a"] * 4 + ["b"] * 4
+    assert server.asked.count(("POST", "pods")) == server.asked.count(("POST", "pods/binding")) == 8
+
+
+def test_pods_of_a_gang_that_are_placed_late_are_waited_for(server, engine):
+    gate = server.gates["POST", "pods/binding"] = threading.Event()
+    assert engine.start_all([Start(1, "j", (0, 1), 1)], lambda: None) == [None]
+    assert engine.poll() == []
+    assert not engine._runs[1].placed
+    gate.set()
+    polled(engine, lambda: engine._runs[1].placed)
+    assert sorted(pod["spec"]["nodeName"] for pod in server.pods.values()) == ["a", "b"]
+
+
+def test_a_pod_that_is_refused_late_is_a_start_that_was_refused(server, engine):
+    gate = server.gates["POST", "pods"] = threading.Event()
+    server.answers["POST", "pods"] = httpx.Response(403, json={"message": "not signed"})
+    assert engine.start_all([Start(1, "j", (0,), 1)], lambda: None) == [None]
+    gate.set()
+    changes = polled(engine, lambda: not engine._runs)
+    assert [(type(change), change.begun) for change in changes] == [(JobInterrupted, False)]
+    assert "not signed" in changes[0].cause
+
+
+def test_a_job_that_is_stopped_before_its_pod_is_made_has_none(server, engine):
+    gate = server.gates["POST", "pods"] = threading.Event()
+    assert engine.start_all([Start(1, "j", (0,), 1)], lambda: None) == [None]
+    assert engine.request_stop([1]) == [1]
+    polled(engine, lambda: not engine._runs)
+    gate.set()
+    polled(engine, lambda: server.asked[-1] == ("DELETE", "pods"))
+    assert server.pods == {}
+    assert ("POST", "pods/binding") not in server.asked
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_node_that_cannot_be_changed_stops_no_decision(server, engine, hangs):
+    gate = server.gates["PATCH", "nodes"] = threading.Event()
+    if not hangs:
+        gate.set()
+        server.answers["PATCH", "nodes"] = httpx.Response(500, json={"message": "failed calling webhook"})
+    for _ in range(2):
+        with pytest.raises(EngineError) as caught:
+            engine.drain({0})
+        assert not isinstance(caught.value, EngineDownError)
+        with pytest.raises(EngineError) as caught:
+            engine.apply([SetPower(1, "off")])
+        assert not isinstance(caught.value, EngineDownError)
+        assert engine.poll() == []
+        assert engine.nodes().power_state.tolist() == [-1, -1]
+    assert engine.start_all([Start(1, "j", (0,), 1)], lambda: None) == [None]
+    server.answers.clear()
+    gate.set()
+
+    def drained():
+        with suppress(EngineError):
+            engine.drain({0})
+        return engine._look().nodes["a"].cordoned_by
+
+    until(drained)
+
+
+def test_a_step_of_power_that_is_not_answered_is_done_again(server, engine, monkeypatch):
+    monkeypatch.setattr("commonwatt.engines.kubernetes.power._AGAIN_S", 0.1)
+    monkeypatch.setattr("commonwatt.engines.kubernetes.power._SETTLE_S", 0.0)
+    engine.apply([SetPower(1, "off")])
+    until(lambda: engine._look().nodes["b"].asleep)
+    gate = server.gates["PATCH", "nodes"] = threading.Event()
+    for _ in range(3):
+        assert polled(engine, lambda: engine._power._work["b"].hook) == []
+    gate.set()
+    polled(engine, lambda: engine._metered[1] == (False, True))
+    assert engine._power._work["b"].tries == 1
