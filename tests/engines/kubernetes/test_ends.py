@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, JobLeft, Outcome
@@ -143,6 +145,18 @@ def test_how_a_job_ended_is_on_disk_before_its_pod_is_deleted_for_such_a_contain
     run.missing_s[0] = -1e9
     assert run.finished(now, KubernetesSettings()) == [now[0].pod]
     assert run.ended({0: PodSeen(now[0].pod, gone=True)}, SETTINGS).reason == "out-of-memory"
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_what_killed_a_job_stays_so_when_its_pod_is_deleted_for_such_a_container(run, gone):
+    """It counted as deleted by somebody else, and was started again and again."""
+    finish(run, code=-11)
+    now = {0: beside(terminated(139))}
+    run.missing_s[0] = -1e9
+    assert run.finished(now, SETTINGS) == [now[0].pod]
+    last = PodSeen(replace(now[0].pod, deleting=True, phase="Failed"), gone)
+    assert run.ended({0: last}, SETTINGS).exit_code == -11
+    assert run.ended({0: PodSeen(None, gone=True)}, SETTINGS).exit_code == -11  # after a restart
 
 
 def test_a_run_given_up_has_ended_whatever_its_pod_does(run):

@@ -22,7 +22,7 @@ from commonwatt.engines.kubernetes.settings import KubernetesSettings
 from commonwatt.engines.kubernetes.user_gang import user_job_of
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
 from commonwatt.engines.kubernetes.user_requests import LateError, Pauses
-from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.errors import ClaimLostError, EngineDownError, EngineError
 
 from .site import until
 from .test_informer import page
@@ -536,3 +536,18 @@ def test_an_extension_that_is_down_does_not_make_roles_count_as_not_loaded_yet()
         api.get("/api/v1/pods")
     assert not isinstance(caught.value, NotYetAllowedError)
     api.close()
+
+
+def test_what_is_sent_behind_a_request_of_an_earlier_term_is_sent_all_the_same():
+    """It went with it, and nobody was told."""
+    gate, sent = threading.Event(), []
+
+    def earlier():
+        gate.wait(60.0)
+        raise ClaimLostError("the term is over")
+
+    pauses = Pauses(Away)
+    assert pauses.send("team-a", earlier)
+    assert pauses.send("team-a", sent.append, 1)
+    gate.set()
+    until(lambda: sent == [1])

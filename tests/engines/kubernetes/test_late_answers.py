@@ -203,3 +203,24 @@ def test_a_step_of_power_that_is_not_answered_is_done_again(server, engine, monk
     gate.set()
     polled(engine, lambda: engine._metered[1] == (False, True))
     assert engine._power._work["b"].tries == 1
+
+
+def test_a_node_that_is_to_sleep_late_and_has_a_pod_by_then_is_let_go(server, tmp_path):
+    """Its hook was called to turn on a machine that ran a job."""
+    called, hook = tmp_path / "called", tmp_path / "hook"
+    hook.write_text(f"#!/bin/sh\necho $1 $2 >> {called}\n")
+    hook.chmod(0o755)
+    gate = server.gates["PATCH", "nodes"] = threading.Event()
+    settings = KubernetesSettings(image="x", power_hook=(str(hook),))
+    work = JobWork(command=("true",), epochs=1)
+    engine = KubernetesEngine(NODES, tmp_path / "state", lambda _: work, server.api(), settings=settings)
+    try:
+        with pytest.raises(EngineError):
+            engine.apply([SetPower(0, "off")])
+        engine.apply([Start(1, "1-j", (0,), 1)])
+        gate.set()
+        polled(engine, lambda: any(kind == ("PATCH", "nodes") for kind in server.asked[1:]))
+        polled(engine, lambda: not (server.nodes["a"].get("spec") or {}).get("unschedulable"))
+        assert not called.exists()
+    finally:
+        engine.close()

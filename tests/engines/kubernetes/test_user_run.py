@@ -345,6 +345,13 @@ def test_pods_of_a_run_that_has_ended_before_them_have_to_go_by_their_uid(tmp_pa
     assert shown.others.keys() == {"n0"}
 
 
+def test_a_pod_that_the_next_run_has_chosen_does_not_go(tmp_path):
+    run, waits = run_in(tmp_path), replace(pod(phase="Pending", annotations={}), node="")
+    run.choose([waits])
+    shown = snapshot_of([waits], [], [run], "ours", "commonwatt", 0.0, ("team-a",), {waits.uid})
+    assert (shown.own, shown.stray, shown.others) == ({}, (), {})
+
+
 def test_another_pod_of_the_same_job_with_our_annotations_is_not_the_chosen_one(tmp_path):
     """Its GPUs counted as free."""
     run = run_in(tmp_path)

@@ -203,7 +203,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 if self._waited_for != self.user_jobs.version:
                     self._waited_for = self.user_jobs.version
                     return
-                soon = any(run.missing_s or run.asked_s for run in self._runs.values())
+                soon = any(run.missing_s or run.asked_s or run.spec.handle in self._late for run in self._runs.values())
             ready = woken.poll(1000 * min(left_s, _SOON_S if soon else _LOOK_S))
             if any(number == waker for number, _ in ready):
                 return
@@ -330,6 +330,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         if isinstance(order.error, EngineDownError):
             raise order.error
         if order.error is None:
+            self._late.pop(run.spec.handle, None)
             run.note_placed()
         return None if isinstance(order.error, LateError | None) else refused(order.error, self._now_s())
 
@@ -448,7 +449,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             self._charge_until_over(runs_over([self._runs[handle]], partial(self._seen, snapshot=self._look())))
         run = self._runs[handle]
         if isinstance(run, UserJobRun):
-            self._left = {uid for uid in (*self._left, *map(run.pod_uid, run.ranks)) if uid in self._by_uid}
+            pods = {uid: self._by_uid.get(uid) for uid in (*self._left, *map(run.pod_uid, run.ranks))}
+            self._left = {uid for uid, pod in pods.items() if pod is not None and pod.node}  # others wait for the next
         super()._vacate(handle)
         self._snapshot = None
 
@@ -485,8 +487,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             elif not run.placed:
                 run.placed = all(one.over or (one.pod is not None and one.pod.node) for one in seen.values())
                 if not run.placed and run.asked_s is None:
-                    cause = "the controller ended before it had placed it"
-                    end = End(None, stopped=False, at_s=self._now_s(), cause=cause)
+                    end = refused(EngineError("the controller ended before it had placed it"), self._now_s())
             else:
                 end = run.stalled(seen, self._settings)
             if end is not None and run.folder.end() is None:

@@ -329,8 +329,8 @@ def snapshot_of(
     stray: list[Pod] = []
     others: dict[str, dict[str, float]] = {}
     for pod in pods:
-        if pod.uid in chosen and pod.node:
-            own[chosen[pod.uid]] = pod
+        if pod.uid in chosen:
+            own |= {chosen[pod.uid]: pod} if pod.node else {}
             continue
         labelled = pod.cluster == label and (
             pod.node and pod.namespace in users if pod.owner else pod.namespace == namespace

@@ -283,8 +283,8 @@ class HostPower:
                 msg = f"{what}: {cause}"
                 raise EngineError(msg)
             assert node is not None
+            self._work[name] = _Work(adopted=False)  # before it is asked for: the answer may come late
             self._cordon(node, {"word": "off", "state": command.state, "done": False}, what)
-            self._work[name] = _Work(adopted=False)
 
     def _cordon(self, node: Node, mark: dict[str, Any], what: str) -> None:
         """Cordon a node unless somebody else has. Another change meanwhile, as of its status, is no hindrance."""
@@ -338,8 +338,8 @@ class HostPower:
         if not (work.adopted or work.tries or mark["done"]):  # nothing was done to it yet
             self._release(node)
             return
+        work.tries, work.next_s, work.begun_s = 0, 0.0, None  # before it is asked for: the answer may come late
         self._write(node, {**mark, "word": "on", "done": False})
-        work.tries, work.next_s, work.begun_s = 0, 0.0, None
 
     def make_ready(self, nodes: Sequence[Node]) -> bool:
         """Wake those of *nodes* that are asleep; returns whether a start there has to wait for one to wake.
@@ -373,7 +373,8 @@ class HostPower:
                 del self._marks[host]
             mark = self.mark(node)
             if mark is None:
-                self._work.pop(host, None)
+                if not self._pauses.is_unsettled(_NODES, host):
+                    self._work.pop(host, None)
                 continue
             work = self._work.setdefault(host, _Work())
             if work.tries and node.ready != "True":

@@ -20,7 +20,7 @@ from commonwatt.model.errors import EngineDownError, EngineError
 
 __all__ = ["KubernetesRun", "StartOrder", "change_of", "lost", "refused", "verdict"]
 
-_GIVEN_UP, _DELETED = "given-up", "deleted"
+_GIVEN_UP, _DELETED, _CLEARED = "given-up", "deleted", "cleared"
 _NOT_RUN = 125  # exit code of a container that could not be run, as of ``docker run``
 _OVER_LIMIT = 124
 _CANNOT_RUN = frozenset({"ContainerCannotRun", "StartError"})
@@ -164,6 +164,8 @@ class KubernetesRun(SchedulerRun):
                 if self.rank_folder(rank).end() is None:
                     asked = self.deleted_by_us()
                     self._finish(rank, verdict(one, self.now_s(), asked=asked, python=settings.python))
+                with suppress(OSError):
+                    (self.rank_folder(rank).path / _CLEARED).touch(mode=0o600)
                 found.append(one.pod)
         return found
 
@@ -186,6 +188,8 @@ class KubernetesRun(SchedulerRun):
                 return None
             end = verdict(seen, self.now_s(), asked=self.deleted_by_us(), python=settings.python)
             return self._finish(rank, end)
+        if (folder.path / _CLEARED).exists():  # its pod was deleted after the job had ended, which says nothing of it
+            return end if seen.pod is None else self._judged(end, PodSeen(replace(seen.pod, deleting=False)))
         return self._judged(end, seen)
 
     def _judged(self, end: End, seen: PodSeen) -> End:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.user_gang import KINDS
-from commonwatt.model.errors import ClaimLostError, EngineDownError, EngineError
+from commonwatt.model.errors import EngineDownError, EngineError
 
 __all__ = ["About", "LateError", "Pauses", "annotate", "post_event"]
 
@@ -84,6 +84,8 @@ class Pauses:
         """
         left = _LEFT.pop(api.access.server, None)
         if left is None or not left.busy:
+            if left is not None:
+                left._api.close()  # noqa: SLF001
             return cls(api)
         left._api = api  # noqa: SLF001
         return left
@@ -215,14 +217,9 @@ class Pauses:
                     time.sleep(max(1.0, self._of.get(of, (0.0,))[0] - time.monotonic()))
                     continue
                 log.warning("an Event or annotation is left out", extra={"of": str(of), "cause": str(error)})
-                lost = isinstance(error, ClaimLostError)
-            else:
-                lost = False
             tries = 0
             with self._lock:
                 due.popleft()
-                if lost:
-                    due.clear()
                 if not due:
                     del self._due[of]
                     return
@@ -246,7 +243,7 @@ class Pauses:
             raise
         with self._lock:
             self._relax(of)
-            if time.monotonic() <= began_s + _QUICK_S:
+            if time.monotonic() <= began_s + self._wait_s / 4:
                 self._slow.discard(of)
         return found
 

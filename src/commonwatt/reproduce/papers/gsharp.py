@@ -157,7 +157,8 @@ NOTES = (
     (
         "The rules are every order of Table 5 (FCFS, SJF, random) with every choice (OLB, MET, RR, random), and HEFT; "
         "the paper does not say which it has. Makespans of rules that draw are means over five draws a seed. What it "
-        "says of all other methods at once has optimisers in it, too: that is judged with the searches."
+        "says of each other method, at the bandwidths of Fig. 7 and 10, is judged with the searches; averages over "
+        "methods are not judged."
     ),
     (
         "G# is the paper's: every gene as likely; parts with children and of elites, which it does not print, are the "
