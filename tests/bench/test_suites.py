@@ -187,7 +187,7 @@ def test_the_command(run, tmp_path):
     assert "etf-energy" in told.out
     same = run("bench", "--quick", "--suite", "slices", "--suite", "market", "--check", record)
     assert (same.code, same.out) == (0, "")
-    assert "no score of ours" in same.err
+    assert "nothing of ours" in same.err
     for options, part in (
         ((), "--quick"),
         (("--quick", "--seed", 1), "--seed"),

@@ -132,7 +132,7 @@ def _compare(recorded: BenchResult, result: BenchResult, tolerance: float, *, ev
 
     found = worse(recorded, result, tolerance, every_suite=every_suite)
     if not found:
-        say(f"no score of ours or of a baseline, nor ratio on a problem, is over {tolerance:.3g} above that recorded")
+        say(f"nothing of ours or of a baseline got worse than recorded by more than {100 * tolerance:.3g}%")
         return
     table = Table(title="worse than recorded", title_justify="left")
     for heading in ("suite", "solver", "problem", "recorded", "now", "ratio"):

@@ -137,11 +137,13 @@ _SPACE = Rule("yes", change=f"shares of space instead of turns of time, and {_TH
 _DEFINED = f"follows from how the policy is defined: {IMPLEMENTATION}"
 _PERFECT = "how near energies must be to be perfectly fair is ours, as said at the top"
 _RULES_ONLY = Rule("yes", part="of rules alone; the paper says it of any method, which is judged with the searches")
-_SWEEP = Rule("yes", part="of rules alone; the paper says it of any method, and no optimiser ran at all its bandwidths")
+_SWEEP = Rule(
+    "yes", part="of rules alone; the paper says it of any method, and no optimiser was run over its bandwidths"
+)
 _MEANS = _none(
     "the paper does not say which methods it averages, and it depends on that: most of ours is of rules that draw"
 )
-_INPUTS = _none("it hangs on F, weights, threads and clocks, which the thesis does not print: ours are others")
+_INPUTS = _none("it depends on F, weights, threads and clocks, which the thesis does not print: ours are others")
 _TIMES = "G# is compiled here and was not there, so times over its say nothing of the methods"
 
 RULES: tuple[tuple[str, str, Rule], ...] = (

@@ -49,6 +49,13 @@ def pod(rank=0, code=None, phase="Failed", reason="Error", **meta):
     })  # fmt: skip
 
 
+def marks_of(run):
+    return {
+        "commonwatt.io/cluster": "ours", "commonwatt.io/job": "1", "commonwatt.io/attempt": "1",
+        "commonwatt.io/rank": "0", "commonwatt.io/run": run.mark,
+    }  # fmt: skip
+
+
 def ended(run, *pods, gone=()):
     if not run.has_chosen():
         run.choose([pod(rank) for rank in run.ranks])
@@ -305,11 +312,7 @@ def test_a_pod_chosen_before_a_crash_and_gone_since_is_not_waited_for(tmp_path):
 
 def test_annotations_that_somebody_else_wrote_change_nothing(tmp_path):
     run = run_in(tmp_path)
-    marks = {
-        "commonwatt.io/cluster": "ours", "commonwatt.io/job": "1", "commonwatt.io/attempt": "1",
-        "commonwatt.io/rank": "0", "commonwatt.io/run": run.mark,
-    }  # fmt: skip
-    mine = replace(pod(phase="Running", annotations=marks), requests=(("nvidia.com/gpu", 1.0),))
+    mine = replace(pod(phase="Running", annotations=marks_of(run)), requests=(("nvidia.com/gpu", 1.0),))
     forged = replace(mine, uid="p9", owner="another", node="n1")
     elsewhere = replace(mine, uid="p8", namespace="team-b", node="n1")
     plain = KubernetesRun(run.folder, replace(run.spec, workload=()))
@@ -355,11 +358,7 @@ def test_a_pod_that_the_next_run_has_chosen_does_not_go(tmp_path):
 def test_another_pod_of_the_same_job_with_our_annotations_is_not_the_chosen_one(tmp_path):
     """Its GPUs counted as free."""
     run = run_in(tmp_path)
-    notes = {
-        "commonwatt.io/cluster": "ours", "commonwatt.io/job": "1", "commonwatt.io/attempt": "1",
-        "commonwatt.io/rank": "0", "commonwatt.io/run": run.mark,
-    }  # fmt: skip
-    mine = pod(phase="Running", annotations=notes)
+    mine = pod(phase="Running", annotations=marks_of(run))
     run.choose([mine])
     forged = replace(mine, uid="zz", node="n7", requests=(("nvidia.com/gpu", 8.0),))
     shown = snapshot_of([mine, forged], [], [run], "ours", "commonwatt", 0.0, ("team-a",))
