@@ -134,6 +134,33 @@ def test_starts_whose_pods_are_made_late_are_placed_then(server, engine):
     assert server.asked.count(("POST", "pods")) == server.asked.count(("POST", "pods/binding")) == 8
 
 
+def test_a_pod_that_is_made_after_its_engine_has_ended_is_not_waited_for(server, tmp_path):
+    """Nobody would place it: it would keep its GPUs from others until it counts as not started."""
+    gate = server.gates["POST", "pods"] = threading.Event()
+
+    def open_engine():
+        given = KubernetesSettings(image="x", start_s=600.0, lag_s=600.0)
+        work = JobWork(command=("true",), epochs=1)
+        return KubernetesEngine(NODES, tmp_path / "state", lambda _: work, server.api(), settings=given)
+
+    first = open_engine()
+    assert first.start_all([Start(1, "j", (0,), 1)], lambda: None) == [None]
+    first.close()
+    second = open_engine()
+    try:
+        assert second.poll() == []  # the pod may come yet
+        gate.set()
+        until(lambda: server.pods)
+        (ended,) = polled(second, lambda: not second._runs)
+        assert isinstance(ended, JobInterrupted)
+        assert "the controller ended before it had placed it" in ended.cause
+        polled(second, lambda: server.pods == {})
+        assert ("POST", "pods/binding") not in server.asked
+    finally:
+        until(lambda: not first._pauses.busy)
+        second.close()
+
+
 def test_pods_of_a_gang_that_are_placed_late_are_waited_for(server, engine):
     gate = server.gates["POST", "pods/binding"] = threading.Event()
     assert engine.start_all([Start(1, "j", (0, 1), 1)], lambda: None) == [None]

@@ -485,8 +485,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             elif run.asked_s is None and (run.deferred or self._waits_for_nodes(run, snapshot)):
                 end = self._bind_deferred(run, snapshot)
             elif not run.placed:
-                run.placed = all(one.over or (one.pod is not None and one.pod.node) for one in seen.values())
-                if not run.placed and run.asked_s is None:
+                run.placed = bool(placed := run.was_placed(seen))
+                if placed is False and run.asked_s is None:
                     end = refused(EngineError("the controller ended before it had placed it"), self._now_s())
             else:
                 end = run.stalled(seen, self._settings)

@@ -85,6 +85,12 @@ class KubernetesRun(SchedulerRun):
         """Note that its pods were bound to their nodes a moment ago."""
         self.placed, self.deferred, self.waiting_s = True, False, time.monotonic()
 
+    def was_placed(self, seen: Mapping[int, PodSeen]) -> bool | None:
+        """Whether an earlier engine had placed its pods; ``None``: one is not there, and may be made late."""
+        if any(one.pod is not None and not one.over and not one.pod.node for one in seen.values()):
+            return False
+        return True if all(one.pod is not None for one in seen.values()) else None
+
     def write_rank(self, rank: int, spec: RunSpec) -> None:
         """Write down the *spec* of a pod; raises ``EngineDownError`` if that fails."""
         try:
