@@ -23,7 +23,12 @@ from commonwatt.simulation.runner import Prepared, run_seeds
 from commonwatt.simulation.workload import prepare
 
 LIMITS_S = np.array([0.25, 1, 4, 12, 24, 48, 96, 168, 336, 672]) * 3600.0
-POLICIES = ("easy", "fair-share", "srtf", "random-greedy", "lookahead")
+POLICIES = (
+    "easy", "fair-share", "fifo", "edf", "priority", "srtf", "las", "qssf", "gavel", "themis", "sia", "random-greedy",
+    "local-search", "completion", "lookahead",
+)  # fmt: skip
+ROUNDS = {solver: {"rounds": {"length_s": 360}, "preemption": {"lose_work": False}} for solver in ("gavel", "themis")}
+UNDEFINED = {("qssf", "none"), ("themis", "none"), ("completion", "none")}  # these go by run times
 KNOWLEDGE = ("oracle", "user-limit", "predicted", "none")
 SHOWN = ("energy_kwh", "tardiness_cost", "total_cost", "late_jobs", "mean_jct_s", "mean_wait_s", "p95_wait_s",
          "preemptions", "scheduler_s")  # fmt: skip
@@ -38,9 +43,16 @@ def scenario(jobs_per_day: float, days: float, speed_error: float, knowledge: Se
         ],
         "speed_error": speed_error,
         "policies": [
-            {"solver": solver, "name": f"{solver} {known}", "knowledge": known, "iterations": 100}
+            {
+                "solver": solver,
+                "name": f"{solver} {known}",
+                "knowledge": known,
+                "iterations": 100,
+                **ROUNDS.get(solver, {}),
+            }
             for solver in POLICIES
             for known in knowledge
+            if (solver, known) not in UNDEFINED
         ],
     }
     return Scenario.model_validate(document)

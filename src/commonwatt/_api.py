@@ -185,7 +185,7 @@ def study(
     jobs: int | None = None,
     following: Following | None = None,
 ) -> Study:
-    """Say what another scheduler would have saved on a log, first without changing anything that users see.
+    """Say what another scheduler would have saved on a log, first with every job as its owner asked for it.
 
     Parameters
     ----------

@@ -9,6 +9,7 @@ from commonwatt.data.demand import usage
 from commonwatt.data.log import JobLog
 from commonwatt.data.readers import READERS
 from commonwatt.data.table import read_table
+from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
 
 
@@ -83,6 +84,35 @@ def test_check_of_profiles(write):
     head = "gpu_type,dataset,model,batch_size,optimizer,power_limit_w,time_per_epoch_s,average_power_w\n"
     result = check(write("z.csv", head + "A40,d,m,8,adam,300,1,2\n"), "zeus").result
     assert (result.rows, result.gpu_types) == (1, ("A40",))
+
+
+def test_a_table_with_other_columns_is_told_the_columns(write):
+    with pytest.raises(InputError) as caught:
+        guess_format(write("jobs.csv", "job,tenant,submit,duration,gpus\n1,a,0,10,1\n"))
+    assert (caught.value.field, caught.value.value) == ("header", "job,tenant,submit,duration,gpus")
+    assert "gpus, and submit_s and duration_s" in caught.value.expected
+    assert "--column" in caught.value.expected
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("a,b\nü,1\n".encode("latin-1"), "-f LATIN1"), ("a,b\n".encode("utf-16"), "-f UTF-16"),
+        (b"\x00\x9f\x03\x92", "expected UTF-8 text"),
+    ],
+)  # fmt: skip
+def test_text_that_is_not_utf_8_is_told_what_converts_it(tmp_path, data, said):
+    (tmp_path / "x.csv").write_bytes(data)
+    with pytest.raises(InputError, match=said) as caught:
+        read_text(tmp_path / "x.csv")
+    assert ("iconv" in str(caught.value)) == said.startswith("-f")
+
+
+def test_what_is_taken_otherwise_than_logged_is_counted(write):
+    head = "job,tenant,submit_s,start_s,end_s,gpus\n"
+    found = check(write("jobs.csv", head + "a,x,,,500,1\nb,x,100,100,900,1\n"), "csv").result.log
+    assert found is not None
+    assert list(found.treated.values()) == [1]
 
 
 def test_check_of_the_wrong_thing(write):

@@ -17,8 +17,9 @@ def text_of(page):
 def test_the_first_screen_has_saving_waits_and_assumptions():
     page = text_of(render_study(make_result()))
     first = page.split("What more would bring")[0]
-    assert "1.2% less energy, without changing anything that users see." in first
-    assert "95% interval: \N{MINUS SIGN}0.5% to 3.0% (jackknife and t over 2 periods)" in first
+    assert "1.2% less energy, while every job gets what its owner asked for." in first
+    assert re.search(r"Waits change: mean .+ \(today .+\), p95 .+ \(today .+\), longest .+ \(today .+\)\.", first)
+    assert "95% interval of the saving: \N{MINUS SIGN}0.5% to 3.0% (jackknife and t over 2 periods)" in first
     assert "Who waits longer" in first
     assert "p99" in first
     assert "Longest" in first
@@ -45,11 +46,20 @@ def test_a_log_that_names_no_type_is_said_loudly():
     ("saved", "said"),
     [
         (0.04, "No energy is saved"), (-0.04, "No energy is saved"), (-1.0, "1.0% more energy"),
-        (12.34, "12.3% less energy"), (None, "not known yet"),
+        (12.34, "12.3% less energy"), (None, "not known"),
     ],
 )  # fmt: skip
 def test_the_headline_says_less_more_or_none(saved, said):
     assert said in headline(make_result(conservative_saving_pct=saved))
+
+
+def test_nodes_without_power_are_not_runs_that_are_missing():
+    done = make_result(conservative_saving_pct=None, conservative_saving_interval=None, finished=True)
+    assert "the nodes have no power" in headline(done)
+    assert interval_text(done) == ""
+    begun = make_result(conservative_saving_pct=None, conservative_saving_interval=None, finished=False)
+    assert headline(begun).endswith("not known yet.")
+    assert interval_text(begun) == "Not all runs are done."
 
 
 def test_no_interval_is_said():

@@ -16,6 +16,7 @@ from commonwatt.report.study_text import headline
 from commonwatt.simulation import record
 from commonwatt.simulation.runner import run_each
 from commonwatt.studies import run as running
+from commonwatt.studies.assumptions import assumptions_of
 from commonwatt.studies.draft import Wishes, load_study
 from commonwatt.studies.run import ROWS, StudyInterruptedError, plan_study, run_study
 from commonwatt.studies.summary import study_result
@@ -366,3 +367,82 @@ def test_the_headline_is_against_the_better_of_todays_schedulers():
     assert "scheduler choosing it by energy" in render_study(
         against.model_copy(update={"about": against.about.model_copy(update={"names_gpu_types": False})})
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [["V100", "T4"], ["V100"]])
+def test_a_study_file_need_not_say_on_which_type_jobs_ran(tmp_path, nodes):
+    """One job without a GPU type was enough for the replay of the log to fail."""
+    log = write_log(tmp_path, jobs=8)
+    text = log.read_text(encoding="utf-8").splitlines()
+    text[3] = text[3].rpartition(",gres/gpu:")[0]
+    log.write_text("\n".join(text) + "\n", encoding="utf-8")
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump({
+        "workload": {"source": "slurm", "path": "jobs.txt", "days": 1}, **FEW,
+        "nodes": [{"name": n, "gpu_type": n, "count": 2, "gpus": 4, "idle_w": 300, "gpu_w": 200} for n in nodes],
+    }), encoding="utf-8")  # fmt: skip
+    plan = plan_study(*load_study(tmp_path / "study.yaml", Wishes()), 0)
+    result = study_result(plan, run_study(plan))
+    assert result.policies[0].role == "as-logged"
+    assert plan.first().scenario.workload.logged_gpu_type == (nodes[0] if len(nodes) == 1 else "P100")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "instead"),
+    [
+        ("workload.malleable", True, "the step resizing"), ("workload.other_types", False, "the step thrifty-type"),
+        ("workload.due_dates", "none", "`due_dates`"), ("workload.largest_growth", 4, "`largest_growth`"),
+        ("preemption.allowed", True, "the step preemption"), ("ours.idle_power", "sunk", "the step consolidation"),
+        ("baseline.price", "series", "the step price"), ("ours.preemption", {"allowed": True}, "the step preemption"),
+    ],
+)  # fmt: skip
+def test_what_the_study_sets_itself_is_refused_in_its_file(tmp_path, log, field, value, instead):
+    file, _ = drafted(log)
+    document = file.model_dump(mode="json", exclude_defaults=True)
+    document["workload"] = {"source": file.workload.source, **document["workload"]}
+    part, name = field.split(".")
+    document.setdefault(part, {"solver": "fair-share"} if part == "baseline" else {})[name] = value
+    if part == "ours":
+        document["ours"] |= {"solver": "lookahead"}
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_study(path, Wishes())
+    assert caught.value.file == path
+    assert caught.value.field == field
+    assert instead in caught.value.expected
+
+
+def test_a_scenario_may_say_it_and_its_growth_is_taken_over(tmp_path, log):
+    path = tmp_path / "scenario.yaml"
+    own = {"source": "slurm", "path": "jobs.txt", "days": 1, "malleable": False, "largest_growth": 3}
+    nodes = [{"name": "n", "gpu_type": "V100", "gpus": 4, "idle_w": 300, "gpu_w": 200}]
+    rest = {"preemption": {"allowed": False, "restart_s": 30}, "speed_error": 0.1}
+    policies = [{"solver": "lookahead", "idle_power": "sunk", "price": "mean", "preemption": {"allowed": True}}]
+    path.write_text(yaml.safe_dump({"workload": own, "nodes": nodes, "policies": policies, **rest}), encoding="utf-8")
+    file, _ = load_study(path, Wishes())
+    assert (file.largest_growth, file.preemption.restart_s, file.speed_error) == (3, 30, 0.1)
+    assert load_study(path, Wishes(weeks=2))[0].weeks == 2
+
+
+def test_a_node_may_have_two_types(log):
+    mixed = {"name": "m", "gpus": {"V100": 4, "T4": 2}, "idle_w": 400, "gpu_w": {"V100": 250, "T4": 60}}
+    file, _ = drafted(log, nodes=[mixed])
+    assert [(node.host, node.gpu_type, node.gpus) for node in file.nodes] == [("m", "V100", 4), ("m", "T4", 2)]
+
+
+def test_what_a_study_assumes_has_its_switch(log):
+    file, folder = drafted(log, **FEW)
+    said = {one.what: one for one in assumptions_of(plan_study(file, folder, 0))}
+    kinds = said["Kind of model of each job: its power, its speed on other GPU types and counts"]
+    assert kinds.drawn
+    assert "each equally likely" in kinds.value
+    assert "COMMONWATT_DATA" in said["Where these speeds and powers are from"].switch
+    assert "60 s for the restart" in said["A stop, from the step preemption on"].value
+    assert said["What they know of speeds on other GPU types and counts"].value == "exactly"
+    wrong, folder = drafted(log, speed_error=0.2, **FEW)
+    plan = plan_study(wrong, folder, 0)
+    assert all(one.scenario.speed_error == 0.2 for one in plan.prepared.values())
+    assert "0.2" in {one.what: one for one in assumptions_of(plan)}[
+        "What they know of speeds on other GPU types and counts"
+    ].value  # fmt: skip

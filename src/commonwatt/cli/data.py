@@ -156,11 +156,13 @@ def _facts(result: DataCheckResult, log: LogSummary) -> list[tuple[str, str]]:
     rule = "starts" if log.in_use_from == "starts" else "submissions, as the log has no starts"
     wait = "" if log.median_wait_s is None else f"; median wait {fmt.duration(log.median_wait_s)}"
     mean = "" if log.mean_gpus is None else f", mean {fmt.count(log.mean_gpus)}"
+    no_ends = ": no job has an end, so it cannot be studied or simulated" if log.still_running == result.rows else ""
     since = f"; jobs are missing before {log.complete_from}" if log.complete_from else ""
     return [
         ("jobs", f"{fmt.count(result.rows)} of {fmt.plural(log.tenants, 'tenant')}"),
         ("left out", left_out or "none"),
-        ("still running", f"{fmt.plural(log.still_running, 'job')} at the end of the log"),
+        ("still running", f"{fmt.plural(log.still_running, 'job')} at the end of the log{no_ends}"),
+        *(("not as logged", f"{count:,} {how}") for how, count in log.treated.items()),
         ("first submitted", f"{log.first}{since}"),
         ("last submitted", f"{log.last} ({log.span_days:.1f} days later)"),
         ("run time", f"median {fmt.duration(log.median_run_s)}, 95% within {fmt.duration(log.p95_run_s)}{wait}"),

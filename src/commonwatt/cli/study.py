@@ -13,7 +13,6 @@ import click
 from commonwatt.cli.data import columns_of
 from commonwatt.cli.output import (
     FiniteRange,
-    blamed_on,
     compiling,
     json_option,
     pace_of,
@@ -72,7 +71,7 @@ def command(
     weeks: int | None, seeds: int | None, knowledge: str | None, gpu_type: str | None, price: float | None,
     pue: float | None, currency: str | None, jobs: int | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Say what another scheduler would have saved on LOG, first without changing anything users see.
+    """Say what another scheduler would have saved on LOG, first with every job as its owner asked for it.
 
     LOG is a job log (sacct, SWF, CSV, a public trace), a study file or a scenario. Then, step by step, what more would
     bring: other GPU types, switching nodes off, resizing, preemption.
@@ -82,6 +81,7 @@ def command(
       commonwatt study examples/study/jobs.txt --nodes examples/study/nodes.txt --out out/study
       commonwatt study jobs.json --nodes nodes.txt --weeks 1 --price 0.21 --pue 1.3
     """
+    from commonwatt.model.errors import InputError
     from commonwatt.report.study_folder import check_study_folder, study_text, write_study
     from commonwatt.studies.draft import Wishes, load_study
     from commonwatt.studies.run import StudyInterruptedError, plan_study, run_study
@@ -94,12 +94,18 @@ def command(
     )  # fmt: skip
     file, folder = load_study(log, wishes)
     if draft:
-        click.echo(study_text(file), nl=False)
+        if as_json:
+            print_json(file)
+        else:
+            click.echo(study_text(file), nl=False)
         return
     if out is not None:
         check_study_folder(out, file, folder, overwrite=overwrite)
-    with blamed_on(Path(log)):
+    try:
         plan = plan_study(file, folder, seed)
+    except InputError as error:
+        of_nodes = nodes is not None and (error.field or "").startswith("nodes.")
+        raise error.within(nodes if nodes and of_nodes else Path(log)) from None
     say(_sentence(plan))
     try:
         outcome = run_study(plan, folder=out, jobs=jobs or os.cpu_count() or 1, following=_following)
@@ -137,21 +143,31 @@ def _following(todo: Sequence[Prepared]) -> Iterator[Listener]:
     longest = max((p.table.submit_s for p in todo), key=lambda submit_s: float(submit_s.max()))
     submit_s = sorted(longest.tolist())
     solvers = ", ".join(dict.fromkeys(p.scenario.policies[0].solver for p in todo))
-    with (
-        compiling(f"solvers ({solvers})"),
-        progress_bar("runs", len(todo), submit_s[-1], pace_of(submit_s)) as listener,
-    ):
-        yield listener
+    from commonwatt.simulation.runner import warm_up_all
+
+    with compiling(f"solvers ({solvers})"):
+        warm_up_all([p.scenario.policies[0] for p in todo], todo[0].scenario.knowledge)  # before the bar: it is no run
+        with progress_bar("runs", len(todo), submit_s[-1], pace_of(submit_s)) as listener:
+            yield listener
 
 
 def _show(result: StudyResult) -> None:
     from rich.console import Console
 
-    from commonwatt.report.study_text import about, headline, interval_text, policies_table, treated, waterfall_table
+    from commonwatt.report.study_text import (
+        about,
+        headline,
+        interval_text,
+        policies_table,
+        treated,
+        waiting,
+        waterfall_table,
+    )
 
     console = Console()
     click.echo(about(result))
-    click.echo(f"{headline(result)} {interval_text(result)}\n")
+    click.echo(" ".join(filter(None, (headline(result), interval_text(result)))))
+    click.echo(f"{waiting(result)}\n")
     console.print(policies_table(result))
     click.echo("\nWhat more would bring, one step after the other:")
     console.print(waterfall_table(result))

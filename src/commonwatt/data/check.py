@@ -123,6 +123,7 @@ def summarize(log: JobLog, source: str, columns: Mapping[str, str]) -> LogSummar
         gpu_hours_per_day=float(gpu_s[log.submit_s >= begin].sum()) / HOUR_S / days if days > 0 else None,
         still_running=int(log.censored.sum()),
         left_out=dict(log.dropped),
+        treated={how: int(mask.sum()) for how, mask in log.treated.items() if mask.any()},
         median_run_s=float(np.median(log.duration_s)),
         p95_run_s=float(np.percentile(log.duration_s, 95)),
         median_wait_s=float(np.nanmedian(waited_s)) if held.from_starts else None,

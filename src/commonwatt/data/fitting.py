@@ -66,7 +66,7 @@ def without_unfit(
     InputError
         No job is left.
     """
-    types = {name: profiles.type_named(name) for name in cluster.gpu_types}
+    types = {name: profiles.type_named(name, "nodes.gpu_type") for name in cluster.gpu_types}
     at, names = types_ran_on(log, spec, profiles)
     part, partitions = partitions_of(log)
     large, unfit = log.gpus > cluster.total_gpus, np.zeros(len(log), dtype=bool)

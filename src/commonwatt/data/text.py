@@ -26,12 +26,20 @@ def read_text(path: str | Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
-            "UTF-8 text (iconv -f LATIN1 -t UTF-8 converts Latin-1)", file=path, field=f"line {line}",
+            f"UTF-8 text{_conversion(data)}", file=path, field=f"line {line}",
             value=f"byte 0x{data[error.start]:02x} at position {error.start}",
         ) from None  # fmt: skip
     if not text.strip():
         raise InputError("some content", file=path, value="an empty file")
     return text
+
+
+def _conversion(data: bytes) -> str:
+    """Return, in brackets, what may convert text that is not UTF-8; "": it looks like no text."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return " (iconv -f UTF-16 -t UTF-8 converts UTF-16)"
+    control = sum(byte < 32 and byte not in b"\t\n\r\f" for byte in data[:4096])
+    return " (iconv -f LATIN1 -t UTF-8 converts Latin-1)" if not control else ""
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -147,7 +147,7 @@ class AttachResult(AnswerModel):
     days: float = quantity("length of the period", "days")
     report: str | None = quantity("page with what would have been saved; null: there was nothing to study")
     saving_pct: float | None = quantity(
-        "energy saved against Slurm's scheduling, without changing anything that users see; null: unknown", "%"
+        "energy saved against Slurm's scheduling, with every job as its owner asked for it; null: unknown", "%"
     )
     saving_with_everything_pct: float | None = quantity(
         "the same with all steps of the report that are known, which ask for more; null: unknown", "%"

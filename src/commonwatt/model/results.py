@@ -347,6 +347,7 @@ class LogSummary(ResultModel):
     )
     still_running: int = quantity("jobs still running at the end of the log")
     left_out: dict[str, int] = quantity("records left out, by reason")
+    treated: dict[str, int] = quantity("jobs not taken as the log has them, by what was done")
     median_run_s: float = quantity("median run time", "s")
     p95_run_s: float = quantity("95th percentile", "s")
     median_wait_s: float | None = quantity("median wait; null: the log has no start times", "s")

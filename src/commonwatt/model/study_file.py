@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 from commonwatt.model.jobs import QosSpecs, Tenant
-from commonwatt.model.nodes import GpuTypeSpec, NodeSpec
+from commonwatt.model.nodes import GpuTypeSpec, NodeSpecs
 from commonwatt.model.scenario import DueDates, LogWorkload, PolicySpec, Preemption, UnusedNodes, WeekWorkload
 
-__all__ = ["STEPS", "StepName", "StudyFile", "StudyKnowledge", "StudyWorkload"]
+__all__ = ["STEPS", "StepName", "StudyFile", "StudyKnowledge", "StudyWorkload", "left_to_study", "refuse_set"]
 
 StepName = Literal[
     "thrifty-type", "planning", "consolidation", "switching-off", "resizing", "preemption", "price", "one-pool"
@@ -22,6 +23,18 @@ STEPS: tuple[StepName, ...] = (
     "thrifty-type", "planning", "consolidation", "switching-off", "resizing", "preemption", "price",
 )  # fmt: skip
 """Steps of the waterfall, in the order of the default."""
+
+SET_BY_STUDY = {
+    "workload.malleable": "the step resizing of `steps`", "workload.other_types": "the step thrifty-type of `steps`",
+    "workload.due_dates": "`due_dates` of the study", "workload.largest_growth": "`largest_growth` of the study",
+    "preemption.allowed": "the step preemption of `steps`",
+    **{
+        f"{policy}.{field}": f"the step {step} of `steps`"
+        for policy in ("baseline", "ours")
+        for field, step in (("idle_power", "consolidation"), ("price", "price"), ("preemption", "preemption"))
+    },
+}  # fmt: skip
+"""Fields of scenarios that a study file may not have, and what stands in for them."""
 
 StudyKnowledge = Literal["auto", "oracle", "user-limit", "predicted", "none"]
 StudyWorkload = Annotated[LogWorkload | WeekWorkload, Field(discriminator="source")]
@@ -52,10 +65,10 @@ def _on() -> UnusedNodes:
 
 
 class StudyFile(FileModel):
-    """A study: what another scheduler would have saved, first without changing anything that users see.
+    """A study: what another scheduler would have saved, first with every job as its owner asked for it.
 
-    Jobs keep their size, and the GPU type their log names, and are never stopped. The steps of the waterfall relax
-    that, one after the other.
+    Jobs keep their size, and the GPU type their log names, and are never stopped; how long they wait may change. The
+    steps of the waterfall relax that, one after the other.
     """
 
     version: FileVersion = quantity("version of this format", "-", 1)
@@ -63,7 +76,7 @@ class StudyFile(FileModel):
     workload: StudyWorkload = quantity(
         "the log; `malleable`, `other_types` and `due_dates` are set by the study, not here"
     )
-    nodes: tuple[NodeSpec, ...] = quantity("the nodes", min_length=1)
+    nodes: NodeSpecs = quantity("the nodes", min_length=1)
     gpu_types: dict[str, GpuTypeSpec] = quantity(
         "GPU types by name: speed relative to another type or a profile, and power; needed for unknown types",
         "-", dict,
@@ -85,6 +98,11 @@ class StudyFile(FileModel):
         "from its past",
         "-", "auto",
     )  # fmt: skip
+    speed_error: float = quantity(
+        "standard deviation of the logarithm of true over believed relative speed of a configuration that was not "
+        "requested",
+        "-", 0.0, ge=0, le=2,
+    )  # fmt: skip
     due_dates: DueDates | Literal["none"] = quantity("due dates, if there are any", "-", "none")
     unused_nodes: UnusedNodes = quantity("what unused nodes do today", "-", _on)
     baseline: PolicySpec = quantity("what the cluster runs today, with its own weights", "-", _runs_today)
@@ -102,6 +120,11 @@ class StudyFile(FileModel):
 
     @model_validator(mode="after")
     def _check(self) -> StudyFile:
+        for path, instead in SET_BY_STUDY.items():
+            name, field = path.split(".")
+            part = getattr(self, name)
+            if (value := getattr(part, field)) != _usual(type(part), field):
+                raise FieldError(f"nothing here: {instead} says that", field=path, value=value)
         if len(set(self.steps)) < len(self.steps):
             twice = next(step for step in self.steps if self.steps.count(step) > 1)
             raise FieldError("each step once", field="steps", value=f"{twice!r} twice")
@@ -115,3 +138,22 @@ class StudyFile(FileModel):
             if policy.unused_nodes is not None or policy.capacity is not None:
                 raise FieldError("no unused_nodes and no capacity, as the study sets them", field=name)
         return self
+
+
+def refuse_set(document: Mapping[str, Any]) -> None:
+    """Raise ``FieldError`` if the content of a study file says what the study sets itself, even as by default."""
+    for path, instead in SET_BY_STUDY.items():
+        name, field = path.split(".")
+        part = document.get(name)
+        if isinstance(part, Mapping) and field in part:
+            raise FieldError(f"nothing here: {instead} says that", field=path, value=part[field])
+
+
+def left_to_study(part: BaseModel, name: str) -> dict[str, Any]:
+    """Return the defaults of the fields that the study sets itself of its *part* of this name, by field."""
+    fields = [path.split(".")[1] for path in SET_BY_STUDY if path.startswith(f"{name}.")]
+    return {field: _usual(type(part), field) for field in fields}
+
+
+def _usual(model: type[BaseModel], field: str) -> object:
+    return model.model_fields[field].get_default(call_default_factory=True)

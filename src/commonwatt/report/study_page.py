@@ -21,6 +21,7 @@ from commonwatt.report.study_text import (
     policy_of,
     signed_pct,
     treated,
+    waiting,
 )
 
 __all__ = ["render_study"]
@@ -44,6 +45,7 @@ def render_study(result: StudyResult) -> str:
         saving=escape(signed_pct(result.conservative_saving_pct)),
         interval=escape(interval_text(result)),
         cost=escape(_cost_sentence(result)),
+        waiting=escape(waiting(result)),
         loud=_loud(result),
         waits_note=escape(_waits_note(result)),
         waits=_waits_table(result),
@@ -110,7 +112,8 @@ def _waits_table(result: StudyResult) -> str:
         rows.append(cells)
     text = html_table("Waiting: today, then ours", columns, rows, empty="There are no tenants.", sortable=False)
     if len(pairs) > MOST_WAITING:
-        text += f'<p class="note">Not shown: {len(pairs) - MOST_WAITING} tenants who wait less long; all are below.</p>'
+        left = fmt.plural(len(pairs) - MOST_WAITING, "tenant")
+        text += f'<p class="note">Not shown: {left} whose p95 grew less, or fell; all are below.</p>'
     return text
 
 
@@ -218,9 +221,10 @@ def _policies_table(result: StudyResult) -> str:
         Column("Policy", number=False), Column("Energy", "in the window"), Column("Cost"),
         Column("Saved", "of energy, against today"), Column("Unfinished", "part of the energy: valued, not metered"),
         Column("GPUs in use", "share of all, in the window"), Column("Mean wait"), Column("p50"), Column("p95"),
-        Column("p99"), Column("Longest"), Column("Wait in all", "also after preemption"), Column("Slowdown p50"),
-        Column("Slowdown p99"), Column("Worst unfairness", "finish-time fairness; 1 is a fair share"),
-        Column("Most starts"), Column("Tail", "after the window; not charged"),
+        Column("p99"), Column("Longest"), Column("Wait in all", "mean, with waits after preemption"),
+        Column("Slowdown p50", "time to completion over run time"), Column("Slowdown p99"),
+        Column("Worst unfairness", "of one job: time to finish over that on an equal part of the cluster; 1 is fair"),
+        Column("Most starts", "of one job"), Column("Tail", "after the window; not charged"),
     ]  # fmt: skip
     rows = in_one_unit(
         (_policy_row(policy, i, result.currency) for i, policy in enumerate(result.policies)),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STEP_NAMES", "about", "headline", "interval_text", "left_out", "longer_waits", "policies_table", "policy_of",
-    "signed_pct", "treated", "waterfall_table",
+    "signed_pct", "treated", "waiting", "waterfall_table",
 ]  # fmt: skip
 
 STEP_NAMES = {
@@ -40,16 +40,32 @@ def headline(result: StudyResult) -> str:
     """Return the conservative saving in one sentence."""
     saved = result.conservative_saving_pct
     if saved is None:
-        return "How much energy would be saved is not known yet."
+        return (
+            "How much energy would be saved is not known: the nodes have no power (idle_w and gpu_w are 0)."
+            if result.finished
+            else "How much energy would be saved is not known yet."
+        )
     rounded = round(saved, 1)
     if result.conservative_against != "baseline":
         than = "than today's scheduler would take if it, too, chose GPU types by energy"
         word = "less" if rounded > 0 else "more"
         return f"{abs(rounded):.1f}% {word} energy {than}." if rounded else f"No less energy {than}."
     if rounded == 0:
-        return "No energy is saved as long as nothing changes that users see."
+        return "No energy is saved while every job gets what its owner asked for."
     word = "less" if rounded > 0 else "more"
-    return f"{abs(rounded):.1f}% {word} energy, without changing anything that users see."
+    return f"{abs(rounded):.1f}% {word} energy, while every job gets what its owner asked for."
+
+
+def waiting(result: StudyResult) -> str:
+    """Return how waiting changes with that, in one sentence; "" if it is not known yet."""
+    today, ours = policy_of(result, "baseline"), policy_of(result, "ours")
+    if today is None or ours is None:
+        return ""
+    parts = [
+        f"{name} {fmt.duration(getattr(ours, field))} (today {fmt.duration(getattr(today, field))})"
+        for name, field in (("mean", "mean_wait_s"), ("p95", "p95_wait_s"), ("longest", "longest_wait_s"))
+    ]
+    return f"Waits change: {', '.join(parts)}."
 
 
 def interval_text(result: StudyResult) -> str:
@@ -57,12 +73,12 @@ def interval_text(result: StudyResult) -> str:
     found = result.conservative_saving_interval
     if found is None:
         if result.conservative_saving_pct is None:
-            return "Not all runs are done."
+            return "" if result.finished else "Not all runs are done."
         return "No interval: one period and one seed do not say how another week would differ."
     of = fmt.plural(found.units, "period" if found.over == "weeks" else "seed")
     only = "" if found.over == "weeks" else "; it says nothing of other weeks"
     return (
-        f"{100 * found.level:g}% interval: {signed_pct(found.low)} to {signed_pct(found.high)} "
+        f"{100 * found.level:g}% interval of the saving: {signed_pct(found.low)} to {signed_pct(found.high)} "
         f"(jackknife and t over {of}{only})."
     )
 

@@ -15,15 +15,17 @@ from commonwatt.studies.run import StudyPlan
 __all__ = ["STEP_ASSUMES", "STEP_SWITCH", "assumptions_of"]
 
 STEP_SWITCH: dict[StepName, str] = {
-    "thrifty-type": "other_types: true, and gpu_type_choice: thrifty of the scheduler of today",
-    "planning": "the policy `ours` instead of `baseline`",
-    "consolidation": "idle_power: counted",
+    "thrifty-type": "workload.other_types: true, policies.gpu_type_choice: thrifty",
+    "planning": "the solver of `ours`",
+    "consolidation": "policies.idle_power: counted",
     "switching-off": "unused_nodes",
-    "resizing": "malleable: true",
+    "resizing": "workload.malleable: true",
     "preemption": "preemption.allowed: true",
-    "price": "electricity.series, and price: series",
+    "price": "electricity.series, and policies.price: series",
     "one-pool": "workload.other_partitions: true",
 }
+"""What a scenario of ``simulate`` says instead; in a study, ``steps`` says which are taken, and in which order."""
+
 STEP_ASSUMES: dict[StepName, str] = {
     "thrifty-type": "Users accept another GPU type than they asked for, and a longer run on it. Speeds on other types "
     "are modelled for a drawn kind of model.",
@@ -40,7 +42,7 @@ STEP_ASSUMES: dict[StepName, str] = {
 }
 
 
-DRAFTED = "When this study was drafted"
+DRAFTED = "Assumed when the study was drafted"
 
 
 def assumptions_of(plan: StudyPlan) -> tuple[Assumption, ...]:
@@ -60,7 +62,14 @@ def assumptions_of(plan: StudyPlan) -> tuple[Assumption, ...]:
         Assumption(
             what="Work that is unfinished at the end of the window",
             value="valued alike for all: the part left times the energy of the whole job as requested",
-            drawn=False, switch="none",
+            drawn=False, switch="none; the longer a period (workload.days, --days), the less it is",
+        ),
+        Assumption(
+            what="Decisions", value=f"at each submission and completion, and every {file.interval_s:g} s", drawn=False,
+            switch="interval_s",
+        ),
+        Assumption(
+            what="Topology, licences, reservations, exclusive nodes", value="not modelled", drawn=False, switch="none",
         ),
         Assumption(what="QOS", value=_qos(file), drawn=False, switch="qos, --qos"),
         *(Assumption(what=DRAFTED, value=text, drawn=False, switch="nodes, workload") for text in file.assumed),
@@ -88,11 +97,29 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
         ),
         Assumption(
             what="Jobs that failed, were cancelled or ended early",
-            value="run as long as the log says, and hold their GPUs until then", drawn=False, switch="none",
+            value="run as long as the log says, and hold their GPUs until then", drawn=False,
+            switch="none; leave them out of the log",
         ),
         Assumption(what="Due dates", value=due, drawn=due.startswith("drawn"), switch="due_dates"),
-        Assumption(what="Run times are known", value=KNOWLEDGE[plan.knowledge], drawn=False, switch="--knowledge"),
+        Assumption(
+            what="What schedulers know of run times", value=KNOWLEDGE[plan.knowledge], drawn=False,
+            switch="knowledge, --knowledge",
+        ),
+        Assumption(
+            what="What they know of speeds on other GPU types and counts", value=_speed_error(file), drawn=False,
+            switch="speed_error",
+        ),
         Assumption(what="Running jobs", value="are never stopped or moved", drawn=False, switch="step preemption"),
+        Assumption(
+            what="A stop, from the step preemption on",
+            value=f"costs the work since the last snapshot, one every {plan.file.workload.epoch_s:g} s, and "
+            f"{plan.file.preemption.restart_s:g} s for the restart",
+            drawn=False, switch="workload.epoch_s, preemption.restart_s",
+        ),
+        Assumption(
+            what="GPUs of a job, from the step resizing on", value=f"at most {file.largest_growth:g} times its request",
+            drawn=False, switch="largest_growth",
+        ),
         Assumption(
             what=f"A job under {file.ours.label}",
             value="starts as soon as it may" if file.ours.work_conserving else "may wait for less energy",
@@ -100,9 +127,30 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
         ),
         Assumption(
             what="Kind of model of each job: its power, its speed on other GPU types and counts",
-            value="one of the published ones, each equally likely", drawn=True, switch="workload.profiles",
+            value=_kinds(plan), drawn=len(_kinds_of(plan)) > 1, switch="gpu_types.TYPE.profile, workload.profiles",
+        ),
+        Assumption(
+            what="Where these speeds and powers are from", value=plan.first().speeds, drawn=False,
+            switch="gpu_types, workload.profiles, COMMONWATT_DATA (the folder of measured tables)",
         ),
     ]  # fmt: skip
+
+
+def _kinds_of(plan: StudyPlan) -> list[str]:
+    return list(dict.fromkeys(kind for run in plan.runs.values() for kind in plan.prepared[run].table.kinds))
+
+
+def _kinds(plan: StudyPlan) -> str:
+    kinds = _kinds_of(plan)
+    if len(kinds) == 1:
+        return f"{kinds[0]}, of all jobs"
+    return f"one of {len(kinds)} that run on as many GPUs as the job requested, each equally likely"
+
+
+def _speed_error(file: StudyFile) -> str:
+    if not file.speed_error:
+        return "exactly"
+    return f"with an error: the logarithm of true over believed speed has a standard deviation of {file.speed_error:g}"
 
 
 def _partitions(plan: StudyPlan) -> str:
@@ -144,10 +192,10 @@ def _gpu_types(plan: StudyPlan) -> str:
 
 
 KNOWLEDGE = {
-    "oracle": "exactly, by every scheduler here: the best case",
-    "user-limit": "as the declared time limit",
-    "predicted": "as a prediction from the log's past",
-    "none": "not at all",
+    "oracle": "everything, exactly: the best case",
+    "user-limit": "the declared time limits",
+    "predicted": "predictions from the log's past",
+    "none": "nothing",
 }
 
 

@@ -22,11 +22,11 @@ from commonwatt.data.text import read_text
 from commonwatt.engines.slurm.parsing import host_names
 from commonwatt.model.admin_results import InitNode
 from commonwatt.model.electricity import Electricity
-from commonwatt.model.errors import ArgumentError, InputError
+from commonwatt.model.errors import ArgumentError, FieldError, InputError
 from commonwatt.model.names import check_count, check_number
 from commonwatt.model.nodes import NodeSpec, PowerState
 from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
-from commonwatt.model.study_file import STEPS, StepName, StudyFile
+from commonwatt.model.study_file import STEPS, StepName, StudyFile, left_to_study, refuse_set
 from commonwatt.model.units import DAY_S, WEEK_S, plural
 
 __all__ = ["Wishes", "load_study", "wished", "with_qos"]
@@ -84,7 +84,13 @@ def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
         return wished(file, replace(wishes, nodes=None, qos=None)), Path()
     if "workload" in document and "nodes" not in document:
         raise InputError("at least one node", file=path, field="nodes", value="none")
-    study = _of_scenario(load_yaml(path, Scenario), path) if _is_scenario(document) else load_yaml(path, StudyFile)
+    if _is_scenario(document):
+        return wished(_of_scenario(load_yaml(path, Scenario), path), wishes), path.parent
+    study = load_yaml(path, StudyFile)
+    try:
+        refuse_set(document)
+    except FieldError as error:
+        raise InputError(error.expected, file=path, field=error.field, value=error.value) from None
     return wished(study, wishes), path.parent
 
 
@@ -111,7 +117,7 @@ def _of_scenario(scenario: Scenario, path: Path) -> StudyFile:
         value = "none" if scenario.workload is None else scenario.workload.source
         raise InputError("a workload from a log", file=path, field="workload.source", value=value)
     known = [spec for spec in scenario.policies if spec.solver in ("fair-share", "easy")]
-    plain = {"unused_nodes": None, "capacity": None}
+    plain = {"unused_nodes": None, "capacity": None} | left_to_study(scenario.policies[0], "ours")
     baseline = {"baseline": known[0].model_copy(update=plain | {"name": "as today"})} if known else {}
     ours = scenario.policies[0]
     fields = {
@@ -125,9 +131,12 @@ def _of_scenario(scenario: Scenario, path: Path) -> StudyFile:
             "qos",
             "electricity",
             "interval_s",
-            "preemption",
+            "speed_error",
         )
     }
+    for name, part in (("workload", scenario.workload), ("preemption", scenario.preemption)):
+        fields[name] = part.model_copy(update=left_to_study(part, name))
+    fields["largest_growth"] = scenario.workload.largest_growth
     if ours.solver not in ("fair-share", "easy"):
         fields["ours"] = ours.model_copy(update=plain | {"name": ours.label, "work_conserving": True})
     return validate(StudyFile(**fields, **baseline).model_dump(), StudyFile)

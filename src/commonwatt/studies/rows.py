@@ -85,6 +85,7 @@ def scenario_of(
         unused_nodes=file.switched_off if "switching-off" in taken else file.unused_nodes,
         policies=(row.policy,),
         knowledge=knowledge,
+        speed_error=file.speed_error,
     )
 
 

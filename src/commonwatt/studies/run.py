@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from commonwatt import __version__
 from commonwatt.data.files import write_atomic
 from commonwatt.data.log import JobLog, time_of
-from commonwatt.data.workload import FitTypes, read_whole_log
+from commonwatt.data.workload import PUBLIC_LOGS, FitTypes, read_whole_log
 from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.scenario import Knowledge, LogWorkload, Scenario
 from commonwatt.model.study_file import StudyFile, StudyWorkload
@@ -92,6 +92,7 @@ def plan_study(file: StudyFile, folder: Path, seed: int) -> StudyPlan:
     log = read_whole_log(file.workload, folder) if isinstance(file.workload, LogWorkload) else None
     if log is None and file.weeks > 1:
         raise InputError("1 for a generated workload, whose seeds are other weeks", field="weeks", value=file.weeks)
+    file = _of_own_cluster(file, log)
     names_types = log is not None and any(log.gpu_type)
     knowledge = _knowledge(file, log)
     workloads = _periods(file, log)
@@ -113,6 +114,15 @@ def plan_study(file: StudyFile, folder: Path, seed: int) -> StudyPlan:
     return StudyPlan(file, log, knowledge, names_types, starts, seeds, rows, runs, prepared)
 
 
+def _of_own_cluster(file: StudyFile, log: JobLog | None) -> StudyFile:
+    """Return *file* with its cluster's GPU type for jobs whose own log names none, if the cluster has only one."""
+    types = {node.gpu_type for node in file.nodes}
+    own = file.workload.source not in PUBLIC_LOGS and file.workload.logged_gpu_type is None
+    if log is None or all(log.gpu_type) or len(types) > 1 or not own:
+        return file
+    return file.model_copy(update={"workload": file.workload.model_copy(update={"logged_gpu_type": types.pop()})})
+
+
 def _prepared(
     scenario: Scenario, folder: Path, seed: int, made: dict[tuple[str, int], Prepared], fit_types: FitTypes
 ) -> Prepared:
@@ -124,7 +134,8 @@ def _prepared(
     if same not in made:  # a tenant may have no jobs in some period
         made[same] = prepare(scenario.model_copy(update={"tenants": ()}), folder, seed, fit_types=fit_types)
     here = tuple(tenant for tenant in scenario.tenants if tenant.name in made[same].table.tenants)
-    scenario = scenario.model_copy(update={"tenants": here})
+    workload = made[same].scenario.workload  # it says on which GPU type a job ran whose log names none
+    scenario = scenario.model_copy(update={"tenants": here, "workload": workload})
     found = replace(made[same], scenario=scenario)
     check_runs(scenario, found.cluster, found.table)
     return found
@@ -178,7 +189,7 @@ def run_study(
     try:
         if todo:
             with nullcontext() if following is None else following(todo) as listener:
-                warm_up_all(p.scenario.policies[0] for p in todo)
+                warm_up_all([p.scenario.policies[0] for p in todo], plan.knowledge)
                 for k, result in run_each(todo, jobs=min(jobs, len(todo)), listener=listener):
                     results[left[k]] = result
                     if folder is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -31,6 +32,8 @@ __all__ = ["study_result"]
 Table = list[list[RunService | None]]  # [period][seed]
 MOST_VALUED_PCT = 20.0
 """Part of the energy that may be valued, not metered, without a note."""
+LEAST_LOST_PCT = 0.1
+"""Less than that is not worth a note."""
 _UNKNOWN: Table = [[None]]
 
 
@@ -40,6 +43,7 @@ def study_result(plan: StudyPlan, outcome: StudyOutcome) -> StudyResult:
     base = tables[0]
     ours = tables[next(r for r, row in enumerate(plan.rows) if row.kind == "ours")]
     reference = _reference(plan, tables)
+    steps = tuple(_waterfall(plan, tables))
     whole = all(result is not None for table in tables for result in _flat(table))
     return StudyResult(
         version=__version__,
@@ -54,10 +58,10 @@ def study_result(plan: StudyPlan, outcome: StudyOutcome) -> StudyResult:
         conservative_cost_saving_pct=saved_pct(_cost(ours), _cost(reference)),
         conservative_saving_interval=interval(_array(ours), _array(reference)),
         conservative_against="baseline" if reference is base else "thrifty baseline",
-        waterfall=tuple(_waterfall(plan, tables)),
+        waterfall=steps,
         policies=tuple(_policies(plan, tables, outcome)),
         assumptions=assumptions_of(plan),
-        notes=(*_notes(plan, tables[0]), *_energy_note(_logged_energy(plan, outcome))),
+        notes=(*_notes(plan, tables[0]), *_lost_note(steps), *_energy_note(_logged_energy(plan, outcome))),
         finished=whole,
     )
 
@@ -83,11 +87,22 @@ def _reference(plan: StudyPlan, tables: Sequence[Table]) -> Table:
 
 def _energy_note(found: LoggedEnergy | None) -> Iterator[str]:
     if found is not None:
-        off = 100.0 * (found.modelled_kwh / found.logged_kwh - 1.0)
+        off = f"{100.0 * (found.modelled_kwh / found.logged_kwh - 1.0):+.0f}%".replace("-", "\N{MINUS SIGN}")
         yield (
             f"The log has the energy of {plural(found.jobs, 'job')}: {found.logged_kwh:,.1f} kWh. At the same times "
-            f"and places the model gives them {found.modelled_kwh:,.1f} kWh ({off:+.0f}%), with their part of their "
+            f"and places the model gives them {found.modelled_kwh:,.1f} kWh ({off}), with their part of their "
             "nodes' idle power. A meter that reads whole nodes counts jobs that share one several times."
+        )
+
+
+def _lost_note(steps: Sequence[WaterfallStep]) -> Iterator[str]:
+    """Say which steps cost energy: a reader expects each to save some."""
+    known = [step for step in steps if step.saved_pct is not None]
+    lost = [b.step for a, b in pairwise(known) if (b.saved_pct or 0.0) < (a.saved_pct or 0.0) - LEAST_LOST_PCT]
+    if lost:
+        yield (
+            f"Not every step saves energy: less is saved with {', '.join(lost)} than with the steps before. Schedulers "
+            "weigh waiting beside energy, work lost to a stop is done again, and another GPU type may draw more in all."
         )
 
 

@@ -205,9 +205,11 @@ class Declared:
             return f"speed of {name} declared by kind, as a multiple of {spec.relative_to}"
         if spec.speed is not None:
             return f"speed of {name} declared as {spec.speed:g} of {spec.relative_to}"
-        trainings = ", ".join(profile.kind for profile in self.own.get(name, ()))
-        if trainings:
-            return f"speed of {name} as measured by commonwatt profile of {trainings}"
+        if trainings := self.own.get(name, ()):
+            models = dict.fromkeys(p.power_model for p in trainings if p.power_model and p.mean_gpu_w() is not None)
+            modelled = f", its power modelled ({', '.join(models)})" if models else ""
+            named = ", ".join(profile.kind for profile in trainings)
+            return f"speed of {name} as measured by commonwatt profile of {named}{modelled}"
         if name in GPU_TYPES:
             return ""
         if part is not None:
