@@ -147,6 +147,24 @@ def test_annotations_change_at_once_with_the_status_and_else_seldom(desk):
     assert notes["commonwatt.io/expected-start"] is None
 
 
+def test_who_comes_later_says_that_jobs_have_ended_if_the_one_before_did_not_come_to_it(desk):
+    desk.row = replace(desk.row, status=JobStatus.RUNNING)
+    desk.happens("started", "train runs on n", status=JobStatus.RUNNING, attempts=1)
+    desk.happens("completed", "done", job=desk.own)  # which has no Job of a user
+    desk.announcer.look()
+    desk.happens("completed", "done", status=JobStatus.COMPLETED, ended_s=NOW_S, reason="completed", sentence="done")
+    desk.store.keep_setting("announced", 1000)  # the Event was told, and the annotations were not written
+    assert desk.server.notes["u1"]["commonwatt.io/status"] == "running"
+    later = desk.another()
+    later.look()
+    assert desk.server.notes["u1"]["commonwatt.io/status"] == "completed"
+    assert not later._final
+    desk.now_s += 2 * 3600.0
+    desk.server.notes.clear()
+    desk.another().look()
+    assert desk.server.notes == {}
+
+
 def test_times_after_all_years_are_left_out_and_keep_nothing_from_others(desk):
     of = WorkloadSpec(namespace="team-b", name="other", uid="u2")
     other, _ = desk.store.submit("a", JobFile(name="other", command=("x",), workload=of), NOW_S)

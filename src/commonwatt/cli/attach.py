@@ -123,8 +123,8 @@ def kubernetes(
     """
     from commonwatt import __version__
     from commonwatt.engines.kubernetes.connect import api_once, listed
-    from commonwatt.engines.kubernetes.external_jobs import external_jobs
     from commonwatt.engines.kubernetes.objects import node_of, pod_of
+    from commonwatt.engines.kubernetes.snapshot import external_jobs
     from commonwatt.model.admin_results import AttachResult
     from commonwatt.model.errors import InputError
     from commonwatt.model.nodes import Cluster

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -150,6 +150,7 @@ class Announcer:
         self._pauses = self._pauses or Pauses(api, wait_s=_WAIT_S)
         if self._last is None:
             self._last = self.store.setting(SETTING) or self._begun()
+            self._final |= set(self._ended_lately())
         self._announce_events(api)
         self._annotate(api)
 
@@ -157,6 +158,14 @@ class Announcer:
         """Return the last event from before this began, where nothing was announced yet."""
         newest = self.store.events(limit=_PAGE, newest_first=True)
         return next((event.id for event in newest if event.time_s < self._began_s), newest[-1].id - 1 if newest else 0)
+
+    def _ended_lately(self) -> Iterator[int]:
+        """Yield jobs that have ended: an announcer before this one may not have come to say so in their annotations."""
+        for event in self.store.events(limit=_PAGE, newest_first=True):
+            if event.kind in _ENDED and event.job is not None and event.time_s > self.now_s() - _LATE_S:
+                row = self.store.job(event.job)
+                if row is not None and row.file.workload is not None:
+                    yield event.job
 
     # -- events
 

@@ -249,6 +249,11 @@ class SchedulerRun:
     now_s: Callable[[], float] = time.time
 
     @property
+    def pending(self) -> bool:
+        """Whether its nodes are kept for it, and nothing of it is there yet: nobody pays for them."""
+        return False
+
+    @property
     def ends_unseen(self) -> bool:
         """Whether it may be over without a record of that, as others than our runner end it."""
         return False
@@ -288,8 +293,8 @@ class RunAllocations(ABC, Generic[SchedulerRunT, SeenT]):
             self._on[n].remove(run)
 
     def specs(self, n: int) -> list[RunSpec]:
-        """Return the specs of the runs on node *n*, without those that are over."""
-        return [run.spec for run in self._on[n] if not run.charged]
+        """Return the specs of the runs on node *n*, without those that are over, or have yet to come."""
+        return [run.spec for run in self._on[n] if not (run.charged or run.pending)]
 
     def own(self, n: int) -> int:
         """Return how many GPUs of node *n* our runs have."""

@@ -58,7 +58,7 @@ def waiting(reason, message=""):
         (seen(state=terminated(143), condition="SomethingNew"), None, "", "disrupted (SomethingNew)"),
         (seen(state=terminated(137), gone=True), None, "", "deleted in Kubernetes, not by commonwatt"),
         (seen(state=terminated(1)), None, "", "exit code 1) without a record"),
-        (PodSeen(None, gone=True), None, "", "gone, and left no record"),
+        (PodSeen(None, gone=True), None, "", "is not there, and left no record"),
     ],
 )  # fmt: skip
 def test_what_a_pod_without_a_record_says(pod, code, reason, words):

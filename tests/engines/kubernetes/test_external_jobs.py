@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commonwatt.engines.kubernetes.external_jobs import external_jobs
 from commonwatt.engines.kubernetes.objects import node_of, pod_of
+from commonwatt.engines.kubernetes.snapshot import external_jobs
 from commonwatt.model.nodes import Cluster, NodeSpec
 
 CLUSTER = Cluster.of([

@@ -112,12 +112,22 @@ def test_a_watch_that_breaks_goes_on_where_it_was():
 
 def test_a_server_that_does_not_answer_is_down_and_what_it_said_is_kept():
     refused = [httpx.ConnectError("refused") for _ in range(200)]
-    with informed(page(item("a", 1)), *refused) as (informer, watched, _):
+    with informed(page(item("a", 1)), "", *refused) as (informer, watched, _):
         assert informer.look(watched) == {"a": 0}
         until(lambda: informer._lost(watched))
         with pytest.raises(EngineDownError, match="refused"):
             informer.look(watched)
         assert watched.items == {"a": 0}
+
+
+def test_who_may_list_and_not_watch_is_told_so_from_the_start():
+    """Else each controller would begin with what was listed, fail a moment later, and begin anew."""
+    denied = [status(403, 'User "u" cannot watch resource "pods" in API group ""') for _ in range(200)]
+    with informed(page(item("a", 1)), *denied) as (informer, watched, _):
+        with pytest.raises(EngineError, match="watch"):
+            informer.look(watched)
+        assert watched.items == {"a": 0}
+        assert not watched.synced
 
 
 def test_answers_that_cannot_be_read_are_no_empty_list():
@@ -178,7 +188,7 @@ def test_one_that_cannot_be_read_any_more_stays_through_lists_until_it_is_delete
 def test_who_looks_is_told_of_whatever_goes_wrong():
     """Nothing goes on as if the last state were that of now."""
     odd = [RuntimeError("of some library") for _ in range(200)]
-    with informed(page(item("a", 1)), *odd) as (informer, watched, _):
+    with informed(page(item("a", 1)), "", *odd) as (informer, watched, _):
         assert informer.look(watched) == {"a": 0}
         until(lambda: informer._lost(watched))
         with pytest.raises(EngineDownError, match="of some library"):

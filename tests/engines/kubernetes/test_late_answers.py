@@ -16,7 +16,8 @@ from commonwatt.control.engine import JobInterrupted, SetPower, Start
 from commonwatt.engines.kubernetes.access import Access
 from commonwatt.engines.kubernetes.api import KubernetesApi
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
-from commonwatt.engines.kubernetes.settings import KubernetesSettings
+from commonwatt.engines.kubernetes.settings import KubernetesSettings, pod_name
+from commonwatt.engines.local.folder import End
 from commonwatt.engines.run_spec import JobWork
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
@@ -36,10 +37,14 @@ class Watch(httpx.AsyncByteStream):
 
 
 class Server:
-    """Has nodes and pods; each change waits until its *gate*, by method and resource, is open, or is answered so."""
+    """Has nodes and pods; each change waits until its *gate*, by method, resource and perhaps name, is open.
+
+    Or it is answered so.
+    """
 
     def __init__(self) -> None:
         self.lock, self.asked, self.gates, self.answers = threading.Lock(), [], {}, {}
+        self.named = []
         status = {
             "allocatable": {"nvidia.com/gpu": "8", "cpu": "64"}, "conditions": [{"type": "Ready", "status": "True"}],
         }  # fmt: skip
@@ -59,7 +64,9 @@ class Server:
         if method != "GET":
             with self.lock:
                 self.asked.append(kind)
-            assert kind not in self.gates or self.gates[kind].wait(60.0)
+                self.named.append((*kind, name[0] if name else ""))
+            gate = self.gates.get(self.named[-1] if name else kind) or self.gates.get(kind)
+            assert gate is None or gate.wait(60.0)
             if kind in self.answers:
                 return self.answers[kind]
         if "watch" in request.url.params:
@@ -132,6 +139,101 @@ def test_starts_whose_pods_are_made_late_are_placed_then(server, engine):
     assert polled(engine, lambda: all(run.placed for run in engine._runs.values())) == []
     assert sorted(pod["spec"]["nodeName"] for pod in server.pods.values()) == ["a"] * 4 + ["b"] * 4
     assert server.asked.count(("POST", "pods")) == server.asked.count(("POST", "pods/binding")) == 8
+
+
+def gang_of_two(server, engine, late):
+    """Start a gang of two whose pod of a rank is placed *late*; returns its run, and the names of its pods."""
+    label = engine._label
+    names = [pod_name(label, 1, 1, rank) for rank in range(2)]
+    gate = server.gates["POST", "pods/binding", names[late]] = threading.Event()
+    assert engine.start_all([Start(1, "j", (0, 1), 1)], lambda: None) == [None]
+    return engine._runs[1], names, gate
+
+
+def test_a_pod_that_ends_while_another_is_placed_late_is_left_alone(server, engine):
+    run, names, gate = gang_of_two(server, engine, late=0)
+    polled(engine, lambda: server.pods[names[1]]["spec"].get("nodeName"))
+    run._finish(1, End(0, stopped=False, at_s=time.time(), cause=""))
+    server.pods[names[1]]["status"] = {"phase": "Succeeded"}
+    assert polled(engine, lambda: engine._by_uid[f"uid of {names[1]}"].over) == []
+    for _ in range(3):
+        assert engine.poll() == []
+    gate.set()
+    assert polled(engine, lambda: run.placed) == []
+    assert server.pods[names[0]]["spec"]["nodeName"] == "a"
+    assert server.named.count(("POST", "pods/binding", names[1])) == 1
+
+
+def test_a_binding_that_was_answered_is_not_sent_again_while_others_are_late(server, engine):
+    run, names, gate = gang_of_two(server, engine, late=1)
+    for _ in range(5):
+        assert engine.poll() == []
+        time.sleep(0.1)
+    assert not run.placed
+    gate.set()
+    assert polled(engine, lambda: run.placed) == []
+    assert [server.named.count(("POST", "pods/binding", name)) for name in names] == [1, 1]
+
+
+def test_bindings_that_stay_late_are_given_up_in_the_end(server, tmp_path):
+    given = KubernetesSettings(image="x", start_s=2.0)
+    work = JobWork(command=("true",), epochs=1)
+    made = KubernetesEngine(NODES, tmp_path / "state", lambda _: work, server.api(), settings=given)
+    try:
+        _, _, gate = gang_of_two(server, made, late=1)
+        (ended,) = polled(made, lambda: not made._runs)
+        assert isinstance(ended, JobInterrupted)
+        assert not ended.begun
+    finally:
+        gate.set()
+        until(lambda: not made._pauses.busy)
+        made.close()
+
+
+def test_nobody_pays_for_gpus_while_no_pod_has_them(server, engine):
+    gate = server.gates["POST", "pods"] = threading.Event()
+    assert engine.start_all([Start(1, "j", (0,), 4)], lambda: None) == [None]
+    engine.poll()
+    engine.readings(up_to_now=True)
+    time.sleep(0.3)
+    kept = [reading for reading in engine.readings(up_to_now=True) if reading.node == 0]
+    assert kept
+    assert all(reading.holders == () for reading in kept)
+    assert engine.nodes().in_use[0]
+    assert not engine.has_room([0], 5)
+    gate.set()
+    polled(engine, lambda: engine._runs[1].placed)
+    time.sleep(0.1)
+    until(lambda: any(reading.holders for reading in engine.readings(up_to_now=True)))
+
+
+def test_in_a_pause_no_pods_are_made_that_could_not_be_placed(server, engine):
+    engine._pauses._of["default", "pods", "bind"] = time.monotonic() + 60.0, 5.0, "no answer"
+    (refused,) = engine.start_all([Start(1, "j", (0,), 1)], lambda: None)
+    assert "no pods are made or placed for a while, a webhook may hang: no answer" in str(refused)
+    assert server.pods == {}
+    assert engine._runs == {}
+
+
+@pytest.mark.parametrize("leave", ["deleting", "gone"])
+def test_who_gives_way_to_a_pod_of_kubernetes_scheduler_is_not_blamed_and_stays_away(server, engine, leave):
+    assert engine.start_all([Start(1, "j", (0,), 8)], lambda: None) == [None]
+    (name,) = server.pods
+    polled(engine, lambda: engine._by_uid[f"uid of {name}"].node)
+    server.pods["important"] = {
+        "metadata": {"name": "important", "uid": "important", "namespace": "other"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "6"}}}]},
+        "status": {"phase": "Pending", "nominatedNodeName": "a"},
+    }
+    if leave == "deleting":
+        server.pods[name]["metadata"]["deletionTimestamp"] = "2026-11-29T00:00:00Z"
+        polled(engine, lambda: engine._by_uid[f"uid of {name}"].deleting)
+    polled(engine, lambda: "important" in engine._by_uid)
+    del server.pods[name]
+    (ended,) = polled(engine, lambda: not engine._runs)
+    assert isinstance(ended, JobInterrupted)
+    assert (ended.blamed, ended.cause) == (False, "Kubernetes' scheduler gave its place to another pod")
+    assert engine.nodes().usable_gpus.tolist() == [2, 8]
 
 
 def test_a_pod_that_is_made_after_its_engine_has_ended_is_not_waited_for(server, tmp_path):

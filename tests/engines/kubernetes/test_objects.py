@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from commonwatt.control.engine import Start
 from commonwatt.engines.kubernetes.containers import containers_of, moment_s, quantity_of
-from commonwatt.engines.kubernetes.informer import KubernetesSnapshot
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
 from commonwatt.engines.kubernetes.objects import (
     CLUSTER,
@@ -29,6 +28,7 @@ from commonwatt.engines.kubernetes.objects import (
 from commonwatt.engines.kubernetes.power import HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, resource_of
+from commonwatt.engines.kubernetes.snapshot import KubernetesSnapshot
 from commonwatt.engines.kubernetes.user_job import UserJob
 from commonwatt.engines.kubernetes.user_requests import Pauses
 from commonwatt.engines.local.folder import RunFolder

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from commonwatt.control.engine import JobInterrupted
-from commonwatt.engines.kubernetes.informer import snapshot_of
 from commonwatt.engines.kubernetes.objects import PodSeen, pod_of
 from commonwatt.engines.kubernetes.run import KubernetesRun, change_of
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
+from commonwatt.engines.kubernetes.snapshot import snapshot_of
 from commonwatt.engines.kubernetes.user_gang import user_job_of
 from commonwatt.engines.kubernetes.user_run import UserJobRun
 from commonwatt.engines.local.folder import RunFolder
@@ -251,7 +251,11 @@ def test_a_pod_that_was_placed_and_deleted_while_nobody_looked_may_have_run(tmp_
     while (end := ended(run)) is None:
         assert time.monotonic() < deadline_s
     assert run.begun(end)
-    assert (end.exit_code, end.cause, end.ran_s) == (None, "its pod is gone, and left no record", 600.0)
+    assert (end.exit_code, end.cause, end.ran_s) == (
+        None,
+        "its pod is not there, and left no record: it was deleted, or never made",
+        600.0,
+    )
 
 
 def test_one_that_was_stopped_has_stopped_also_before_it_had_pods(tmp_path):
@@ -365,3 +369,17 @@ def test_another_pod_of_the_same_job_with_our_annotations_is_not_the_chosen_one(
     assert shown.own == {(1, 1, 0): mine}
     assert shown.others["n7"]["nvidia.com/gpu"] == 8.0
     assert shown.stray == (forged,)
+
+
+def test_one_that_was_stopped_and_exits_with_0_is_complete_and_that_is_said(tmp_path):
+    """Kubernetes counts it as success: it makes no other pod, so the job cannot go on."""
+    run = run_in(tmp_path)
+    run.choose([pod()])
+    run.note_deleted()
+    end = ended(run, pod(code=0, phase="Succeeded", deletionTimestamp="2026-11-25T09:58:00Z"))
+    assert end.exit_code == 0
+    assert end.cause.startswith("told to stop, its program ended with exit code 0")
+    other = run_in(tmp_path / "other")
+    other.choose([pod()])
+    other.job = replace(other.job, succeeded=1)
+    assert ended(other, pod(code=0, phase="Succeeded")).cause == ""

@@ -18,14 +18,14 @@ from typing import Any
 from commonwatt.control.engine import Capabilities, Change, NodeRoom, NodeView, Reading, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
 from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of, send_all
-from commonwatt.engines.kubernetes.external_jobs import external_jobs
-from commonwatt.engines.kubernetes.informer import Informer, KubernetesSnapshot, Watched, snapshot_of
+from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
 from commonwatt.engines.kubernetes.objects import Node, Pod, PodSeen, node_of, pod_of
 from commonwatt.engines.kubernetes.power import Cordons, HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun, StartOrder, change_of, lost, refused
 from commonwatt.engines.kubernetes.settings import (
     SCHEDULER,
+    InPods,
     KubernetesSettings,
     cluster_label,
     manifests,
@@ -34,6 +34,7 @@ from commonwatt.engines.kubernetes.settings import (
     rank_specs,
     resource_of,
 )
+from commonwatt.engines.kubernetes.snapshot import KubernetesSnapshot, Strays, external_jobs, snapshot_of
 from commonwatt.engines.kubernetes.user_job import UserJob, job_file
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
 from commonwatt.engines.kubernetes.user_requests import LateError, Pauses
@@ -42,7 +43,7 @@ from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import Since
 from commonwatt.engines.recorded_engine import SchedulerEngine
 from commonwatt.engines.run_history import RunPlanner
-from commonwatt.engines.run_spec import Images, JobWork, RunSpec
+from commonwatt.engines.run_spec import JobWork, RunSpec
 from commonwatt.engines.state_folder import fence_in
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.job_file import JobFile
@@ -56,16 +57,7 @@ _LOOK_S = 1.0
 _SOON_S = 0.1
 _AGAIN_S = 5.0  # after a stop was denied
 _AT_ONCE = 8  # requests under way
-_MOST_DELETED = 100  # strays in one poll
 _NO_JOB = "its Job is gone, or has lost its label"
-
-
-class _InPods(Images):
-    """Jobs are in containers in any case: the kubelet runs their images."""
-
-    def command(self, work: JobWork, places: object) -> tuple[str, ...]:  # noqa: ARG002
-        """Return the command of *work* as it is."""
-        return work.command
 
 
 class KubernetesEngine(SchedulerEngine[KubernetesRun]):
@@ -113,7 +105,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         )
         self._api, self._pauses = api, (pauses := Pauses.left_or_new(api))  # of all that changes something there
         self._planner = RunPlanner(
-            cluster, self._reports, self._history, _InPods(), self._settings.grace_s, now_s,
+            cluster, self._reports, self._history, InPods(), self._settings.grace_s, now_s,
             look_s=self._settings.runner_look_s, locked=True, fence=fence_in(self._state),
         )  # fmt: skip
         self._label, own = cluster_label(prepare(self._state, self._settings, cluster.names)), self._settings
@@ -130,7 +122,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._nodes: Watched[Node] = Watched(path_of("nodes"), node_of)
         self._snapshot: tuple[object, KubernetesSnapshot] | None = None  # none when runs have come or gone
         self._by_uid: Mapping[str, Pod] = {}  # all pods, as of the last look
-        self._over_s: dict[str, float] = {}  # since when strays are over
+        self._strays = Strays()
         self._left: set[str] = set()  # pods of users' runs that have ended before them, by uid
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
         self._late: dict[int, StartOrder] = {}  # by handle: whose pods may have yet to be made, or placed
@@ -278,8 +270,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         """Create the pods of *orders* that are not there, and place them; ``LateError``: some may have yet to be."""
         steps: tuple[Callable[[StartOrder], Sequence[Callable[[], None]]], ...] = (
             lambda own: [partial(self._create, own.run, *pod) for pod in own.pods() if pod[0] not in own.run.uids],
-            lambda own: [partial(self._check_pods, own.run, snapshot)],
-            lambda own: [partial(self._bind, own.run, *to) for to in enumerate(own.run.spec.nodes) if not own.waits],
+            lambda own: [partial(self._check_pods, own.run, snapshot)] if own.run.unbound else [],
+            lambda own: [partial(self._bind, own.run, rank) for rank in own.run.unbound if not own.waits],
         )
         for step in steps:  # all requests of one at once; what refused one of an order, the first of them, is its error
             due = [(order, request) for order in orders.values() if order.error is None for request in step(order)]
@@ -297,6 +289,10 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         if planned.workload:
             self._start_user_job(command, planned)
             return None
+        for verb in ("create", "bind"):
+            if why := self._pauses.paused((self._settings.namespace, "pods", verb)):
+                msg = f"start {command.name}: no pods are made or placed for a while, a webhook may hang: {why}"
+                raise EngineError(msg)
         own = self._state / "jobs" / str(command.handle)
         specs = rank_specs(replace(planned, echo=True), self._label, self._settings.namespace, own)
         bodies = self._manifests(specs)
@@ -307,7 +303,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         return StartOrder(run, specs, bodies, waits)
 
     def _check_pods(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> None:
-        pods = {rank: self.informer.find(self._pods, uid) for rank, uid in run.uids.items()}
+        pods = {rank: self.informer.find(self._pods, run.uids.get(rank, "")) for rank in run.unbound}
         self._allocations.check_pods(run, pods, snapshot)
 
     def _waits_for_nodes(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> bool:
@@ -317,22 +313,29 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             run.deferred = any(self._power.waking(node) for node in seen)
         return run.deferred
 
-    def _bind_deferred(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> End | None:
+    def _bind_deferred(
+        self, run: KubernetesRun, seen: Mapping[int, PodSeen], snapshot: KubernetesSnapshot
+    ) -> End | None:
         """Make and place what is left of the pods of a run if its nodes are awake; returns its end if that fails."""
-        seen = [snapshot.nodes.get(self._allocations.hosts[n]) for n in run.spec.nodes]
-        if any(self._power.waking(node) for node in seen):
+        hosts = [self._allocations.hosts[n] for n in run.spec.nodes]
+        nodes = [snapshot.nodes.get(host) for host in hosts]
+        if any(self._power.waking(node) for node in nodes):
+            run.waiting_s = time.monotonic()
             return None
-        if not all(self._power.is_awake(node) for node in seen):
+        if not all(self._power.is_awake(node) for node in nodes):
             return End(None, stopped=False, at_s=self._now_s(), cause="its nodes did not wake, or are not ready")
         order = self._late.get(run.spec.handle) or StartOrder(run, (), (), waits=False)
         order.waits, order.error = False, None
+        run.note_seen(seen, hosts)
         self._place_pods({0: order}, snapshot)
         if isinstance(order.error, EngineDownError):
             raise order.error
         if order.error is None:
             self._late.pop(run.spec.handle, None)
+            self._meter(run.spec.nodes)  # until now, its tenant had nothing of them
             run.note_placed()
-        return None if isinstance(order.error, LateError | None) else refused(order.error, self._now_s())
+        in_time = isinstance(order.error, LateError) and time.monotonic() < run.waiting_s + self._settings.start_s
+        return None if order.error is None or in_time else refused(order.error, self._now_s())
 
     def _taken_back(self, run: KubernetesRun, command: Start, error: EngineError) -> EngineError:
         """Give up a run that could not be started; returns the *error* for the caller."""
@@ -378,6 +381,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             raise EngineError(msg)
         fits = partial(self._allocations.check_pods, run, snapshot=snapshot)
         if self.user_jobs.place(run, job, self._by_uid.values(), hosts, fits):
+            self._meter(run.spec.nodes)
             run.note_bound()
 
     def _manifests(self, specs: Sequence[RunSpec]) -> list[dict[str, Any]]:
@@ -401,9 +405,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         run.uids[rank] = pod.uid
         self.informer.put(self._pods, pod.uid, pod)
 
-    def _bind(self, run: KubernetesRun, rank: int, n: int) -> None:
+    def _bind(self, run: KubernetesRun, rank: int) -> None:
         """Place a pod on its node; if that was done already, which may not have been answered, it is in order."""
-        namespace, host = self._settings.namespace, self._allocations.hosts[n]
+        namespace, host = self._settings.namespace, self._allocations.hosts[run.node_of(rank)]
         name = pod_name(self._label, run.spec.handle, run.spec.attempt, rank)
         path = path_of("pods", namespace, name)
         meta = {"name": name, "annotations": {"commonwatt.io/nodes": ",".join(run.spec.node_names)}}
@@ -411,6 +415,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         if not made and pod_of(self._api.get(path)).node != host:
             msg = f"pod {name} was placed on another node by somebody else"
             raise EngineError(msg)
+        run.bound.add(rank)
 
     def _set_power(self, command: SetPower) -> None:
         snapshot, n = self._look(), command.node
@@ -473,6 +478,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         gone = self._allocations.lost(snapshot)
         for run in self._runs.values():
             seen = self._seen(run, snapshot)
+            run.note_preempted(seen, snapshot.nominated, self._allocations.hosts)
             at_work = [one.pod for one in seen.values() if one.pod is not None and not one.over]
             if run.denied_s is not None and time.monotonic() > run.denied_s + _AGAIN_S:
                 self._delete_pods(run, at_work)
@@ -483,7 +489,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             if (node := next((pod.node for pod in at_work if pod.node in gone), None)) is not None:
                 end = lost(node, gone[node], self._now_s())
             elif run.asked_s is None and (run.deferred or self._waits_for_nodes(run, snapshot)):
-                end = self._bind_deferred(run, snapshot)
+                end = self._bind_deferred(run, seen, snapshot)
             elif not run.placed:
                 run.placed = bool(placed := run.was_placed(seen))
                 if placed is False and run.asked_s is None:
@@ -506,7 +512,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         if run.deleted_by_us() or run.given_up() or (run.unseen and not run.placed):
             return
         end: End | None = None
-        if not run.placed and run.has_chosen():  # an earlier engine may have placed them
+        if not run.placed and run.has_chosen():  # an earlier engine may have placed them, and has charged it so far
             run.placed = all(one.over or (one.pod is not None and one.pod.node) for one in seen.values())
         if not run.placed:
             try:
@@ -530,15 +536,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def _sweep(self, snapshot: KubernetesSnapshot) -> None:
         """Delete our pods that are of no run that goes on: at once, or some time after they are over."""
-        now_s, known = time.monotonic(), {pod.uid for pod in snapshot.stray}
-        self._over_s = {uid: since_s for uid, since_s in self._over_s.items() if uid in known}
-        due = []
-        for pod in snapshot.stray:
-            if pod.over and now_s < self._over_s.setdefault(pod.uid, now_s) + self._settings.keep_s:
-                continue
-            if not pod.deleting or pod.over:
-                due.append(pod)
-        for pod in due[:_MOST_DELETED]:
+        for pod in self._strays.due(snapshot, self._settings.keep_s):
             with suppress(EngineError):
                 self.user_jobs.delete(pod, 0 if pod.over else None)
 
@@ -596,5 +594,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         return self._end(run, self._look())
 
     def _run_of(self, folder: RunFolder, spec: RunSpec) -> KubernetesRun:
-        kind = UserJobRun if spec.workload else KubernetesRun
-        return kind(folder, spec, now_s=self._now_s)
+        run = (UserJobRun if spec.workload else KubernetesRun)(folder, spec, now_s=self._now_s)
+        if isinstance(run, UserJobRun):
+            run.waiting_s -= run.waited_before_s()
+        return run

@@ -1,4 +1,4 @@
-"""Lists and watches objects of the API in one thread, so that nobody has to poll for them; the cluster they show."""
+"""Lists and watches objects of the API in one thread, so that nobody has to poll for them."""
 
 from __future__ import annotations
 
@@ -10,28 +10,25 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, lines_of
-from commonwatt.engines.kubernetes.objects import PODS, Node, Pod
-from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["Informer", "KubernetesSnapshot", "Watched", "snapshot_of"]
+__all__ = ["Informer", "Watched"]
 
 log = logging.getLogger("commonwatt.kubernetes")
 
 _T = TypeVar("_T")
 
-_PAGE = 500
+_PAGE, _MOST_GONE = 500, 10_000
 _WATCH_S = 60  # after which a watch is asked for again: a connection that broke in silence is found out
 _QUIET_S = 2.0  # how long a watch may be interrupted before the server counts as not answering
 _SHORT_S = 1.0  # a watch that ends sooner is not asked for again at once
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
-_MOST_GONE = 10_000
 _SYNC_S = 5.0  # how long to wait for the first lists
 
 
@@ -221,7 +218,7 @@ class Informer:
         with self._changed:
             if watched.trouble is not None:
                 watched.steady_s = time.monotonic()
-            watched.items, watched.synced, watched.trouble = found, True, None
+            watched.items, watched.trouble = found, None
             watched.version += 1
             watched.at = str(page["metadata"]["resourceVersion"])
             self.lists += 1
@@ -240,6 +237,8 @@ class Informer:
                 with self._changed:
                     if watched.trouble is not None:
                         watched.trouble, watched.steady_s = None, time.monotonic()
+                    watched.synced = True  # who may list and not watch would know what was, and no more
+                    self._changed.notify_all()
                 async for line in lines_of(answer.aiter_bytes()):
                     if line.strip():
                         self._take(watched, json.loads(line.decode(errors="replace")))
@@ -294,54 +293,3 @@ class Informer:
         if self._waker >= 0:
             with suppress(OSError):
                 os.write(self._waker, b"!")
-
-
-@dataclass(frozen=True)
-class KubernetesSnapshot:
-    """The cluster at one moment: nodes by name, our pods by handle, attempt and rank, and what others take."""
-
-    nodes: Mapping[str, Node]
-    own: Mapping[tuple[int, int, int], Pod]
-    stray: tuple[Pod, ...]  # ours, and of no run that goes on
-    others: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by node and resource, strays included
-    steady_s: float = -1e18  # since when the server answers without interruption
-
-
-def snapshot_of(
-    pods: Iterable[Pod], nodes: Iterable[Node], runs: Iterable[KubernetesRun], label: str, namespace: str,
-    steady_s: float, users: Collection[str] = (), left: Collection[str] = (),
-) -> KubernetesSnapshot:  # fmt: skip
-    """Return the cluster with these *pods* and *nodes*.
-
-    Ours are those with our *label* in our *namespace*, and those of users' Jobs that we have placed: it is on disk
-    which these are, so that what somebody writes on them, or on others in the namespaces of *users*, changes nothing.
-    Of a run that has ended, those in *left* have to go.
-    """
-    chosen: dict[str, tuple[int, int, int]] = {}
-    marks: dict[tuple[int, int, int], tuple[str, str]] = {}
-    for run in runs:
-        for rank in run.ranks:
-            if uid := run.pod_uid(rank):
-                chosen[uid] = run.key(rank)
-            else:
-                marks[run.key(rank)] = run.mark, run.owner
-    own: dict[tuple[int, int, int], Pod] = {}
-    stray: list[Pod] = []
-    others: dict[str, dict[str, float]] = {}
-    for pod in pods:
-        if pod.uid in chosen:
-            own |= {chosen[pod.uid]: pod} if pod.node else {}
-            continue
-        labelled = pod.cluster == label and (
-            pod.node and pod.namespace in users if pod.owner else pod.namespace == namespace
-        )
-        if labelled and pod.run is not None and marks.get(pod.run) == (pod.mark, pod.owner):
-            own[pod.run] = pod
-            continue
-        if labelled if pod.over and not pod.owner else not pod.over and (labelled or pod.uid in left):
-            stray.append(pod)  # those of Jobs that are over Kubernetes keeps
-        if pod.node and not pod.over:
-            taken = others.setdefault(pod.node, {})
-            for name, amount in ((PODS, 1.0), *pod.requests):
-                taken[name] = taken.get(name, 0.0) + amount
-    return KubernetesSnapshot({node.name: node for node in nodes}, own, tuple(stray), others, steady_s)

@@ -11,7 +11,6 @@ import numpy as np
 
 from commonwatt.control.engine import NodeRoom, NodeView, Start
 from commonwatt.engines.kubernetes.containers import requests_of
-from commonwatt.engines.kubernetes.informer import KubernetesSnapshot
 from commonwatt.engines.kubernetes.objects import (
     PODS,
     Node,
@@ -34,6 +33,7 @@ from commonwatt.engines.kubernetes.settings import (
     shown,
     unit_of,
 )
+from commonwatt.engines.kubernetes.snapshot import KubernetesSnapshot
 from commonwatt.engines.recorded_engine import RunAllocations
 from commonwatt.engines.run_spec import JobWork
 from commonwatt.model.errors import EngineError
@@ -285,7 +285,7 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
         """
         assert self._needs is not None
         spec = run.spec
-        for n in dict.fromkeys(spec.nodes):
+        for n in dict.fromkeys(map(run.node_of, pods)):
             own = [pod for rank in run.ranks if run.node_of(rank) == n and (pod := pods.get(rank)) is not None]
             each = {self.resources[n]: float(spec.gpus_per_node * len(spec.nodes) // len(run.ranks))}
             node = snapshot.nodes.get(self.hosts[n])

@@ -51,9 +51,11 @@ _CAUSES = {
     "NodePorts": "the kubelet refused its pod, as a host port is taken",
     "UnexpectedAdmissionError": "the kubelet refused its pod",
 }
+PREEMPTED = "Kubernetes' scheduler gave its place to another pod"
+BY_SCHEDULER = ("PreemptionByScheduler", "PreemptionByKubeScheduler")
+"""Reasons of the condition DisruptionTarget."""
 _DISRUPTIONS = {
-    "PreemptionByScheduler": "the scheduler gave its place to another pod",
-    "PreemptionByKubeScheduler": "the scheduler gave its place to another pod",
+    **dict.fromkeys(BY_SCHEDULER, PREEMPTED),
     "DeletionByTaintManager": "a taint of its node evicted its pod",
     "EvictionByEvictionAPI": "its pod was evicted, as when its node is drained",
     "DeletionByPodGC": "its node is gone",
@@ -61,7 +63,7 @@ _DISRUPTIONS = {
 }
 DELETED_THERE = "its pod was deleted in Kubernetes, not by commonwatt"
 """Why a run was interrupted."""
-_NO_RECORD = "its pod is gone, and left no record"
+_NO_RECORD = "its pod is not there, and left no record: it was deleted, or never made"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class Pod:
     scheduler: str = ""  # who is to place it
     began_s: float | None = None  # when its container began
     gated: bool = False  # whether it has our gate
+    nominated: str = ""  # node on which Kubernetes' scheduler makes room for it
     rules: str = ""
 
     @property
@@ -173,6 +176,7 @@ def pod_of(item: Mapping[str, Any]) -> Pod:
         request=None if cluster else _request(meta, spec, status),
         owner="" if ours else owner, scheduler=spec.get("schedulerName") or "", began_s=_began_s(status),
         gated=is_gated(spec), rules="" if node else rules_of(spec),
+        nominated="" if node else status.get("nominatedNodeName") or "",
     )  # fmt: skip
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from commonwatt.control.engine import Change, JobEnded, JobInterrupted, JobLeft, Outcome
 from commonwatt.engines.kubernetes.containers import CREATE, NEVER, PULL
-from commonwatt.engines.kubernetes.objects import DELETED_THERE, Pod, PodSeen, disrupted
+from commonwatt.engines.kubernetes.objects import BY_SCHEDULER, DELETED_THERE, PREEMPTED, Pod, PodSeen, disrupted
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, folder_of, mark_of_run
 from commonwatt.engines.local.folder import EVICTED, OWN, TAKEN, End, RunFolder
 from commonwatt.engines.recorded_engine import SchedulerRun
@@ -38,6 +38,10 @@ class KubernetesRun(SchedulerRun):
         All its pods are bound to their nodes.
     deferred
         Whether its pods wait for its nodes to wake.
+    bound
+        Those of its pods, by rank, that are on their nodes, or over.
+    preempted
+        Whether Kubernetes' scheduler gave the place of a pod of it to another.
     missing_s
         Since when a pod, by rank, is over and has no record of its end.
     decisive
@@ -47,6 +51,8 @@ class KubernetesRun(SchedulerRun):
     uids: dict[int, str] = field(default_factory=dict)
     placed: bool = False
     deferred: bool = False
+    bound: set[int] = field(default_factory=set)
+    preempted: bool = False
     missing_s: dict[int, float] = field(default_factory=dict)
     decisive: End | None = None
 
@@ -80,6 +86,29 @@ class KubernetesRun(SchedulerRun):
     def rank_folder(self, rank: int) -> RunFolder:
         """Return the records of a pod of it."""
         return RunFolder(folder_of(self.folder.path, rank))
+
+    @property
+    def pending(self) -> bool:
+        """Whether it has GPUs only in our books: none of its pods has to be there yet."""
+        return self.deferred
+
+    @property
+    def unbound(self) -> list[int]:
+        """Ranks of the pods that have yet to be placed."""
+        return [rank for rank in self.ranks if rank not in self.bound]
+
+    def note_seen(self, seen: Mapping[int, PodSeen], hosts: Sequence[str]) -> None:
+        """Note which of its pods need no placing any more: they are on their *hosts*, or over."""
+        for rank, one in seen.items():
+            if one.pod is not None and (one.over or one.pod.node == hosts[rank]):
+                self.bound.add(rank)
+
+    def note_preempted(self, seen: Mapping[int, PodSeen], nominated: Collection[str], hosts: Sequence[str]) -> None:
+        """Note that Kubernetes' scheduler deletes a pod of it: it says so, or has *nominated* its node for another."""
+        for rank, one in seen.items():
+            if one.deleted and self.placed and self.asked_s is None:
+                said = one.pod is not None and one.pod.disruption in BY_SCHEDULER
+                self.preempted |= said or hosts[self.node_of(rank)] in nominated
 
     def note_placed(self) -> None:
         """Note that its pods were bound to their nodes a moment ago."""
@@ -189,7 +218,7 @@ class KubernetesRun(SchedulerRun):
         end = folder.end()
         if end is None:
             since_s = self.missing_s.setdefault(rank, time.monotonic())
-            may_come = seen.pod is None or seen.pod.container is not None
+            may_come = folder.path.is_dir() if seen.pod is None else seen.pod.container is not None
             if may_come and time.monotonic() < since_s + settings.lag_s:
                 return None
             end = verdict(seen, self.now_s(), asked=self.deleted_by_us(), python=settings.python)
@@ -250,14 +279,16 @@ class StartOrder:
 def change_of(run: KubernetesRun, change: Change, end: End, *, requeue: bool, away: bool = False) -> Change:
     """Return what the controller hears of the end of a run.
 
-    One that it takes for gone has left at last. One whose pod somebody deleted is cancelled, unless those are requeued:
-    then its owner pays for what it used, if it is a user's Job and its nodes are not *away*. So it does where Kueue
-    took it: who names a queue on a Job can suspend it, too, and nothing tells that from Kueue.
+    One that it takes for gone has left at last. Nobody is blamed where Kubernetes' scheduler took its place. One whose
+    pod somebody deleted is cancelled, unless those are requeued: then its owner pays for what it used, if it is a
+    user's Job and its nodes are not *away*. So it does where Kueue took it: who names a queue on a Job can suspend it.
     """
     if not isinstance(change, JobInterrupted):
         return change
     if run.detached:
         return JobLeft(change.handle, change.at_s, change.lost_s)
+    if run.preempted:
+        return replace(change, blamed=False, cause=PREEMPTED)
     if run.owner and end.reason == EVICTED:
         return replace(change, blamed=False, paid=not away)
     if not requeue and end.cause == DELETED_THERE:

@@ -24,13 +24,13 @@ from commonwatt.engines.kubernetes.objects import (
     tolerated,
 )
 from commonwatt.engines.local import runner
-from commonwatt.engines.run_spec import RunSpec
+from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.engines.state_folder import make_identity, write_text
 from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.units import amount_of
 
 __all__ = [
-    "GPU", "SCHEDULER", "KubernetesSettings", "all_shown", "cluster_label", "container_requests", "folder_of",
+    "GPU", "SCHEDULER", "InPods", "KubernetesSettings", "all_shown", "cluster_label", "container_requests", "folder_of",
     "lasting", "manifests", "mark_of_run", "pod_manifest", "pod_name", "prepare", "rank_specs", "resource_of", "shown",
     "unit_of", "untolerated",
 ]  # fmt: skip
@@ -45,6 +45,14 @@ PORT = 29500
 _MIG = re.compile(r".*-(\d+g\.\d+gb(?:\.[a-z0-9.]+)?)")
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:.+)?")
 _UNLABELLED = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+class InPods(Images):
+    """Jobs are in containers in any case: the kubelet runs their images."""
+
+    def command(self, work: JobWork, places: object) -> tuple[str, ...]:  # noqa: ARG002
+        """Return the command of *work* as it is."""
+        return work.command
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,7 @@ class UserJobs:
         self._made: tuple[int, Counter[tuple[str, str]]] = -1, Counter()  # pods by namespace and owner, as of then
         self._failed: dict[str, _Failed] = {}  # starts of Jobs of which no pods could be placed, by uid
         self._stopping_s: dict[str, float] = {}  # since when gangs are to have no pods, while they may have some
+        self._warned: dict[str, str] = {}  # what was logged last of what is denied, by what that means
         self._turn = "", 0.0  # whose start is tried after no answer, and since when: it may keep GPUs for nothing
         self._suspends: dict[tuple[str, str], bool] = {}  # by namespace and kind: whether the server keeps the field
 
@@ -249,8 +250,10 @@ class UserJobs:
         assert self.pods is not None
         quotas: list[NamespaceQuota] = []
         for each in self._quotas:
-            with suppress(*DENIED):
+            try:
                 quotas += [quota for quota in self._asked(self.informer.look, each).values() if quota.counts(job)]
+            except DENIED as error:
+                self._warn("resource quotas cannot be looked at: jobs are placed without regard to them", error)
         if not quotas or not (missing := self._missing(job)):
             return ""
         needs = {PODS: float(missing)}
@@ -386,6 +389,9 @@ class UserJobs:
                     self._ask_of("bind", pod, self._bind, run, rank, pod, hosts[run.node_of(rank)])
             except LateError:
                 late += 1
+            except DENIED as error:
+                self._warn("a user's pod cannot be placed", error)
+                raise
         if not late:
             self._failed.pop(job.uid, None)
         return not late
@@ -428,6 +434,12 @@ class UserJobs:
             msg = f"pod {pod.name} was placed on {now.node} by somebody else"
             msg = msg if now.node else f"pod {pod.name} cannot be placed: it has a scheduling gate, or has changed"
             raise EngineError(msg)
+
+    def _warn(self, what: str, error: EngineError) -> None:
+        """Log what is denied: once, while the cause is the same."""
+        if self._warned.get(what) != str(error):
+            log.warning(what, extra={"cause": str(error)})
+        self._warned[what] = str(error)
 
     # -- stopping
 

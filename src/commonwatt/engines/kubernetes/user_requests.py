@@ -125,16 +125,20 @@ class Pauses:
 
     def hangs(self, of: Hashable) -> str:
         """Return why objects *of* a kind and namespace are better not asked for now, in words; "": they may be."""
-        until_s, _, why = self._of.get(of, (0.0, 0.0, ""))
-        now_s = time.monotonic()
-        if now_s < until_s:
+        if why := self.paused(of):
             return why
+        now_s = time.monotonic()
         with self._lock:
             slow = any(
                 kind == of and not late.answer.done() and now_s > late.at_s + 2 * self._slow_s
                 for (kind, _), late in self._late.items()
             )  # fmt: skip
         return "earlier requests are not answered yet" if slow else ""
+
+    def paused(self, of: Hashable) -> str:
+        """Return why objects *of* a kind and namespace are not asked for now, in words; "": they are."""
+        until_s, _, why = self._of.get(of, (0.0, 0.0, ""))
+        return why if time.monotonic() < until_s else ""
 
     def is_unsettled(self, of: Hashable, about: Hashable) -> bool:
         """Whether an answer about an object came late, or did not come: what is known of it may not be so any more."""

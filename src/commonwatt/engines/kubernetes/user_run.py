@@ -30,6 +30,11 @@ _BY_API = "EvictionByEvictionAPI"  # by an owner, or to drain a node, which is c
 _NODE_SHORT = "The node was low on resource"
 MADE_S = 60.0
 """How long Kubernetes may take to make the pods of a Job, or to delete them."""
+_EXITED_0 = (
+    "told to stop, its program ended with exit code 0: Kubernetes counts that as success, and makes no other pod"
+)
+_OWN_S = 15.0
+"""How long a new controller waits for them in any case."""
 _SOON_S = 1.0
 """How much later than the deletion of its pods a Job may be seen to have failed."""
 
@@ -71,6 +76,15 @@ class UserJobRun(KubernetesRun):
     def node_of(self, rank: int) -> int:
         """Return the node of a pod."""
         return self.spec.nodes[rank * len(self.spec.nodes) // len(self.ranks)]
+
+    @property
+    def pending(self) -> bool:
+        """Whether Kubernetes has yet to make its pods, or we to place them."""
+        return not self.placed
+
+    def waited_before_s(self) -> float:
+        """How long it waited for its pods under earlier engines, as far as that counts: this one waits a while, too."""
+        return min(max(0.0, self.now_s() - self.spec.started_s), MADE_S - _OWN_S)
 
     def has_chosen(self) -> bool:
         """Whether it is on disk which pods take part."""
@@ -210,7 +224,8 @@ class UserJobRun(KubernetesRun):
         code = None if container is None else container.exit_code
         failed = job is not None and job.end == "Failed"  # its pods may still exit with 0 on SIGTERM
         if (job is not None and job.end == "Complete") or (self._has_succeeded(pod) and not failed):
-            return End(0, stopped=False, at_s=at_s, cause="", ran_s=ran_s)
+            told = pod is not None and pod.deleting and self.deleted_by_us()
+            return End(0, stopped=False, at_s=at_s, cause=_EXITED_0 if told else "", ran_s=ran_s)
         if job is not None and job.gang and not job.end and pod is not None and pod.phase == "Succeeded":
             return None  # others of its pods may run yet: a gang is complete when it says so
         if self.deleted_by_us():

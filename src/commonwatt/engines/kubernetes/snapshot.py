@@ -1,19 +1,95 @@
-"""Pods with GPUs that somebody else made: what they request, what they have, how long they took."""
+"""The cluster at one moment: nodes, our pods, and what others have; and the jobs of others."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from commonwatt.control.external_jobs import ExternalJob
-from commonwatt.engines.kubernetes.objects import Node, Pod, matches, tolerated, whole
+from commonwatt.engines.kubernetes.objects import PODS, Node, Pod, matches, tolerated, whole
+from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import resource_of
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["external_jobs"]
+__all__ = ["KubernetesSnapshot", "Strays", "external_jobs", "snapshot_of"]
 
 TypesOf = Callable[[str, str], Collection[str]]
+_MOST_DELETED = 100  # strays in one poll
+
+
+@dataclass(frozen=True)
+class KubernetesSnapshot:
+    """The cluster at one moment: nodes by name, our pods by handle, attempt and rank, and what others take."""
+
+    nodes: Mapping[str, Node]
+    own: Mapping[tuple[int, int, int], Pod]
+    stray: tuple[Pod, ...]  # ours, and of no run that goes on
+    others: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by node and resource, strays included
+    steady_s: float = -1e18  # since when the server answers without interruption
+    nominated: Collection[str] = ()  # nodes on which Kubernetes' scheduler makes room
+
+
+def snapshot_of(
+    pods: Collection[Pod], nodes: Iterable[Node], runs: Iterable[KubernetesRun], label: str, namespace: str,
+    steady_s: float, users: Collection[str] = (), left: Collection[str] = (),
+) -> KubernetesSnapshot:  # fmt: skip
+    """Return the cluster with these *pods* and *nodes*.
+
+    Ours are those with our *label* in our *namespace*, and those of users' Jobs that we have placed: it is on disk
+    which these are, so that what somebody writes on them, or on others in the namespaces of *users*, changes nothing.
+    Of a run that has ended, those in *left* have to go.
+    """
+    chosen: dict[str, tuple[int, int, int]] = {}
+    marks: dict[tuple[int, int, int], tuple[str, str]] = {}
+    for run in runs:
+        for rank in run.ranks:
+            if uid := run.pod_uid(rank):
+                chosen[uid] = run.key(rank)
+            else:
+                marks[run.key(rank)] = run.mark, run.owner
+    own: dict[tuple[int, int, int], Pod] = {}
+    stray: list[Pod] = []
+    others: dict[str, dict[str, float]] = {}
+    for pod in pods:
+        if pod.uid in chosen:
+            own |= {chosen[pod.uid]: pod} if pod.node else {}
+            continue
+        labelled = pod.cluster == label and (
+            pod.node and pod.namespace in users if pod.owner else pod.namespace == namespace
+        )
+        if labelled and pod.run is not None and marks.get(pod.run) == (pod.mark, pod.owner):
+            own[pod.run] = pod
+            continue
+        if labelled if pod.over and not pod.owner else not pod.over and (labelled or pod.uid in left):
+            stray.append(pod)  # those of Jobs that are over Kubernetes keeps
+        if (host := pod.node or pod.nominated) and not pod.over:
+            taken = others.setdefault(host, {})
+            for name, amount in ((PODS, 1.0), *pod.requests):
+                taken[name] = taken.get(name, 0.0) + amount
+    room_for = {pod.nominated for pod in pods if not pod.over}
+    return KubernetesSnapshot({node.name: node for node in nodes}, own, tuple(stray), others, steady_s, room_for)
+
+
+class Strays:
+    """Our pods that are of no run that goes on: since when they are over."""
+
+    def __init__(self) -> None:
+        self._over_s: dict[str, float] = {}
+
+    def due(self, snapshot: KubernetesSnapshot, keep_s: float) -> list[Pod]:
+        """Return those to delete: at once, or *keep_s* after they are over; not all at a time."""
+        now_s, known = time.monotonic(), {pod.uid for pod in snapshot.stray}
+        self._over_s = {uid: since_s for uid, since_s in self._over_s.items() if uid in known}
+        due = []
+        for pod in snapshot.stray:
+            if pod.over and now_s < self._over_s.setdefault(pod.uid, now_s) + keep_s:
+                continue
+            if not pod.deleting or pod.over:
+                due.append(pod)
+        return due[:_MOST_DELETED]
 
 
 def external_jobs(
