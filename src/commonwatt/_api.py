@@ -169,6 +169,7 @@ def study(
     *,
     nodes: str | Path | None = None,
     qos: str | Path | None = None,
+    associations: str | Path | None = None,
     begin: str | None = None,
     days: float | None = None,
     weeks: int | None = None,
@@ -196,6 +197,8 @@ def study(
         For a log: what ``scontrol show node`` printed, or a scenario with nodes.
     qos
         What ``sacctmgr --parsable2 show qos`` printed, or a scenario with QOS.
+    associations
+        What ``sacctmgr --parsable2 show associations tree`` printed, or a scenario with associations.
     begin, days, weeks
         Start, length and number of periods. [default: the file's; of a log its last whole weeks, up to 4]
     seeds
@@ -240,9 +243,9 @@ def study(
     check_count("jobs", jobs)
     check_count("seed", seed, 0)
     wishes = Wishes(
-        nodes=None if nodes is None else Path(nodes), qos=None if qos is None else Path(qos), begin=begin,
-        days=days, weeks=weeks, seeds=seeds,
-        knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price_per_kwh, pue=pue, currency=currency,
+        nodes=None if nodes is None else Path(nodes), qos=None if qos is None else Path(qos),
+        associations=None if associations is None else Path(associations), begin=begin, days=days, weeks=weeks,
+        seeds=seeds, knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price_per_kwh, pue=pue, currency=currency,
     )  # fmt: skip
     if isinstance(log, str | Path):
         file, base = load_study(log, wishes)

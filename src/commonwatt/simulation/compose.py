@@ -16,12 +16,13 @@ from commonwatt.control.electricity import check_electricity
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.fleet.controller import FleetController, eager
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
-from commonwatt.control.limits import QosTracker
 from commonwatt.control.policy import Policy
+from commonwatt.control.quotas import AccountingTracker
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.engines.simulated.shared_gpus import SharingCluster
+from commonwatt.model.accounting import AccountTree
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.demand import DemandSeries
@@ -41,7 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_AGAIN = 4
-"""Decisions at one moment after the first, while limits of QOS keep back other jobs than before."""
+"""Decisions at one moment after the first, while limits of QOS and associations keep back other jobs than before."""
 
 
 class TableSource:
@@ -207,6 +208,12 @@ def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
     return np.exp(rng.normal(0.0, scenario.runtime_error, jobs))
 
 
+def tenant_weights(scenario: Scenario) -> dict[str, float]:
+    """Return the weights of tenants: as the scenario says, else by the shares of their accounts; else they have 1."""
+    own = {tenant.name: tenant.weight for tenant in scenario.tenants}
+    return AccountTree(scenario.associations).weights | own
+
+
 def due_dates_move(scenario: Scenario) -> bool:
     """Whether due dates are drawn as a time after a job may start: those of a log are, those written down are dates."""
     return isinstance(scenario.workload, LogWorkload)
@@ -318,7 +325,7 @@ def run_policy(
         tariff=tariff,
         seen_tariff=tariff.flat(*submitted_s) if spec.price == "mean" else None,
         rng=np.random.default_rng([seed, 1]),
-        tenant_weights={tenant.name: tenant.weight for tenant in scenario.tenants},
+        tenant_weights=tenant_weights(scenario),
         capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen, tariff=tariff),
         beliefs=beliefs,
     )
@@ -335,7 +342,7 @@ def run_policy(
         controller.capacity.known = dependents or source
     spent_s = run(controller, VirtualClock(engine), source, at_tick, until_s)
     guaranteed = any(policy.fairness is not None for policy in scenario.policies)
-    weights = {tenant.name: tenant.weight for tenant in scenario.tenants} if guaranteed else None
+    weights = tenant_weights(scenario) if guaranteed else None
     return PolicyRun(controller, spent_s, window, plan, weights)
 
 
@@ -369,8 +376,8 @@ def _window(
 def _within_limits(
     scenario: Scenario, controller: Controller, table: JobArrays, at_tick: Callable[[float], None]
 ) -> Callable[[float], None]:
-    """Let *controller* keep the limits of QOS, if there are any; returns what to call at each tick."""
-    tracker = QosTracker(controller.registry, table, scenario.qos)
+    """Let *controller* keep the limits of QOS and associations, if any; returns what to call at each tick."""
+    tracker = AccountingTracker(controller.registry, table, scenario.qos, scenario.associations)
     if not tracker.limits:
         return at_tick
     controller.quotas = tracker

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from commonwatt.data.malleable import APART, LACKING
+from commonwatt.model.accounting import QOS_SCOPES
 from commonwatt.model.arrays import Bools
-from commonwatt.model.jobs import QOS_SCOPES, JobArrays
+from commonwatt.model.jobs import JobArrays
 from commonwatt.model.study_file import StepName, StudyFile
 from commonwatt.model.study_results import Assumption
 from commonwatt.model.units import DAY_S, plural
@@ -63,6 +64,9 @@ def assumptions_of(plan: StudyPlan) -> tuple[Assumption, ...]:
             drawn=False, switch="none",
         ),
         Assumption(what="QOS", value=_qos(file), drawn=False, switch="qos, --qos"),
+        Assumption(
+            what="Accounts and users", value=_associations(file), drawn=False, switch="associations, --associations"
+        ),
         *(Assumption(what=DRAFTED, value=text, drawn=False, switch="nodes, workload") for text in file.assumed),
     )  # fmt: skip
 
@@ -189,7 +193,18 @@ def _today(file: StudyFile) -> str:
 def _qos(file: StudyFile) -> str:
     if not file.qos:
         return "none: no limits of running jobs or GPUs, no priority"
-    limited = sum(any(value is not None for value in qos.limits(scope)) for qos in file.qos for scope in QOS_SCOPES)
+    limited = sum(qos.limits(scope).any for qos in file.qos for scope in QOS_SCOPES)
     weight = file.baseline.qos_weight if file.baseline.solver == "fair-share" else 0.0
     counts = f"their priority counts for the scheduler of today ({weight:g})" if weight else "no priority"
     return f"{len(file.qos)}, with {plural(limited, 'limit')} that every scheduler keeps; {counts}"
+
+
+def _associations(file: StudyFile) -> str:
+    if not file.associations:
+        return "of equal weight, without limits, but for those of their QOS"
+    accounts = sum(not one.user for one in file.associations)
+    limited, users = sum(one.any_limit for one in file.associations), len(file.associations) - accounts
+    return (
+        f"{plural(accounts, 'account')} and {plural(users, 'user')} in them, {limited} with limits that "
+        "every scheduler keeps; accounts weigh by their shares in fair share"
+    )

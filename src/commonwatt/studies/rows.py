@@ -79,6 +79,7 @@ def scenario_of(
         gpu_types=file.gpu_types,
         tenants=file.tenants,
         qos=file.qos,
+        associations=file.associations,
         electricity=file.electricity,
         interval_s=file.interval_s,
         preemption=file.preemption.model_copy(update={"allowed": "preemption" in taken}),

@@ -1,0 +1,165 @@
+"""What a real Slurm starts under limits of associations and QOS, and what a replay with its own ``sacctmgr`` starts."""
+
+from __future__ import annotations
+
+import getpass
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("pymysql")
+
+from commonwatt.data.sacctmgr import read_associations, read_qos, spelt
+from tests.controlplane.test_slurm_accounts import AccountedSite, started
+from tests.engines.waiting import until
+from tests.simulation.made import node, prepared, run
+from tests.store.conftest import mariadb  # noqa: F401
+
+pytestmark = pytest.mark.long
+ME = getpass.getuser()
+TYPES = {"V100": "gpu:v100", "T4": "gpu"}  # the GPU of node `spare` has no type there
+
+
+class LimitedSite(AccountedSite):
+    """A Slurm that enforces limits."""
+
+    def configure(self, slurmd_timeout_s: int = 30) -> None:
+        super().configure(slurmd_timeout_s)
+        text = self.conf.read_text().replace("TRES=gres/gpu\n", "TRES=gres/gpu,gres/gpu:v100\n")
+        self.conf.write_text(f"{text}AccountingStorageEnforce=limits,qos\n")
+
+
+@pytest.fixture
+def limited(mariadb, monkeypatch):  # noqa: F811
+    yield from started(LimitedSite, mariadb, monkeypatch)
+
+
+def change(site: LimitedSite, *words: str) -> None:
+    site.ask("sacctmgr", "-i", *words)
+
+
+def submit(site: LimitedSite, account: str, qos: str = "normal", gpus: int = 1, gpu_type: str = "V100") -> str:
+    where = ["--nodelist=spare"] if gpu_type == "T4" else ["--exclude=spare"]
+    command = ["sbatch", "--parsable", f"--account={account}", f"--qos={qos}", f"--gres={TYPES[gpu_type]}:{gpus}"]
+    return site.ask(*command, *where, "--time=60", "--output=/dev/null", "--wrap=sleep 600").strip()
+
+
+def states(site: LimitedSite) -> dict[str, tuple[str, str]]:
+    said = site.ask("squeue", "--noheader", "--format=%A|%T|%r").splitlines()
+    return {number: (state, reason) for number, state, reason in (line.split("|") for line in said)}
+
+
+def settled(site: LimitedSite) -> dict[str, tuple[str, str]]:
+    """Return the states of all jobs when none has changed for a while, and each that waits has a reason."""
+    last, since_s = {}, time.monotonic()
+
+    def quiet() -> bool:
+        nonlocal last, since_s
+        if (now := states(site)) != last:
+            last, since_s = now, time.monotonic()
+        reasons = {reason for state, reason in now.values() if state == "PENDING"}
+        return time.monotonic() > since_s + 2.5 and not reasons & {"None", "Priority"}
+
+    until(quiet, 60.0)
+    return last
+
+
+def ours(site: LimitedSite, tmp_path: Path, jobs: list[dict], **more: object) -> set[str]:
+    """Return the jobs that a replay starts at once, under what sacctmgr prints now."""
+    (tmp_path / "associations.txt").write_text(site.ask("sacctmgr", "--parsable2", "show", "associations", "tree"))
+    (tmp_path / "qos.txt").write_text(site.ask("sacctmgr", "--parsable2", "show", "qos"))
+    listed = [
+        {
+            "name": str(k), "submit_s": 0, "tenant": job["account"], "user": ME, "qos": job.get("qos", "normal"),
+            "requested_gpus": job.get("gpus", 1), "times_s": {job.get("gpu_type", "V100"): {job.get("gpus", 1): 600.0}},
+        }
+        for k, job in enumerate(jobs)
+    ]  # fmt: skip
+    document = {
+        "workload": {"source": "jobs", "jobs": listed},
+        "nodes": [node("n-1"), node("n-2"), node("spare", "T4", 1)],
+        "qos": [one.model_dump() for one in spelt(read_qos(tmp_path / "qos.txt").qos, TYPES)[0]],
+        "associations": [
+            one.model_dump() for one in spelt(read_associations(tmp_path / "associations.txt").associations, TYPES)[0]
+        ],
+        "unused_nodes": {"state": None},
+        "policies": [{"solver": "easy"}],
+        **more,
+    }
+    _, record = run(prepared(document))
+    return {name for name, at_s in zip(record.jobs.name, record.jobs.began_s.tolist(), strict=True) if at_s == 0}
+
+
+PHYS, CHEM = {"account": "phys"}, {"account": "chem"}
+# What is changed, jobs in their order, and the reasons for which Slurm lets some wait.
+CASES = {
+    "GPUs of an account above": (
+        ["account lab set GrpTRES=gres/gpu=2"], [PHYS, CHEM, PHYS], {"AssocGrpGRES"},
+        ["account lab set GrpTRES=gres/gpu=-1"],
+    ),
+    "jobs of an account above": (
+        ["account lab set GrpJobs=2", "account phys set GrpJobs=1"], [PHYS, PHYS, CHEM, CHEM], {"AssocGrpJobsLimit"},
+        ["account lab set GrpJobs=-1", "account phys set GrpJobs=-1"],
+    ),
+    "jobs of each user, inherited from above": (
+        ["account lab set MaxJobs=1"], [PHYS, PHYS, CHEM], {"AssocMaxJobsLimit"}, ["account lab set MaxJobs=-1"],
+    ),
+    "jobs of a user, by the nearest": (
+        ["account lab set MaxJobs=1", f"user {ME} where account=phys set MaxJobs=2"], [PHYS, PHYS, PHYS, CHEM, CHEM],
+        {"AssocMaxJobsLimit"}, ["account lab set MaxJobs=-1", f"user {ME} where account=phys set MaxJobs=-1"],
+    ),
+    "the QOS before the account, whose count goes on": (
+        ["account phys set GrpJobs=2", "qos special set GrpJobs=3"],
+        [{**PHYS, "qos": "special"}, {**PHYS, "qos": "special"}, {**PHYS, "qos": "special"}, PHYS, CHEM],
+        {"AssocGrpJobsLimit"}, ["account phys set GrpJobs=-1", "qos special set GrpJobs=-1"],
+    ),
+    "another limit of the QOS does not come before it": (
+        ["account phys set GrpJobs=1", "qos special set GrpTRES=gres/gpu=3"],
+        [{**PHYS, "qos": "special"}, {**PHYS, "qos": "special"}, CHEM], {"AssocGrpJobsLimit"},
+        ["account phys set GrpJobs=-1", "qos special set GrpTRES=gres/gpu=-1"],
+    ),
+    "jobs per user of the QOS before those of the user": (
+        ["account phys set MaxJobs=1", "qos special set MaxJobsPerUser=2"],
+        [{**PHYS, "qos": "special"}, {**PHYS, "qos": "special"}, {**PHYS, "qos": "special"}, PHYS],
+        {"QOSMaxJobsPerUserLimit", "AssocMaxJobsLimit"},
+        ["account phys set MaxJobs=-1", "qos special set MaxJobsPerUser=-1"],
+    ),
+    "GPUs of one type": (
+        ["account lab set GrpTRES=gres/gpu:v100=1"], [PHYS, CHEM, {**CHEM, "gpu_type": "T4"}], {"AssocGrpGRES"},
+        ["account lab set GrpTRES=gres/gpu:v100=-1"],
+    ),
+    "GPUs of one type, of each user of a QOS": (
+        ["qos special set MaxTRESPerUser=gres/gpu:v100=2"],
+        [{**PHYS, "qos": "special", "gpus": 2}, {**CHEM, "qos": "special"},
+         {**CHEM, "qos": "special", "gpu_type": "T4"}, CHEM],
+        {"QOSMaxGRESPerUser"}, ["qos special set MaxTRESPerUser=gres/gpu:v100=-1"],
+    ),
+}  # fmt: skip
+
+
+def test_the_same_jobs_start_under_the_limits_of_a_real_slurm(limited, tmp_path):
+    change(limited, "add", "account", "lab", "fairshare=10")
+    for name in ("phys", "chem"):
+        change(limited, "add", "account", name, "parent=lab")
+        change(limited, "add", "user", ME, f"account={name}")
+    change(limited, "add", "qos", "special")
+    change(limited, "modify", "user", ME, "set", "qos+=special")
+    for name, (before, jobs, reasons, after) in CASES.items():
+        for words in before:
+            change(limited, "modify", *words.split())
+        time.sleep(1.0)  # slurmdbd tells slurmctld
+        numbers = [submit(limited, **job) for job in jobs]
+        there = settled(limited)
+        runs = {str(k) for k, number in enumerate(numbers) if there[number][0] == "RUNNING"}
+        assert 0 < len(runs) < len(jobs), (name, there)
+        assert {reason for state, reason in there.values() if state == "PENDING"} == reasons, name
+        assert ours(limited, tmp_path, jobs) == runs, (name, there)
+        subprocess.run(["scancel", *numbers], env=limited.env, check=True)
+        until(lambda: not states(limited))
+        for words in after:
+            change(limited, "modify", *words.split())
+    weights = read_associations(tmp_path / "associations.txt").associations
+    assert [one.shares for one in weights if one.account == "lab"] == [10]
