@@ -195,10 +195,8 @@ def study(
         mapping or a model.
     nodes
         For a log: what ``scontrol show node`` printed, or a scenario with nodes.
-    qos
-        What ``sacctmgr --parsable2 show qos`` printed, or a scenario with QOS.
-    associations
-        What ``sacctmgr --parsable2 show associations tree`` printed, or a scenario with associations.
+    qos, associations
+        What ``sacctmgr --parsable2 show qos`` and ``show associations tree`` printed, or scenarios with these.
     begin, days, weeks
         Start, length and number of periods. [default: the file's; of a log its last whole weeks, up to 4]
     seeds

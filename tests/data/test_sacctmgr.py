@@ -54,7 +54,31 @@ def test_what_is_not_modelled_is_said(write):
     assert [qos.max_gpus_of for qos in found.qos] == [{"a100": 8}, {}]
     over_time, preempting = found.notes
     assert over_time.endswith("of QOS urgent (GrpTRESMins)")
-    assert preempting.endswith("urgent")
+    assert preempting == "jobs of QOS normal are requeued when they are preempted: see PreemptMode of the cluster"
+
+
+def test_who_preempts_whom(write):
+    text = table(
+        {"Name": "low", "Priority": "0", "PreemptMode": "requeue", "GraceTime": "00:02:00",
+         "PreemptExemptTime": "1-00:10:00"},
+        {"Name": "cheap", "Priority": "0", "PreemptMode": "cancel", "GraceTime": "00:00:00"},
+        {"Name": "held", "Priority": "0", "PreemptMode": "suspend,gang", "PreemptExemptTime": "-1"},
+        {"Name": "high", "Priority": "9", "Preempt": "low,cheap,held,gone", "PreemptMode": "cluster"},
+        {"Name": "top", "Priority": "10", "Preempt": "high", "PreemptMode": "OFF"},
+    )  # fmt: skip
+    found = read_qos(write("qos.txt", text))
+    assert found.qos == (
+        Qos(name="low", grace_s=120, exempt_s=87_000),
+        Qos(name="cheap", preempt_mode="cancel"),
+        Qos(name="held", preempt_mode="off"),
+        Qos(name="high", priority=9, preempts=("low", "cheap", "held")),
+        Qos(name="top", priority=10, preempts=("high",)),
+    )
+    assert found.notes == (
+        "jobs of QOS cheap wait again when they are preempted, though the cluster would cancel them",
+        "jobs of QOS held are not preempted: with PreemptMode suspend they would keep their GPUs",
+        "jobs of QOS high are requeued when they are preempted: see PreemptMode of the cluster",
+    )
 
 
 def test_the_qos_of_a_scenario(write):
@@ -77,6 +101,9 @@ qos: [{name: q, max_jobs: 1}]
         ("Name|Priority|GrpTRES\nq|0|gres/gpu=many\n", "field 'GrpTRES'"),
         ("Name|Priority\nq|0\nq|1\n", "line 3: field 'Name'"),
         ("Name|Priority\n|0\n", "field 'Name'"),
+        ("Name|Priority|GraceTime\nq|0|soon\n", "line 2: field 'GraceTime': got 'soon'"),
+        ("Name|Priority|PreemptMode\nq|0|ask\n", "line 2: field 'PreemptMode': got 'ask'"),
+        ("Name|Priority|Preempt\np|0|q\nq|0|p\n", "field 'Preempt': got \"a circle through 'p'\""),
         ("", "qos.txt"),
     ],
 )

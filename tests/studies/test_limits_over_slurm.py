@@ -1,4 +1,4 @@
-"""What a real Slurm starts under limits of associations and QOS, and what a replay with its own ``sacctmgr`` starts."""
+"""What a real Slurm starts and preempts by associations and QOS, and what a replay with its own ``sacctmgr`` does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class LimitedSite(AccountedSite):
     def configure(self, slurmd_timeout_s: int = 30) -> None:
         super().configure(slurmd_timeout_s)
         text = self.conf.read_text().replace("TRES=gres/gpu\n", "TRES=gres/gpu,gres/gpu:v100\n")
-        self.conf.write_text(f"{text}AccountingStorageEnforce=limits,qos\n")
+        self.conf.write_text(
+            f"{text}AccountingStorageEnforce=limits,qos\nPreemptType=preempt/qos\nPreemptMode=REQUEUE\n"
+        )
 
 
 @pytest.fixture
@@ -67,14 +69,15 @@ def settled(site: LimitedSite) -> dict[str, tuple[str, str]]:
     return last
 
 
-def ours(site: LimitedSite, tmp_path: Path, jobs: list[dict], **more: object) -> set[str]:
-    """Return the jobs that a replay starts at once, under what sacctmgr prints now."""
+def ours(site: LimitedSite, tmp_path: Path, jobs: list[dict], at_s: float = 0.0) -> set[str]:
+    """Return the jobs that run at *at_s* in a replay under what sacctmgr prints now."""
     (tmp_path / "associations.txt").write_text(site.ask("sacctmgr", "--parsable2", "show", "associations", "tree"))
     (tmp_path / "qos.txt").write_text(site.ask("sacctmgr", "--parsable2", "show", "qos"))
     listed = [
         {
-            "name": str(k), "submit_s": 0, "tenant": job["account"], "user": ME, "qos": job.get("qos", "normal"),
-            "requested_gpus": job.get("gpus", 1), "times_s": {job.get("gpu_type", "V100"): {job.get("gpus", 1): 600.0}},
+            "name": str(k), "submit_s": job.get("submit_s", 0), "tenant": job["account"], "user": ME,
+            "qos": job.get("qos", "normal"), "requested_gpus": job.get("gpus", 1),
+            "times_s": {job.get("gpu_type", "V100"): {job.get("gpus", 1): 600.0}},
         }
         for k, job in enumerate(jobs)
     ]  # fmt: skip
@@ -86,11 +89,13 @@ def ours(site: LimitedSite, tmp_path: Path, jobs: list[dict], **more: object) ->
             one.model_dump() for one in spelt(read_associations(tmp_path / "associations.txt").associations, TYPES)[0]
         ],
         "unused_nodes": {"state": None},
+        "preemption": {"allowed": False},
         "policies": [{"solver": "easy"}],
-        **more,
     }
     _, record = run(prepared(document))
-    return {name for name, at_s in zip(record.jobs.name, record.jobs.began_s.tolist(), strict=True) if at_s == 0}
+    s = record.segments
+    there = (s.from_s <= at_s) & (s.to_s > at_s)
+    return {record.jobs.name[j] for j in s.job[there].tolist()}
 
 
 PHYS, CHEM = {"account": "phys"}, {"account": "chem"}
@@ -140,11 +145,15 @@ CASES = {
 }  # fmt: skip
 
 
-def test_the_same_jobs_start_under_the_limits_of_a_real_slurm(limited, tmp_path):
-    change(limited, "add", "account", "lab", "fairshare=10")
+def accounts(site: LimitedSite) -> None:
+    change(site, "add", "account", "lab", "fairshare=10")
     for name in ("phys", "chem"):
-        change(limited, "add", "account", name, "parent=lab")
-        change(limited, "add", "user", ME, f"account={name}")
+        change(site, "add", "account", name, "parent=lab")
+        change(site, "add", "user", ME, f"account={name}")
+
+
+def test_the_same_jobs_start_under_the_limits_of_a_real_slurm(limited, tmp_path):
+    accounts(limited)
     change(limited, "add", "qos", "special")
     change(limited, "modify", "user", ME, "set", "qos+=special")
     for name, (before, jobs, reasons, after) in CASES.items():
@@ -163,3 +172,46 @@ def test_the_same_jobs_start_under_the_limits_of_a_real_slurm(limited, tmp_path)
             change(limited, "modify", *words.split())
     weights = read_associations(tmp_path / "associations.txt").associations
     assert [one.shares for one in weights if one.account == "lab"] == [10]
+
+
+def of(qos: str, gpus: int = 1, **more: object) -> dict:
+    return {"account": "phys", "qos": qos, "gpus": gpus, **more}
+
+
+# Jobs that run, then one that comes.
+PREEMPTIONS = {
+    "the place of one of its QOS": ([of("low", 2), of("low", 2)], of("high", 2)),
+    "the lowest priority": ([of("middle"), of("middle"), of("low"), of("middle")], of("high")),
+    "a larger one of the lowest priority": ([of("middle", 2), of("low", 2)], of("high")),
+    "all of a node": ([of("normal", 2), of("low"), of("low")], of("high", 2)),
+    "no room without those it may not": ([of("normal", 2), of("normal"), of("low")], of("high", 2)),
+    "not by another": ([of("low", 2), of("low", 2)], of("middle")),
+    "not of another": ([of("normal", 2), of("normal", 2)], of("high")),
+    "not beside room": ([of("low", 2), of("low")], of("high")),
+    "not before their time": ([of("young", 2), of("young", 2)], of("high")),
+}
+
+
+def test_the_same_jobs_are_preempted_by_a_real_slurm(limited, tmp_path):
+    accounts(limited)
+    for name, *fields in (
+        ("low", "priority=0"), ("middle", "priority=5"), ("young", "priority=0", "preemptexempttime=10:00"),
+        ("high", "priority=9", "preempt=low,middle,young"),
+    ):  # fmt: skip
+        change(limited, "add", "qos", name, *fields)
+    change(limited, "modify", "user", ME, "set", "qos+=low,middle,young,high")
+    time.sleep(1.0)
+    for name, (jobs, comes) in PREEMPTIONS.items():
+        numbers = []
+        for job in jobs:  # each starts before the next is submitted
+            numbers.append(submit(limited, **job))
+            until(lambda: states(limited)[numbers[-1]][0] == "RUNNING")  # noqa: B023
+        numbers.append(submit(limited, **comes))
+        there = settled(limited)
+        runs = {str(k) for k, number in enumerate(numbers) if there[number][0] == "RUNNING"}
+        listed = [{**job, "submit_s": k} for k, job in enumerate(jobs)] + [{**comes, "submit_s": 60}]
+        mine = ours(limited, tmp_path, listed, at_s=61.0)
+        kinds = [[[*jobs, comes][int(k)] for k in sorted(found)] for found in (runs, mine)]
+        assert kinds[0] == kinds[1], (name, there, mine)  # of those that are alike, another one may go
+        subprocess.run(["scancel", *numbers], env=limited.env, check=True)
+        until(lambda: not states(limited))

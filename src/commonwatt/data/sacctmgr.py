@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from commonwatt.data.files import load_yaml
 from commonwatt.data.profiles import standard_name
+from commonwatt.data.readers.slurm import duration_s
 from commonwatt.data.table import TextTable, read_table
 from commonwatt.data.text import read_text
-from commonwatt.model.accounting import Association, Qos, check_tree
+from commonwatt.model.accounting import Association, Qos, check_qos, check_tree
 from commonwatt.model.errors import FieldError, InputError
 from commonwatt.model.scenario import Scenario
 
@@ -38,6 +39,8 @@ _ASSOCIATION_GPUS: _Columns = {name: _GPUS[name] for name in ("max_gpus", "max_g
 _SHARES = ("Share", "Fairshare", "RawShares")
 _PASSED_OVER = ("GrpTRESMins", "GrpTRESRunMins", "MaxTRESMins", "MaxTRESRunMinsPU", "MaxTRESRunMinsPA", "GrpWall")
 _COUNT = "a whole number, 0 or more"
+_WITHOUT_GPUS = ("suspend", "gang", "within")
+"""Modes of preemption that give no job GPUs of another: Slurm's suspended jobs keep theirs."""
 _PARENT = ("parent", "2147483647")  # as newer and older versions write it
 
 
@@ -72,8 +75,9 @@ def read_qos(path: Path) -> QosTable:
     for row, name in enumerate(names):
         if not name or name in names[:row]:
             raise table.error(row, "Name", "a name that no row above has")
-    qos = tuple(_qos(table, row, name) for row, name in enumerate(names))
-    return QosTable(qos, tuple(_notes(table)))
+    qos = tuple(_qos(table, row, name, names) for row, name in enumerate(names))
+    _checked(check_qos, qos, path, "Preempt")
+    return QosTable(qos, tuple(_notes(table, qos)))
 
 
 def read_associations(path: Path) -> AssociationTable:
@@ -105,10 +109,7 @@ def read_associations(path: Path) -> AssociationTable:
             raise table.error(row, "User" if one.user else "Account", "an association that no row above is of")
         seen.add(one.name)
         rows.append(one)
-    try:
-        check_tree(rows)
-    except FieldError as error:
-        raise InputError(error.expected, file=path, field="ParentName", value=error.value) from None
+    _checked(check_tree, rows, path, "ParentName")
     over = _over_time(table, lambda row: ", ".join(filter(None, rows[row].name)))
     return AssociationTable(tuple(rows), (*notes, *([f"limits of GPU time are not kept, of {over}"] if over else [])))
 
@@ -162,9 +163,46 @@ def _table(path: Path, ask: str, needed: Sequence[str]) -> tuple[TextTable, list
     return table, text.splitlines()
 
 
-def _qos(table: TextTable, row: int, name: str) -> Qos:
+_Rows = TypeVar("_Rows")
+
+
+def _checked(check: Callable[[_Rows], object], rows: _Rows, path: Path, field: str) -> None:
+    try:
+        check(rows)
+    except FieldError as error:
+        raise InputError(error.expected, file=path, field=field, value=error.value) from None
+
+
+def _qos(table: TextTable, row: int, name: str, names: Sequence[str]) -> Qos:
     priority = _whole(table, row, "Priority", table.text("Priority")[row] or "0")
-    return Qos(name=name, priority=priority, **_limits(table, row, _JOBS, _GPUS))
+    mode = _mode(table, row)
+    preempts = tuple(other for other in _cell(table, row, ("Preempt",))[1].split(",") if other in names)
+    return Qos(
+        name=name, priority=priority, preempts=preempts, exempt_s=_seconds(table, row, "PreemptExemptTime"),
+        preempt_mode="cancel" if mode == "cancel" else "off" if mode in _WITHOUT_GPUS else "requeue",
+        grace_s=_seconds(table, row, "GraceTime"), **_limits(table, row, _JOBS, _GPUS),
+    )  # fmt: skip
+
+
+def _mode(table: TextTable, row: int) -> str:
+    """Return how jobs of a QOS are preempted; "cluster" if that is not said."""
+    column, cell = _cell(table, row, ("PreemptMode",))
+    mode = cell.casefold().partition(",")[0] or "cluster"
+    if mode == "off":  # unset, says the manual
+        return "cluster"
+    if mode not in ("cluster", "requeue", "cancel", "checkpoint", *_WITHOUT_GPUS):
+        raise table.error(row, column, "cluster, requeue, cancel, suspend or gang")
+    return mode
+
+
+def _seconds(table: TextTable, row: int, column: str) -> float:
+    _, cell = _cell(table, row, (column,))
+    if not cell or cell in ("-1", "NONE", "INVALID"):
+        return 0.0
+    try:
+        return duration_s(cell)
+    except ValueError:
+        raise table.error(row, column, "a time, such as 00:05:00") from None
 
 
 def _association(table: TextTable, row: int, parent: str) -> Association:
@@ -256,11 +294,19 @@ def _over_time(table: TextTable, name: Callable[[int], str]) -> str:
     return ", ".join(passed)
 
 
-def _notes(table: TextTable) -> Iterator[str]:
-    """Say what is not modelled, by QOS."""
-    names = table.text("Name")
-    if over := _over_time(table, lambda row: names[row]):
+def _notes(table: TextTable, qos: Sequence[Qos]) -> Iterator[str]:
+    """Say what is not modelled, by QOS, and what is taken for granted."""
+    if over := _over_time(table, lambda row: qos[row].name):
         yield f"limits of GPU time are not kept, of QOS {over}"
-    preempting = [name for row, name in enumerate(names) if _cell(table, row, ("Preempt",))[1]]
-    if preempting:
-        yield f"QOS preempt no running jobs here, as they may on the cluster: {', '.join(preempting)}"
+    by_mode: dict[str, list[str]] = {}
+    for row, one in enumerate(qos):
+        if any(one.name in other.preempts for other in qos):
+            by_mode.setdefault(_mode(table, row), []).append(one.name)
+    for mode, names in by_mode.items():
+        whose = f"jobs of QOS {', '.join(names)}"
+        if mode == "cluster":
+            yield f"{whose} are requeued when they are preempted: see PreemptMode of the cluster"
+        elif mode in ("cancel", "checkpoint"):
+            yield f"{whose} wait again when they are preempted, though the cluster would {mode} them"
+        elif mode in _WITHOUT_GPUS:
+            yield f"{whose} are not preempted: with PreemptMode {mode} they would keep their GPUs"

@@ -18,7 +18,7 @@ from commonwatt.model.fields import FileModel, quantity
 
 __all__ = [
     "QOS_SCOPES", "AccountTree", "Association", "AssociationSpecs", "GpuCounts", "Limits", "Qos", "QosScope",
-    "QosSpecs", "check_tree",
+    "QosSpecs", "check_qos", "check_tree",
 ]  # fmt: skip
 
 QosScope = Literal["all", "account", "user"]
@@ -64,6 +64,18 @@ class Qos(FileModel):
     max_gpus_per_user_of: GpuCounts = quantity("the same by GPU type", "GPUs", dict)
     max_gpus_per_job: int | None = quantity("GPUs of one job (MaxTRES), should it be resized", "GPUs", None, ge=0)
     max_gpus_per_job_of: GpuCounts = quantity("the same by GPU type", "GPUs", dict)
+
+    preempts: tuple[str, ...] = quantity(
+        "QOS whose running jobs its waiting jobs may preempt, under every scheduler (Preempt)", "-", ()
+    )
+    preempt_mode: Literal["requeue", "cancel", "off"] = quantity(
+        "whether its jobs wait again when they are preempted; cancel: they do here, too; off: they are not preempted "
+        "(PreemptMode)",
+        "-", "requeue",
+    )  # fmt: skip
+    exempt_s: float = quantity("its jobs run at least so long before they are preempted (PreemptExemptTime)",
+                               "s", 0.0, ge=0)  # fmt: skip
+    grace_s: float = quantity("its jobs run on so long once they are to be preempted (GraceTime)", "s", 0.0, ge=0)
 
     def limits(self, scope: QosScope) -> Limits:
         """Return the largest numbers of jobs and of GPUs at once for *scope*."""
@@ -122,10 +134,23 @@ class Association(FileModel):
         return self.limits.any or self.max_jobs_per_user is not None or bool(self.of_job)
 
 
-def _distinct(qos: tuple[Qos, ...]) -> tuple[Qos, ...]:
+def check_qos(qos: Sequence[Qos]) -> Sequence[Qos]:
+    """Return *qos*; raises ``FieldError`` for a name twice, and for QOS that preempt unknown ones or each other."""
     names = [one.name for one in qos]
     if twice := [name for name in names if names.count(name) > 1]:
         raise FieldError("distinct names", value=f"{twice[0]!r} twice")
+    preempts = {one.name: one.preempts for one in qos}
+    for one in qos:
+        if lacking := [name for name in one.preempts if name not in preempts]:
+            raise FieldError("the name of a QOS listed here", field="preempts", value=lacking[0])
+        reached, left = set[str](), list(one.preempts)
+        while left:
+            if (name := left.pop()) == one.name:
+                expected = "QOS that do not preempt each other, nor themselves"
+                raise FieldError(expected, field="preempts", value=f"a circle through {one.name!r}")
+            if name not in reached:
+                reached.add(name)
+                left += preempts[name]
     return qos
 
 
@@ -153,7 +178,7 @@ def check_tree(associations: Sequence[Association]) -> Sequence[Association]:
     return associations
 
 
-QosSpecs = Annotated[tuple[Qos, ...], AfterValidator(_distinct)]
+QosSpecs = Annotated[tuple[Qos, ...], AfterValidator(check_qos)]
 AssociationSpecs = Annotated[tuple[Association, ...], AfterValidator(check_tree)]
 
 

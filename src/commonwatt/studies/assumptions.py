@@ -96,7 +96,9 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
         ),
         Assumption(what="Due dates", value=due, drawn=due.startswith("drawn"), switch="due_dates"),
         Assumption(what="Run times are known", value=KNOWLEDGE[plan.knowledge], drawn=False, switch="--knowledge"),
-        Assumption(what="Running jobs", value="are never stopped or moved", drawn=False, switch="step preemption"),
+        Assumption(
+            what="Running jobs", value=_stops(file), drawn=False, switch="step preemption; qos.preempts, --qos",
+        ),
         Assumption(
             what=f"A job under {file.ours.label}",
             value="starts as soon as it may" if file.ours.work_conserving else "may wait for less energy",
@@ -197,6 +199,17 @@ def _qos(file: StudyFile) -> str:
     weight = file.baseline.qos_weight if file.baseline.solver == "fair-share" else 0.0
     counts = f"their priority counts for the scheduler of today ({weight:g})" if weight else "no priority"
     return f"{len(file.qos)}, with {plural(limited, 'limit')} that every scheduler keeps; {counts}"
+
+
+def _stops(file: StudyFile) -> str:
+    preempted = {name for qos in file.qos for name in qos.preempts}
+    names = [qos.name for qos in file.qos if qos.name in preempted and qos.preempt_mode != "off"]
+    if not names:
+        return "are never stopped or moved"
+    return (
+        f"of QOS {', '.join(names)} wait again, and lose their work since the last snapshot, where a job of a QOS that "
+        "may preempt theirs has no other room; no others are stopped or moved"
+    )
 
 
 def _associations(file: StudyFile) -> str:
