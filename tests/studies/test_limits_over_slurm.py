@@ -12,7 +12,9 @@ import pytest
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("pymysql")
 
-from commonwatt.data.sacctmgr import read_associations, read_qos, spelt
+from commonwatt.data.sacctmgr import read_associations, read_config, read_qos, spelt
+from commonwatt.model.scenario import PolicySpec
+from commonwatt.studies.rows import SlurmPreemption, configured, preemption_of
 from tests.controlplane.test_slurm_accounts import AccountedSite, started
 from tests.engines.waiting import until
 from tests.simulation.made import node, prepared, run
@@ -170,8 +172,13 @@ def test_the_same_jobs_start_under_the_limits_of_a_real_slurm(limited, tmp_path)
         until(lambda: not states(limited))
         for words in after:
             change(limited, "modify", *words.split())
-    weights = read_associations(tmp_path / "associations.txt").associations
-    assert [one.shares for one in weights if one.account == "lab"] == [10]
+    rows = read_associations(tmp_path / "associations.txt").associations
+    assert [one.shares for one in rows if one.account == "lab"] == [10]
+    (tmp_path / "config.txt").write_text(limited.ask("scontrol", "show", "config"))
+    config = read_config(tmp_path / "config.txt")
+    spec, notes = configured(PolicySpec(solver="fair-share"), config, tmp_path / "config.txt")
+    assert (spec.fair_share_weight, spec.backfill_depth, notes) == (0, 500, ())  # priority/basic
+    assert preemption_of(config, tmp_path / "config.txt") == SlurmPreemption(by_qos=True, mode="requeue", exempt_s=0.0)
 
 
 def of(qos: str, gpus: int = 1, **more: object) -> dict:

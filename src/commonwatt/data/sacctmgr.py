@@ -1,4 +1,4 @@
-"""Qualities of service and associations, as ``sacctmgr --parsable2`` prints them: limits, priority and shares.
+"""Qualities of service and associations, as ``sacctmgr --parsable2`` prints them, and Slurm's own configuration.
 
 What is not modelled is said in notes.
 """
@@ -19,9 +19,13 @@ from commonwatt.model.accounting import Association, Qos, check_qos, check_tree
 from commonwatt.model.errors import FieldError, InputError
 from commonwatt.model.scenario import Scenario
 
-__all__ = ["ASK_ASSOCIATIONS", "ASK_QOS", "AssociationTable", "QosTable", "read_associations", "read_qos", "spelt"]
+__all__ = [
+    "ASK_ASSOCIATIONS", "ASK_CONFIG", "ASK_QOS", "AssociationTable", "QosTable", "read_associations", "read_config",
+    "read_qos", "spelt",
+]  # fmt: skip
 
 ASK_QOS = "sacctmgr --parsable2 show qos > qos.txt"
+ASK_CONFIG = "scontrol show config > config.txt"
 ASK_ASSOCIATIONS = "sacctmgr --parsable2 show associations tree > associations.txt"
 """The commands that print what is read."""
 
@@ -60,10 +64,21 @@ class AssociationTable:
     notes: tuple[str, ...] = ()
 
 
-def read_qos(path: Path) -> QosTable:
+def read_config(path: Path) -> dict[str, str]:
+    """Return the settings that ``scontrol show config`` printed, by name; raises ``InputError`` for another file."""
+    lines = (line.partition("=") for line in read_text(path).splitlines())
+    found = {name.strip(): value.strip() for name, mark, value in lines if mark}
+    for name in ("PriorityType", "PriorityWeightAge", "SchedulerParameters"):
+        if name not in found:
+            raise InputError(f"this setting; run: {ASK_CONFIG}", file=path, field=name, value="none")
+    return {name: "" if value == "(null)" else value for name, value in found.items()}
+
+
+def read_qos(path: Path, *, mode: str = "cluster", exempt_s: float = 0.0) -> QosTable:
     """Read what ``sacctmgr`` printed, or the ``qos`` of a scenario (.yaml).
 
-    Raises ``InputError`` for a file that is neither.
+    Jobs of a QOS that does not say so itself are preempted by the *mode* of the cluster, and not before they have run
+    *exempt_s*. Raises ``InputError`` for a file that is neither.
     """
     if _is_scenario(path):
         found = load_yaml(path, Scenario).qos
@@ -75,9 +90,10 @@ def read_qos(path: Path) -> QosTable:
     for row, name in enumerate(names):
         if not name or name in names[:row]:
             raise table.error(row, "Name", "a name that no row above has")
-    qos = tuple(_qos(table, row, name, names) for row, name in enumerate(names))
+    modes = [_mode(table, row, mode) for row in range(len(table))]
+    qos = tuple(_qos(table, row, modes[row], exempt_s) for row in range(len(table)))
     _checked(check_qos, qos, path, "Preempt")
-    return QosTable(qos, tuple(_notes(table, qos)))
+    return QosTable(qos, tuple(_notes(table, qos, modes)))
 
 
 def read_associations(path: Path) -> AssociationTable:
@@ -173,32 +189,33 @@ def _checked(check: Callable[[_Rows], object], rows: _Rows, path: Path, field: s
         raise InputError(error.expected, file=path, field=field, value=error.value) from None
 
 
-def _qos(table: TextTable, row: int, name: str, names: Sequence[str]) -> Qos:
+def _qos(table: TextTable, row: int, mode: str, exempt_s: float) -> Qos:
+    names = table.text("Name")
     priority = _whole(table, row, "Priority", table.text("Priority")[row] or "0")
-    mode = _mode(table, row)
     preempts = tuple(other for other in _cell(table, row, ("Preempt",))[1].split(",") if other in names)
     return Qos(
-        name=name, priority=priority, preempts=preempts, exempt_s=_seconds(table, row, "PreemptExemptTime"),
+        name=names[row], priority=priority, preempts=preempts,
+        exempt_s=_seconds(table, row, "PreemptExemptTime", exempt_s),
         preempt_mode="cancel" if mode == "cancel" else "off" if mode in _WITHOUT_GPUS else "requeue",
-        grace_s=_seconds(table, row, "GraceTime"), **_limits(table, row, _JOBS, _GPUS),
+        grace_s=_seconds(table, row, "GraceTime", 0.0), **_limits(table, row, _JOBS, _GPUS),
     )  # fmt: skip
 
 
-def _mode(table: TextTable, row: int) -> str:
-    """Return how jobs of a QOS are preempted; "cluster" if that is not said."""
+def _mode(table: TextTable, row: int, usual: str) -> str:
+    """Return how jobs of a QOS are preempted; as is *usual* if that is not said."""
     column, cell = _cell(table, row, ("PreemptMode",))
     mode = cell.casefold().partition(",")[0] or "cluster"
-    if mode == "off":  # unset, says the manual
-        return "cluster"
-    if mode not in ("cluster", "requeue", "cancel", "checkpoint", *_WITHOUT_GPUS):
+    if mode in ("off", "cluster"):  # the manual says: off is unset
+        return usual
+    if mode not in ("requeue", "cancel", "checkpoint", *_WITHOUT_GPUS):
         raise table.error(row, column, "cluster, requeue, cancel, suspend or gang")
     return mode
 
 
-def _seconds(table: TextTable, row: int, column: str) -> float:
+def _seconds(table: TextTable, row: int, column: str, usual_s: float) -> float:
     _, cell = _cell(table, row, (column,))
     if not cell or cell in ("-1", "NONE", "INVALID"):
-        return 0.0
+        return usual_s
     try:
         return duration_s(cell)
     except ValueError:
@@ -294,14 +311,14 @@ def _over_time(table: TextTable, name: Callable[[int], str]) -> str:
     return ", ".join(passed)
 
 
-def _notes(table: TextTable, qos: Sequence[Qos]) -> Iterator[str]:
+def _notes(table: TextTable, qos: Sequence[Qos], modes: Sequence[str]) -> Iterator[str]:
     """Say what is not modelled, by QOS, and what is taken for granted."""
     if over := _over_time(table, lambda row: qos[row].name):
         yield f"limits of GPU time are not kept, of QOS {over}"
     by_mode: dict[str, list[str]] = {}
-    for row, one in enumerate(qos):
+    for one, mode in zip(qos, modes, strict=True):
         if any(one.name in other.preempts for other in qos):
-            by_mode.setdefault(_mode(table, row), []).append(one.name)
+            by_mode.setdefault(mode, []).append(one.name)
     for mode, names in by_mode.items():
         whose = f"jobs of QOS {', '.join(names)}"
         if mode == "cluster":

@@ -56,7 +56,7 @@ def assumptions_of(plan: StudyPlan) -> tuple[Assumption, ...]:
             drawn=False, switch="electricity, --price, --pue",
         ),
         Assumption(
-            what="What the cluster runs today", value=_today(file), drawn=False, switch="baseline",
+            what="What the cluster runs today", value=_today(file), drawn=False, switch="baseline, --priority",
         ),
         Assumption(
             what="Work that is unfinished at the end of the window",

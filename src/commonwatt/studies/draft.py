@@ -16,7 +16,7 @@ from commonwatt.data.files import load_yaml, parse_yaml, validate
 from commonwatt.data.inventory import read_inventory
 from commonwatt.data.log import JobLog
 from commonwatt.data.readers import READERS, read_log
-from commonwatt.data.sacctmgr import read_associations, read_qos, spelt
+from commonwatt.data.sacctmgr import read_associations, read_config, read_qos, spelt
 from commonwatt.data.scenario_draft import HOST_W, IDLE_PART, drafted_nodes
 from commonwatt.data.text import read_text
 from commonwatt.engines.slurm.parsing import host_names
@@ -28,6 +28,7 @@ from commonwatt.model.nodes import NodeSpec, PowerState
 from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
 from commonwatt.model.study_file import STEPS, StepName, StudyFile
 from commonwatt.model.units import DAY_S, WEEK_S, plural
+from commonwatt.studies.rows import SlurmPreemption, configured, preemption_of
 
 __all__ = ["Wishes", "load_study", "wished", "with_accounting"]
 
@@ -45,6 +46,7 @@ class Wishes:
     nodes: Path | None = None
     qos: Path | None = None
     associations: Path | None = None
+    priority: Path | None = None
     source: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     begin: str | None = None
@@ -82,7 +84,7 @@ def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
     document = None if source or wishes.source else _document(path)
     if document is None:
         file = _of_log(path, source or wishes.source, wishes)
-        return wished(file, replace(wishes, nodes=None, qos=None, associations=None)), Path()
+        return wished(file, replace(wishes, nodes=None, qos=None, associations=None, priority=None)), Path()
     if "workload" in document and "nodes" not in document:
         raise InputError("at least one node", file=path, field="nodes", value="none")
     study = _of_scenario(load_yaml(path, Scenario), path) if _is_scenario(document) else load_yaml(path, StudyFile)
@@ -164,24 +166,38 @@ def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
 
 
 def with_accounting(file: StudyFile, wishes: Wishes) -> StudyFile:
-    """Return *file* with the QOS and the associations of the files that *wishes* name, if they name any.
+    """Return *file* with the QOS, the associations and the priority of the files that *wishes* name, if any.
 
-    Where priorities of QOS differ, they count as much as age. Raises ``InputError``.
+    Where priorities of QOS differ and nothing says their weight, they count as much as age. Raises ``InputError``.
     """
     types, changed, notes = [node.gpu_type for node in file.nodes], dict[str, Any](), list[str]()
     unknown: tuple[str, ...] = ()
+    preempt = SlurmPreemption(by_qos=True, mode="cluster", exempt_s=0.0)
+    baseline = file.baseline
+    if wishes.priority is not None:
+        config = read_config(wishes.priority)
+        baseline, told = configured(baseline, config, wishes.priority)
+        preempt = preemption_of(config, wishes.priority)
+        changed["baseline"], notes = baseline, [*told, *preempt.notes]
+        if not preempt.by_qos:
+            changed["qos"] = tuple(one.model_copy(update={"preempts": ()}) for one in file.qos)
     if wishes.qos is not None:
-        qos = read_qos(wishes.qos)
-        changed["qos"], unknown = spelt(qos.qos, types)
-        notes += qos.notes
-        differ, baseline = len({one.priority for one in qos.qos}) > 1, file.baseline
-        if differ and baseline.solver == "fair-share" and not baseline.qos_weight:
+        qos = read_qos(wishes.qos, mode=preempt.mode, exempt_s=preempt.exempt_s)
+        found, unknown = spelt(qos.qos, types)
+        if not preempt.by_qos and any(one.preempts for one in found):
+            notes.append("QOS preempt no jobs: PreemptType is not preempt/qos")
+            found = tuple(one.model_copy(update={"preempts": ()}) for one in found)
+        else:
+            notes += qos.notes
+        changed["qos"] = found
+        differ = len({one.priority for one in found}) > 1
+        if differ and wishes.priority is None and baseline.solver == "fair-share" and not baseline.qos_weight:
             changed["baseline"] = baseline.model_copy(update={"qos_weight": 1.0})
             notes.append("the priority of a QOS counts as much as age (baseline.qos_weight: 1): see PriorityWeightQOS")
     if wishes.associations is not None:
-        found = read_associations(wishes.associations)
-        changed["associations"], others = spelt(found.associations, types)
-        unknown, notes = (*unknown, *others), [*notes, *found.notes]
+        table = read_associations(wishes.associations)
+        changed["associations"], others = spelt(table.associations, types)
+        unknown, notes = (*unknown, *others), [*notes, *table.notes]
     if unknown:
         notes.append(f"no node has these GPU types, whose limits are left out: {', '.join(dict.fromkeys(unknown))}")
     return file.model_copy(update={**changed, "assumed": (*file.assumed, *notes)}) if changed else file
