@@ -304,6 +304,17 @@ def test_no_solver_exceeds_a_limit_and_every_job_ends(document: dict) -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(limited(), st.randoms())
+def test_the_order_of_the_rows_does_not_matter(document: dict, random) -> None:
+    _, one = run(prepared(document))
+    turned = {name: random.sample(document[name], len(document[name])) for name in ("qos", "associations")}
+    _, other = run(prepared({**document, **turned}))
+    assert one.jobs.began_s.tolist() == other.jobs.began_s.tolist()
+    assert one.jobs.ended_s.tolist() == other.jobs.ended_s.tolist()
+
+
+@pytest.mark.slow
 def test_the_replay_finds_what_exceeds_a_limit():
     """Without limits in force, the same check finds them exceeded."""
     jobs = [job(f"j{k}", tenant="phys", user="ann", qos="") for k in range(3)]

@@ -74,21 +74,23 @@ class QuotaTracker:
 
     def use(self, gpus: Mapping[int, int], but: Collection[int] = ()) -> dict[Hashable, Use]:
         """Return what each key has by *gpus*, those of running jobs by handle, *but* for some jobs."""
-        use: dict[Hashable, Use] = {}
+        counts: dict[Hashable, list[int]] = {}
         left_out = set(but)
+        rows, classes = self.registry.job("row"), self.registry.row("klass")
         for handle, many in gpus.items():
             if handle not in left_out:
-                for key in self.keys(handle, self.registry.class_of(handle)):
-                    use[key] = use.get(key, Use()).plus(many)
-        return use
+                row = int(rows[handle])
+                for key in self.keys(handle, int(classes[row]) if row >= 0 else -1):
+                    own = counts.setdefault(key, [0, 0])
+                    own[0] += 1
+                    own[1] += many
+        return {key: Use(*own) for key, own in counts.items()}
 
     def leaves(self, use: Mapping[Hashable, Use], handle: int, klass: int, gpus: int) -> bool:
         """Whether *use* leaves room for a job with so many GPUs on nodes of a class."""
         return all(use.get(key, Use()).leaves(quota, gpus) for key, quota in self.quotas(handle, klass))
 
-    def fitting(
-        self, problem: PlacementProblem, handles: Sequence[int], gpus: Mapping[int, int]
-    ) -> Bools | None:  # fmt: skip
+    def fitting(self, problem: PlacementProblem, handles: Sequence[int], gpus: Mapping[int, int]) -> Bools | None:
         """Return the configurations ([C]) that leave each job within its limits beside the jobs that run now.
 
         A job that has none keeps the smallest ones; all keep the one they run in. ``None``: all of them do.
@@ -98,9 +100,9 @@ class QuotaTracker:
         use, many = self.use(gpus), problem.width * problem.per_node
         kept = np.ones(len(many), dtype=bool)
         for j, handle in enumerate(handles):
-            if not self.limited(handle):
-                continue
             own = slice(int(problem.start[j]), int(problem.start[j + 1]))
+            if own.stop - own.start == 1 or not self.limited(handle):
+                continue
             fits = np.ones(own.stop - own.start, dtype=bool)
             for klass in np.unique(problem.klass[own]).tolist():
                 room = self._room(use, handle, klass, gpus.get(handle, 0))
@@ -221,16 +223,14 @@ class _OneJob:
     def __init__(self, table: JobArrays, j: int) -> None:
         rows = table.configs(j)
         self.name, self.row = table.names[j], j
-        self.whose = {
-            "all": "", "account": table.tenants[table.tenant[j]], "user": table.user[j] if table.user else "",
-        }  # fmt: skip
+        user = table.user[j] if table.user else ""
+        self.whose = {"all": "", "account": table.tenants[table.tenant[j]], "user": user}
         self.least = max(int(table.requested_gpus[j]), int(table.config_gpus[rows].min()))
         self.most = int(table.config_gpus[rows].max())
         wish = int(table.requested_type[j])
         there = np.unique(table.config_type[rows]).tolist() if wish < 0 else [wish]
         self.only = table.gpu_types[there[0]].casefold() if len(there) == 1 else ""  # the type it certainly has
-        self.keys: list[QuotaKey] = []
-        self.quotas: list[tuple[QuotaKey, Quota]] = []
+        self.keys, self.quotas = list[QuotaKey](), list[tuple[QuotaKey, Quota]]()
         self.larger = [False, False]
 
     def quotas_of(self, qos: Qos | None, levels: Sequence[Association]) -> JobQuotas:
@@ -286,18 +286,26 @@ class AccountingTracker(QuotaTracker):
         super().__init__(registry)
         self._of = {table.names[one.row]: one for one in job_quotas(table, qos, associations) if one.keys}
         self.limits = {key: quota for one in self._of.values() for key, quota in one.quotas}
+        self._known: dict[tuple[int, int], tuple[list[QuotaKey], list[tuple[QuotaKey, Quota]]]] = {}
         self._dropped: set[int] = set()  # jobs whose start was beyond a limit in the last decisions
         self._types = [kind.gpu_type.casefold() for kind in registry.cluster.classes]
 
     def keys(self, handle: int, klass: int) -> Sequence[Hashable]:
         """Return what a job counts for on nodes of a class (-1: unknown)."""
-        one = self._of.get(self.registry.names[handle])
-        return () if one is None else [key for key in one.keys if self._counts(key, klass)]
+        return self._there(handle, klass)[0]
 
     def quotas(self, handle: int, klass: int) -> Sequence[tuple[Hashable, Quota]]:
         """Return what limits a job on nodes of a class, each with the key whose use counts."""
-        one = self._of.get(self.registry.names[handle])
-        return () if one is None else [(key, quota) for key, quota in one.quotas if self._counts(key, klass)]
+        return self._there(handle, klass)[1]
+
+    def _there(self, handle: int, klass: int) -> tuple[Sequence[QuotaKey], Sequence[tuple[QuotaKey, Quota]]]:
+        """Return both, which do not change."""
+        if (found := self._known.get((handle, klass))) is None:
+            one = self._of.get(self.registry.names[handle])
+            keys = [] if one is None else [key for key in one.keys if self._counts(key, klass)]
+            quotas = [] if one is None else [pair for pair in one.quotas if self._counts(pair[0], klass)]
+            found = self._known[handle, klass] = keys, quotas
+        return found
 
     def limited(self, handle: int) -> bool:
         """Whether anything limits a job, on whatever nodes."""
@@ -329,10 +337,9 @@ class AccountingTracker(QuotaTracker):
         }
         elsewhere = self._dropped & (self.registry.waiting - full)
         self._dropped = set()
-        if full == scheduling.jobs(JobCondition.QUOTA):
-            return bool(elsewhere)
+        others = full != scheduling.jobs(JobCondition.QUOTA)
         scheduling.mark_only(full, JobCondition.QUOTA)
-        return True
+        return others or bool(elsewhere)
 
     def _classes(self, handle: int) -> Sequence[int]:
         """Return the classes of nodes on which a job may run; any one (-1) if none of its limits is of a GPU type."""
