@@ -308,3 +308,12 @@ def test_the_order_in_which_qos_are_listed_does_not_matter(document: dict, rando
     _, other = run(prepared({**document, "qos": shuffled}))
     np.testing.assert_array_equal(one.jobs.began_s, other.jobs.began_s)
     np.testing.assert_array_equal(one.jobs.ended_s, other.jobs.ended_s)
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(preempting())
+def test_beside_solvers_that_stop_jobs_themselves_every_job_ends(document: dict) -> None:
+    document["preemption"]["allowed"] = True
+    _, record = run(prepared(document))
+    assert (record.jobs.ended_s >= record.jobs.submit_s).all()

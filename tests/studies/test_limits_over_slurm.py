@@ -172,6 +172,12 @@ def test_the_same_jobs_start_under_the_limits_of_a_real_slurm(limited, tmp_path)
         until(lambda: not states(limited))
         for words in after:
             change(limited, "modify", *words.split())
+    change(limited, "modify", *"account phys set GrpTRES=gres/gpu:v100=1".split())
+    time.sleep(1.0)
+    untyped = ["sbatch", "--account=phys", "--gres=gpu:1", "--exclude=spare", "--output=/dev/null", "--wrap=sleep 600"]
+    for _ in range(2):  # the one rule that a replay does not follow: it holds whoever is on that type
+        limited.ask(*untyped)
+    assert [state for state, _ in settled(limited).values()] == ["RUNNING", "RUNNING"]
     rows = read_associations(tmp_path / "associations.txt").associations
     assert [one.shares for one in rows if one.account == "lab"] == [10]
     (tmp_path / "config.txt").write_text(limited.ask("scontrol", "show", "config"))
