@@ -144,6 +144,9 @@ def test_a_site_without_age_or_without_weights(tmp_path):
     spec = configured(tmp_path, ("priority/multifactor", "priority/basic")).baseline
     assert (spec.fair_share_weight, spec.size_weight, spec.qos_weight) == (0, 0, 0)  # order of arrival
     weights = {"WeightAge      ": 1000, "FairShare": 10000, "JobSize  ": 500, "WeightQOS      ": 2000}
+    lines = [line for line in CONFIG.splitlines() if not line.startswith("Priority") or "Type" in line]
+    basic = "\n".join(lines).replace("priority/multifactor", "priority/basic")  # as Slurm prints it then
+    assert configured(tmp_path, (CONFIG, basic)).baseline.fair_share_weight == 0
     nothing = [(f"{key} = {value}\n", f"{key} = 0\n") for key, value in weights.items()]
     spec = configured(tmp_path, *nothing, ("HalfLife   = 14-00:00:00", "HalfLife   = 00:00:00")).baseline
     assert (spec.fair_share_weight, spec.size_weight, spec.qos_weight) == (0, 0, 0)
@@ -186,6 +189,7 @@ def test_who_may_preempt_by_the_configuration(tmp_path, change, mode, preempts):
             "Type ",
             "field 'PriorityType': got 'none', expected this setting; run: scontrol show config",
         ),
+        ("PriorityWeightAge ", "WeightAge ", "field 'PriorityWeightAge': got 'none', expected this setting"),
         ("= 10000", "= many", "field 'PriorityWeightFairShare': got 'many'"),
         ("14-00:00:00", "long", "field 'PriorityDecayHalfLife': got 'long'"),
         ("00:05:00", "soon", "field 'PreemptExemptTime': got 'soon'"),

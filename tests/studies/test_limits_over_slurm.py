@@ -172,7 +172,7 @@ def test_the_same_jobs_start_under_the_limits_of_a_real_slurm(limited, tmp_path)
         until(lambda: not states(limited))
         for words in after:
             change(limited, "modify", *words.split())
-    change(limited, "modify", *"account phys set GrpTRES=gres/gpu:v100=1".split())
+    change(limited, "modify", *["account", "phys", "set", "GrpTRES=gres/gpu:v100=1"])
     time.sleep(1.0)
     untyped = ["sbatch", "--account=phys", "--gres=gpu:1", "--exclude=spare", "--output=/dev/null", "--wrap=sleep 600"]
     for _ in range(2):  # the one rule that a replay does not follow: it holds whoever is on that type

@@ -68,7 +68,8 @@ def read_config(path: Path) -> dict[str, str]:
     """Return the settings that ``scontrol show config`` printed, by name; raises ``InputError`` for another file."""
     lines = (line.partition("=") for line in read_text(path).splitlines())
     found = {name.strip(): value.strip() for name, mark, value in lines if mark}
-    for name in ("PriorityType", "PriorityWeightAge", "SchedulerParameters"):
+    basic = found.get("PriorityType", "").endswith("basic")  # then it has no weights
+    for name in ("PriorityType", "SchedulerParameters", *(() if basic else ("PriorityWeightAge",))):
         if name not in found:
             raise InputError(f"this setting; run: {ASK_CONFIG}", file=path, field=name, value="none")
     return {name: "" if value == "(null)" else value for name, value in found.items()}
