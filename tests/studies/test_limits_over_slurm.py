@@ -38,7 +38,17 @@ class LimitedSite(AccountedSite):
 
 @pytest.fixture
 def limited(mariadb, monkeypatch):  # noqa: F811
-    yield from started(LimitedSite, mariadb, monkeypatch)
+    for site in started(LimitedSite, mariadb, monkeypatch):
+        try:
+            yield site
+        finally:
+            emptied(site)  # else their scripts outlive the nodes
+
+
+def emptied(site: LimitedSite) -> None:
+    """Cancel all jobs, and wait until they are gone."""
+    subprocess.run(["scancel", "--user", ME], env=site.env, check=False, timeout=60)
+    until(lambda: not states(site))
 
 
 def change(site: LimitedSite, *words: str) -> None:
@@ -168,8 +178,7 @@ def test_the_same_jobs_start_under_the_limits_of_a_real_slurm(limited, tmp_path)
         assert 0 < len(runs) < len(jobs), (name, there)
         assert {reason for state, reason in there.values() if state == "PENDING"} == reasons, name
         assert ours(limited, tmp_path, jobs) == runs, (name, there)
-        subprocess.run(["scancel", *numbers], env=limited.env, check=True)
-        until(lambda: not states(limited))
+        emptied(limited)
         for words in after:
             change(limited, "modify", *words.split())
     change(limited, "modify", *["account", "phys", "set", "GrpTRES=gres/gpu:v100=1"])
@@ -178,6 +187,7 @@ def test_the_same_jobs_start_under_the_limits_of_a_real_slurm(limited, tmp_path)
     for _ in range(2):  # the one rule that a replay does not follow: it holds whoever is on that type
         limited.ask(*untyped)
     assert [state for state, _ in settled(limited).values()] == ["RUNNING", "RUNNING"]
+    emptied(limited)
     rows = read_associations(tmp_path / "associations.txt").associations
     assert [one.shares for one in rows if one.account == "lab"] == [10]
     (tmp_path / "config.txt").write_text(limited.ask("scontrol", "show", "config"))
@@ -226,5 +236,4 @@ def test_the_same_jobs_are_preempted_by_a_real_slurm(limited, tmp_path):
         mine = ours(limited, tmp_path, listed, at_s=61.0)
         kinds = [[[*jobs, comes][int(k)] for k in sorted(found)] for found in (runs, mine)]
         assert kinds[0] == kinds[1], (name, there, mine)  # of those that are alike, another one may go
-        subprocess.run(["scancel", *numbers], env=limited.env, check=True)
-        until(lambda: not states(limited))
+        emptied(limited)
