@@ -91,8 +91,8 @@ def main() -> None:
     known, unknown = scenario(*settings, KNOWLEDGE[:1]), scenario(*settings, KNOWLEDGE[1:])
     seeds = range(options.seeds)
     runs = (
-        [prepare(known, Path(), seed) for seed in seeds],
-        [declared(prepare(unknown, Path(), seed)) for seed in seeds],
+        [prepare(known, Path(), seed, fit_types="any") for seed in seeds],
+        [declared(prepare(unknown, Path(), seed, fit_types="any")) for seed in seeds],
     )
     found = [
         (made, run_seeds(own, jobs=2, listener=_Dots())[0]) for made, own in zip((known, unknown), runs, strict=True)

@@ -164,11 +164,17 @@ def simulate(
     return simulation
 
 
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)
+
+
 def study(
     log: str | Path | Mapping[str, object] | StudyFile,
     *,
     nodes: str | Path | None = None,
     qos: str | Path | None = None,
+    associations: str | Path | None = None,
+    priority: str | Path | None = None,
     begin: str | None = None,
     days: float | None = None,
     weeks: int | None = None,
@@ -194,8 +200,8 @@ def study(
         mapping or a model.
     nodes
         For a log: what ``scontrol show node`` printed, or a scenario with nodes.
-    qos
-        What ``sacctmgr --parsable2 show qos`` printed, or a scenario with QOS.
+    qos, associations, priority
+        What ``sacctmgr --parsable2 show qos``, ``show associations tree`` and ``scontrol show config`` printed.
     begin, days, weeks
         Start, length and number of periods. [default: the file's; of a log its last whole weeks, up to 4]
     seeds
@@ -240,9 +246,9 @@ def study(
     check_count("jobs", jobs)
     check_count("seed", seed, 0)
     wishes = Wishes(
-        nodes=None if nodes is None else Path(nodes), qos=None if qos is None else Path(qos), begin=begin,
-        days=days, weeks=weeks, seeds=seeds,
-        knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price_per_kwh, pue=pue, currency=currency,
+        nodes=_path(nodes), qos=_path(qos), associations=_path(associations), priority=_path(priority), begin=begin,
+        days=days, weeks=weeks, seeds=seeds, knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price_per_kwh,
+        pue=pue, currency=currency,
     )  # fmt: skip
     if isinstance(log, str | Path):
         file, base = load_study(log, wishes)

@@ -51,6 +51,11 @@ class AccountedSite(Site):
 
 @pytest.fixture
 def accounted(mariadb, monkeypatch):  # noqa: F811
+    yield from started(AccountedSite, mariadb, monkeypatch)
+
+
+def started(kind, mariadb, monkeypatch):  # noqa: F811
+    """Yield a running site of this *kind* with its slurmdbd."""
     import getpass
     import socket
 
@@ -59,8 +64,8 @@ def accounted(mariadb, monkeypatch):  # noqa: F811
     with tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            AccountedSite.port = free.getsockname()[1]
-        site = AccountedSite(Path(folder))
+            kind.port = free.getsockname()[1]
+        site = kind(Path(folder))
         monkeypatch.setenv("PATH", site.env["PATH"])
         conf = Path(folder) / "slurmdbd.conf"
         conf.touch(mode=0o600)

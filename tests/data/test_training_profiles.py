@@ -181,7 +181,7 @@ def test_profiles_that_do_not_belong():
     line = says(profiles_for, LAW, specs, ("H100", "A100"), [], None, {"H100": [profile("A100")]})
     assert line == "field 'gpu_types.H100.profile': got 'one of A100', expected a profile of H100"
     line = says(profiles_for, LAW, specs, ("H100", "A100"), [], None, {"H100": [profile(kind="bert")]})
-    assert line.startswith("field 'gpu_types.H100.profile': got 'bert', expected a profile of a kind of its own")
+    assert line.startswith("field 'gpu_types.H100.profile': got 'bert', expected a kind of its own")
 
 
 # -- submit

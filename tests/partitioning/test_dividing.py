@@ -13,8 +13,7 @@ from scipy.optimize import linprog
 from commonwatt.model.errors import InputError
 from commonwatt.partitioning import WELFARES
 from commonwatt.partitioning import _comparison as m
-from commonwatt.partitioning._comparison import choose, welfare
-from commonwatt.partitioning._explain import explain
+from commonwatt.partitioning._comparison import choose, explain, welfare
 from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._schedule import loss_bound, run, schedule, timeslice_weights
 from commonwatt.partitioning._solve import solve

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.partition_file import LawSpec
 from commonwatt.partitioning import _comparison as m
-from commonwatt.partitioning._comparison import envy, pareto_violation, sharing_incentive_violation
+from commonwatt.partitioning._comparison import envy, explain, pareto_violation, sharing_incentive_violation
 from commonwatt.partitioning._curves import Pieces
-from commonwatt.partitioning._explain import explain
 from commonwatt.partitioning._market import Market, law_of, shape_of
 from commonwatt.partitioning._paths import softened_path
 from commonwatt.partitioning._scaling_laws import Amdahl, TabulatedLaw, UniversalScalability

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.control.limits import QosTracker, Use
+from commonwatt.control.quotas import AccountingTracker, Quota, Use
 from commonwatt.data.files import validate
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
@@ -110,7 +110,7 @@ def test_no_solver_exceeds_a_limit_and_every_job_ends(document: dict) -> None:
     problem = prepared(document)
     done, record = run(problem)
     assert (record.jobs.ended_s >= record.jobs.submit_s).all()
-    tracker = QosTracker(done.controller.registry, problem.table, problem.scenario.qos)
+    tracker = AccountingTracker(done.controller.registry, problem.table, problem.scenario.qos)
     parts = list(
         zip(*(getattr(record.segments, name).tolist() for name in ("job", "gpus", "from_s", "to_s")), strict=True)
     )
@@ -121,10 +121,10 @@ def test_no_solver_exceeds_a_limit_and_every_job_ends(document: dict) -> None:
             if from_s <= at and to_s >= until:
                 handle = handles[record.jobs.name[j]]
                 has[handle] = has.get(handle, 0) + gpus
-        for key, use in tracker.use(has).items():
-            quota = tracker.limits[key]
-            assert quota.jobs is None or use.jobs <= quota.jobs
-            assert quota.gpus is None or use.gpus <= quota.gpus
+        use = tracker.use(has)
+        for key, quota in (pair for handle in has for pair in tracker.quotas(handle, -1)):
+            assert quota.jobs is None or use[key].jobs <= quota.jobs
+            assert quota.gpus is None or use[key].gpus <= quota.gpus
 
 
 def test_use_leaves_room_up_to_the_limit_itself():
@@ -135,8 +135,10 @@ def test_use_leaves_room_up_to_the_limit_itself():
         "qos": qos,
     })  # fmt: skip
     done, _ = run(problem)
-    tracker = QosTracker(done.controller.registry, problem.table, problem.scenario.qos)
-    (quota,) = tracker.limits.values()
+    tracker = AccountingTracker(done.controller.registry, problem.table, problem.scenario.qos)
+    quota = Quota(jobs=2, gpus=4)
+    handle = done.controller.registry.names.index("a")
+    assert [own for _, own in tracker.quotas(handle, 0)] == [Quota(jobs=2), Quota(gpus=4)]
     assert Use(1, 2).leaves(quota, 2)
     assert not Use(1, 2).leaves(quota, 3)
     assert not Use(2, 2).leaves(quota, 1)

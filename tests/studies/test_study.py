@@ -438,7 +438,7 @@ def test_what_a_study_assumes_has_its_switch(log):
     assert kinds.drawn
     assert "each equally likely" in kinds.value
     assert "COMMONWATT_DATA" in said["Where these speeds and powers are from"].switch
-    assert "60 s for the restart" in said["A stop, from the step preemption on"].value
+    assert "60 s for the restart" in said["A stop, of whatever cause"].value
     assert said["What they know of speeds on other GPU types and counts"].value == "exactly"
     wrong, folder = drafted(log, speed_error=0.2, **FEW)
     plan = plan_study(wrong, folder, 0)

@@ -42,6 +42,14 @@ __all__ = ["command"]
     help="QOS of Slurm: what `sacctmgr --parsable2 show qos` printed, or a scenario.",
 )  # fmt: skip
 @click.option(
+    "--associations", type=click.Path(path_type=Path), metavar="FILE",
+    help="Accounts and users of Slurm: `sacctmgr --parsable2 show associations tree`, or a scenario.",
+)  # fmt: skip
+@click.option(
+    "--priority", type=click.Path(path_type=Path), metavar="FILE",
+    help="Weights of the scheduler of today, and who may preempt: what `scontrol show config` printed.",
+)  # fmt: skip
+@click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR",
     help="Write report.html, result.json and the study to DIR, and keep finished runs there.",
 )  # fmt: skip
@@ -66,10 +74,11 @@ __all__ = ["command"]
 @seed_option
 @json_option
 def command(
-    log: str, *, nodes: Path | None, qos: Path | None, out: Path | None, overwrite: bool, draft: bool,
-    plot: Path | None, source: str | None, columns: tuple[str, ...], begin: str | None, days: float | None,
-    weeks: int | None, seeds: int | None, knowledge: str | None, gpu_type: str | None, price: float | None,
-    pue: float | None, currency: str | None, jobs: int | None, seed: int, as_json: bool,
+    log: str, *, nodes: Path | None, qos: Path | None, associations: Path | None, priority: Path | None,
+    out: Path | None, overwrite: bool, draft: bool, plot: Path | None, source: str | None, columns: tuple[str, ...],
+    begin: str | None, days: float | None, weeks: int | None, seeds: int | None, knowledge: str | None,
+    gpu_type: str | None, price: float | None, pue: float | None, currency: str | None, jobs: int | None, seed: int,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Say what another scheduler would have saved on LOG, first with every job as its owner asked for it.
 
@@ -88,9 +97,9 @@ def command(
     from commonwatt.studies.summary import study_result
 
     wishes = Wishes(
-        nodes=nodes, qos=qos, source=source, columns=columns_of(columns), begin=begin, days=days,
-        weeks=weeks, seeds=seeds, knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price, pue=pue,
-        currency=currency,
+        nodes=nodes, qos=qos, associations=associations, priority=priority, source=source,
+        columns=columns_of(columns), begin=begin, days=days, weeks=weeks, seeds=seeds, knowledge=knowledge,
+        gpu_type=gpu_type, price_per_kwh=price, pue=pue, currency=currency,
     )  # fmt: skip
     file, folder = load_study(log, wishes)
     if draft:

@@ -5,7 +5,8 @@
 - ``scheduling``: the scheduling state of jobs and nodes: held, backoff, terminating, drained, reserved.
 - ``controller``: the tick: observe, decide, command, account.
 - ``policy``: a solver with its settings, by name. ``pacing``: when a plan is worth making.
-- ``limits``, ``electricity``: limits on waiting and on a tenant's use; prices in time and the power cap.
+- ``limits``, ``electricity``: limits on waiting; prices in time and the power cap.
+- ``quotas``, ``preemption``: what tenants, QOS and associations may have at once, and whose jobs give way to whose.
 - ``beliefs``: run times that are not known. ``usage``: what jobs and tenants have, and have received.
 - ``fleet``: services and fractional jobs beside training jobs.
 - ``dry_run``: what a schedule would change, for a controller that only reports it.

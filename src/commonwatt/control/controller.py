@@ -28,9 +28,10 @@ from commonwatt.control.engine import (
 from commonwatt.control.events import Event, EventKind, EventLog, Requester, Sample, cancelled_by, report_of
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.ledger import Account, Ledger
-from commonwatt.control.limits import LimitTracker, QuotaTracker
+from commonwatt.control.limits import LimitTracker
 from commonwatt.control.pacing import Pacing, RoundClock, Scope
 from commonwatt.control.policy import Policy
+from commonwatt.control.quotas import QuotaTracker
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
 from commonwatt.control.usage import AllocatedGpus, DecayedUsage, OnGpus, ServiceTimes, TenantShare
 from commonwatt.model.arrays import Bools, Ints
@@ -91,8 +92,7 @@ class Controller:
         self.ledger = Ledger(cluster, tariff)
         self.log = EventLog()
         self.samples: list[Sample] = []
-        self.preemptions = self.migrations = 0
-        self.dry = False
+        self.preemptions, self.migrations, self.dry = 0, 0, False
         self._dry_run = DryRun(cluster.klass, self.log)
         self._gpus, self.quotas = AllocatedGpus(cluster.share_weights), QuotaTracker(self.registry)  # of running jobs
         self.limits = None if policy.limits is None else LimitTracker(policy.limits, self.registry)

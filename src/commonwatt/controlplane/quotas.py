@@ -9,7 +9,7 @@ from typing import Literal
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
-from commonwatt.control.limits import Quota, Use
+from commonwatt.control.quotas import Quota, Use
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.model.live import LiveSpec, TenantLimits
 from commonwatt.model.units import NANO, plural

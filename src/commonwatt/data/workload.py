@@ -116,6 +116,8 @@ def make_workload(
     if fit_types is not None:
         log, unfit = without_unfit(log, workload, profiles, cluster, own_types=fit_types == "own")
     table = malleable(log, workload, profiles, gpu_types, rng, cluster)
+    if scenario.associations:
+        table = replace(table, user=log.user)
     treated = log.treatments() | elsewhere | unfit | treatments(log, workload, profiles, gpu_types, cluster)
     sentence, speeds = f"{log.source}; {profiles.source}", profiles.source
     return Made(scenario.nodes, table, sentence, log, treated, workload, fractions=fractions, speeds=speeds)

@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from commonwatt.model.accounting import AssociationSpecs, QosSpecs
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.dependencies import Dependency
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 from commonwatt.model.fleet import FractionalWorkload, ServiceSpec, SharingSpec
-from commonwatt.model.jobs import QosSpecs, Tenant
+from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import GpuTypeSpec, NodeSpecs
 from commonwatt.model.policies import (
@@ -215,7 +216,7 @@ class ScenarioJob(FileModel):
     time_limit_s: float | None = quantity("declared run time", "s", None, gt=0)
     partition: str = quantity("partitions it may run in, with commas between them; empty: any", "-", "")
     restart_s: float | None = quantity("its own `restart_s`; absent: that of `preemption`", "s", None, ge=0)
-    user: str = quantity("who submits it, for limits per user of its QOS; empty: unknown", "-", "")
+    user: str = quantity("who submits it, for limits per user; empty: unknown", "-", "")
     qos: str = quantity("its quality of service; empty: none", "-", "")
     cpus_per_gpu: float | None = quantity(
         "CPUs it needs for each GPU; absent: none. It waits for them where nodes have `cpus`", "CPUs", None, gt=0
@@ -311,6 +312,10 @@ class Scenario(FileModel):
     )
     tenants: tuple[Tenant, ...] = quantity("tenants with a weight other than 1", "-", ())
     qos: QosSpecs = quantity("qualities of service: priority, and limits of the jobs that have them", "-", ())
+    associations: AssociationSpecs = quantity(
+        "accounts (tenants) and their users: limits of their jobs, and shares, by which tenants weigh that have no "
+        "weight in `tenants`", "-", (),
+    )  # fmt: skip
     electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
     interval_s: float = quantity(
         "time between rescheduling points (H), besides submissions and completions", "s", 300.0, gt=0

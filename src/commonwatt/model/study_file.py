@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from commonwatt.model.accounting import AssociationSpecs, QosSpecs
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, FileVersion, quantity
-from commonwatt.model.jobs import QosSpecs, Tenant
+from commonwatt.model.jobs import Tenant
 from commonwatt.model.nodes import GpuTypeSpec, NodeSpecs
 from commonwatt.model.scenario import DueDates, LogWorkload, PolicySpec, Preemption, UnusedNodes, WeekWorkload
 
@@ -85,6 +86,10 @@ class StudyFile(FileModel):
     qos: QosSpecs = quantity(
         "qualities of service, whose limits hold for every scheduler; priority counts for the baseline", "-", ()
     )
+    associations: AssociationSpecs = quantity(
+        "accounts and their users, whose limits hold for every scheduler; by their shares tenants weigh that have no "
+        "weight in `tenants`", "-", (),
+    )  # fmt: skip
     electricity: Electricity = quantity("price and carbon intensity of electricity", "-", Electricity)
     interval_s: float = quantity(
         "time between rescheduling points, besides submissions and completions", "s", 300.0, gt=0

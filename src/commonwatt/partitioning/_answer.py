@@ -31,11 +31,11 @@ from commonwatt.partitioning._comparison import (
     PartitionChoice,
     choose,
     envy,
+    explain,
     sharing_incentive_violation,
     utilization,
     weighted_equal_speedup,
 )
-from commonwatt.partitioning._explain import explain
 from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._schedule import laws_of, market_of, run, schedule
 from commonwatt.partitioning._solve import Equilibrium, solve

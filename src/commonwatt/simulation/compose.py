@@ -13,15 +13,17 @@ from commonwatt.control.beliefs import Beliefs, relative_times, requested_rows
 from commonwatt.control.capacity import coming_jobs
 from commonwatt.control.controller import Controller
 from commonwatt.control.electricity import check_electricity
+from commonwatt.control.engine import JobSource
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.fleet.controller import FleetController, eager
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
-from commonwatt.control.limits import QosTracker
 from commonwatt.control.policy import Policy
+from commonwatt.control.preemption import PreemptionTracker
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.engines.simulated.shared_gpus import SharingCluster
+from commonwatt.model.accounting import AccountTree
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.demand import DemandSeries
@@ -41,7 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_AGAIN = 4
-"""Decisions at one moment after the first, while limits of QOS keep back other jobs than before."""
+"""Decisions at one moment after the first, while limits of QOS and associations keep back other jobs than before."""
 
 
 class TableSource:
@@ -207,6 +209,12 @@ def slowdowns(scenario: Scenario, jobs: int, seed: int) -> Floats:
     return np.exp(rng.normal(0.0, scenario.runtime_error, jobs))
 
 
+def tenant_weights(scenario: Scenario) -> dict[str, float]:
+    """Return the weights of tenants: as the scenario says, else by the shares of their accounts; else they have 1."""
+    own = {tenant.name: tenant.weight for tenant in scenario.tenants}
+    return AccountTree(scenario.associations).weights | own
+
+
 def due_dates_move(scenario: Scenario) -> bool:
     """Whether due dates are drawn as a time after a job may start: those of a log are, those written down are dates."""
     return isinstance(scenario.workload, LogWorkload)
@@ -318,7 +326,7 @@ def run_policy(
         tariff=tariff,
         seen_tariff=tariff.flat(*submitted_s) if spec.price == "mean" else None,
         rng=np.random.default_rng([seed, 1]),
-        tenant_weights={tenant.name: tenant.weight for tenant in scenario.tenants},
+        tenant_weights=tenant_weights(scenario),
         capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen, tariff=tariff),
         beliefs=beliefs,
     )
@@ -327,15 +335,15 @@ def run_policy(
     pools_of = None if controller.capacity is None else controller.capacity.pools_of
     source = TableSource(believed_table(scenario, knowledge, table, seed), pools_of)
     window, at_tick = _window(scenario, controller, table, world.slowdown, on_tick)
-    at_tick = _within_limits(scenario, controller, table, at_tick)
+    jobs, at_tick = _within_limits(scenario, controller, table, source, at_tick)
     dependents = Dependents(controller, table, source, due_moves=due_dates_move(scenario)) if table.after else None
     if dependents is not None:
         at_tick = _again_for(dependents, controller, at_tick)
     if controller.capacity is not None:
         controller.capacity.known = dependents or source
-    spent_s = run(controller, VirtualClock(engine), source, at_tick, until_s)
+    spent_s = run(controller, VirtualClock(engine), jobs, at_tick, until_s)
     guaranteed = any(policy.fairness is not None for policy in scenario.policies)
-    weights = {tenant.name: tenant.weight for tenant in scenario.tenants} if guaranteed else None
+    weights = tenant_weights(scenario) if guaranteed else None
     return PolicyRun(controller, spent_s, window, plan, weights)
 
 
@@ -366,13 +374,36 @@ def _window(
     return window, at_tick
 
 
+class _Woken:
+    """A source of jobs that also lets the controller tick when a job may be preempted that could not be before."""
+
+    def __init__(self, source: JobSource, controller: Controller, tracker: PreemptionTracker) -> None:
+        self._source, self._controller, self._tracker = source, controller, tracker
+
+    def next_s(self) -> float | None:
+        """Return the time of the next submission, or of that."""
+        times = [at_s for at_s in (self._source.next_s(), self._tracker.next_s) if at_s is not None]
+        return min(times, default=None)
+
+    def poll(self, now_s: float) -> tuple[JobArrays, Ints] | None:
+        """Return new submissions up to *now_s*."""
+        if self._tracker.next_s is not None and self._tracker.next_s <= now_s:
+            self._tracker.next_s = None
+            self._controller.decide_anew()
+        return self._source.poll(now_s)
+
+
 def _within_limits(
-    scenario: Scenario, controller: Controller, table: JobArrays, at_tick: Callable[[float], None]
-) -> Callable[[float], None]:
-    """Let *controller* keep the limits of QOS, if there are any; returns what to call at each tick."""
-    tracker = QosTracker(controller.registry, table, scenario.qos)
+    scenario: Scenario, controller: Controller, table: JobArrays, source: JobSource,
+    at_tick: Callable[[float], None],
+) -> tuple[JobSource, Callable[[float], None]]:  # fmt: skip
+    """Let *controller* keep the limits of QOS and associations, and preempt by QOS, if there are any.
+
+    Returns where jobs come from, and what to call at each tick.
+    """
+    tracker = PreemptionTracker(controller.registry, table, scenario.qos, scenario.associations)
     if not tracker.limits:
-        return at_tick
+        return source, at_tick
     controller.quotas = tracker
 
     def decide_again(now_s: float) -> None:
@@ -383,7 +414,7 @@ def _within_limits(
             controller.tick(now_s)
         at_tick(now_s)
 
-    return decide_again
+    return _Woken(source, controller, tracker) if tracker.preempts else source, decide_again
 
 
 def _again_for(

@@ -143,6 +143,9 @@ _ADDED: dict[str, object] = {
     "cpus": None, "memory_gib": None, "cpus_per_gpu": None, "memory_gib_per_gpu": None,
     "services": [], "fractional": None, "sharing": None, "share": [], "platform": None, "fractions": "whole",
     "fairness": None, "model_file": None, "pools": None, "power_kw": None, "delay_price": None, "after": {},
+    "associations": [], "max_gpus_of": {}, "max_gpus_per_account_of": {}, "max_gpus_per_user_of": {},
+    "max_gpus_per_job": None, "max_gpus_per_job_of": {}, "preempts": [], "preempt_mode": "requeue", "exempt_s": 0.0,
+    "grace_s": 0.0,
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from commonwatt.control.electricity import check_electricity
 from commonwatt.control.fleet.layouts import check_mig
-from commonwatt.control.limits import qos_limits
+from commonwatt.control.quotas import job_quotas
 from commonwatt.data.fleet import make_fleet
 from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
 from commonwatt.data.workload import FitTypes, Made, demand_before, make_workload, period_begins_s
@@ -19,7 +19,7 @@ from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import ArgumentError, InputError
 from commonwatt.model.fleet import Fleet, FractionalLaw, SharingSpec
-from commonwatt.model.jobs import JobArrays, Qos, Tenant
+from commonwatt.model.jobs import JobArrays, Tenant
 from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
@@ -54,7 +54,7 @@ def prepare(scenario: Scenario, folder: Path, seed: int, *, fit_types: FitTypes 
         check_electricity(scenario, cluster, made.table, fleets=fleets)
     beside = next((f" beside {fleet.sentence}" for fleet in fleets.values() if fleet.sentence), "")
     return Prepared(
-        scenario, cluster, made.table, made.sentence + beside, seed, past, made.log, _treatments(made, scenario.qos),
+        scenario, cluster, made.table, made.sentence + beside, seed, past, made.log, _treatments(made, scenario),
         made.hosts, fleets, made.speeds,
     )  # fmt: skip
 
@@ -104,31 +104,44 @@ def check_tenants(tenants: Sequence[Tenant], known: Sequence[str]) -> None:
         raise InputError(f"a tenant of the workload ({', '.join(known)})", field="tenants", value=name)
 
 
-def _treatments(made: Made, qos: Sequence[Qos]) -> dict[str, int]:
+def _treatments(made: Made, scenario: Scenario) -> dict[str, int]:
     """Return how many jobs and nodes were not taken as they are, by how."""
     powerless = sum(node.count for node in made.nodes if node.idle_w == 0 and node.gpu_w == 0)
     waiting = sum(map(bool, made.table.after))
     counts = {
-        "nodes of no power (idle_w and gpu_w are 0): cost nothing": powerless, **_of_qos(qos, made.table),
+        "nodes of no power (idle_w and gpu_w are 0): cost nothing": powerless, **_of_accounting(scenario, made.table),
         "wait for other jobs: waiting, slowdown and tardiness count from when they may start": waiting,
     }  # fmt: skip
     return dict(made.treatments) | {how: count for how, count in counts.items() if count}
 
 
-def _of_qos(qos: Sequence[Qos], table: JobArrays) -> dict[str, int]:
-    """Return how many jobs limits of QOS do not hold for, by why."""
-    if not qos:
-        return {}
-    if not table.qos:
-        return {"whose QOS is not known: without limits": len(table)}
-    known = list(qos_limits(table, qos))
-    per_user = {one.name for one in qos if one.limits("user") != (None, None)}
-    unknown = [table.qos[j] in per_user and not (table.user and table.user[j]) for j in range(len(table))]
-    return {
-        "of a QOS that is not declared: without limits": len(table) - len(known),
-        "asked for more than a limit of their QOS: without that limit": sum(larger for _, _, larger in known),
-        "whose user is not known: without limits per user": sum(unknown),
-    }
+def _of_accounting(scenario: Scenario, table: JobArrays) -> dict[str, int]:
+    """Return how many jobs limits of QOS and associations do not hold for, by why."""
+    qos, associations = scenario.qos, scenario.associations
+    limits = list(job_quotas(table, qos, associations))
+    counts: dict[str, int] = {}
+    if qos and not table.qos:
+        counts["whose QOS is not known: without limits"] = len(table)
+    elif qos:
+        names, per_user = {one.name for one in qos}, {one.name for one in qos if one.limits("user").any}
+        unknown = [table.qos[j] in per_user and not (table.user and table.user[j]) for j in range(len(table))]
+        counts = {
+            "of a QOS that is not declared: without limits": sum(name not in names for name in table.qos),
+            "asked for more than a limit of their QOS: without that limit": sum(one.larger[0] for one in limits),
+            "whose user is not known: without limits per user": sum(unknown),
+        }
+    if associations:
+        accounts = {one.account for one in associations}
+        known = np.array([name in accounts for name in table.tenants], dtype=bool)[table.tenant]
+        users = any(one.user and one.any_limit for one in associations)
+        users |= any(one.max_jobs_per_user is not None for one in associations)
+        unknown = [bool(known[j]) and users and not (table.user and table.user[j]) for j in range(len(table))]
+        counts |= {
+            "of an account that is not declared: without its limits": int((~known).sum()),
+            "asked for more than a limit of their association: without that limit": sum(o.larger[1] for o in limits),
+            "whose user is not known: without limits of users' associations": sum(unknown),
+        }
+    return counts
 
 
 def _check_fitted_before(path: Path, begin_s: float | None) -> None:

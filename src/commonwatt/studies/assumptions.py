@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from commonwatt.data.malleable import APART, LACKING
+from commonwatt.model.accounting import QOS_SCOPES
 from commonwatt.model.arrays import Bools
-from commonwatt.model.jobs import QOS_SCOPES, JobArrays
+from commonwatt.model.jobs import JobArrays
 from commonwatt.model.study_file import StepName, StudyFile
 from commonwatt.model.study_results import Assumption
 from commonwatt.model.units import DAY_S, plural
@@ -57,7 +58,7 @@ def assumptions_of(plan: StudyPlan) -> tuple[Assumption, ...]:
             drawn=False, switch="electricity, --price, --pue",
         ),
         Assumption(
-            what="What the cluster runs today", value=_today(file), drawn=False, switch="baseline",
+            what="What the cluster runs today", value=_today(file), drawn=False, switch="baseline, --priority",
         ),
         Assumption(
             what="Work that is unfinished at the end of the window",
@@ -72,6 +73,9 @@ def assumptions_of(plan: StudyPlan) -> tuple[Assumption, ...]:
             what="Topology, licences, reservations, exclusive nodes", value="not modelled", drawn=False, switch="none",
         ),
         Assumption(what="QOS", value=_qos(file), drawn=False, switch="qos, --qos"),
+        Assumption(
+            what="Accounts and users", value=_associations(file), drawn=False, switch="associations, --associations"
+        ),
         *(Assumption(what=DRAFTED, value=text, drawn=False, switch="nodes, workload") for text in file.assumed),
     )  # fmt: skip
 
@@ -109,9 +113,11 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
             what="What they know of speeds on other GPU types and counts", value=_speed_error(file), drawn=False,
             switch="speed_error",
         ),
-        Assumption(what="Running jobs", value="are never stopped or moved", drawn=False, switch="step preemption"),
         Assumption(
-            what="A stop, from the step preemption on",
+            what="Running jobs", value=_stops(file), drawn=False, switch="step preemption; qos.preempts, --qos",
+        ),
+        Assumption(
+            what="A stop, of whatever cause",
             value=f"costs the work since the last snapshot, one every {plan.file.workload.epoch_s:g} s, and "
             f"{plan.file.preemption.restart_s:g} s for the restart",
             drawn=False, switch="workload.epoch_s, preemption.restart_s",
@@ -237,7 +243,29 @@ def _today(file: StudyFile) -> str:
 def _qos(file: StudyFile) -> str:
     if not file.qos:
         return "none: no limits of running jobs or GPUs, no priority"
-    limited = sum(any(value is not None for value in qos.limits(scope)) for qos in file.qos for scope in QOS_SCOPES)
+    limited = sum(qos.limits(scope).any for qos in file.qos for scope in QOS_SCOPES)
     weight = file.baseline.qos_weight if file.baseline.solver == "fair-share" else 0.0
     counts = f"their priority counts for the scheduler of today ({weight:g})" if weight else "no priority"
     return f"{len(file.qos)}, with {plural(limited, 'limit')} that every scheduler keeps; {counts}"
+
+
+def _stops(file: StudyFile) -> str:
+    preempted = {name for qos in file.qos for name in qos.preempts}
+    names = [qos.name for qos in file.qos if qos.name in preempted and qos.preempt_mode != "off"]
+    if not names:
+        return "are never stopped or moved"
+    return (
+        f"of QOS {', '.join(names)} wait again, and lose their work since the last snapshot, where a job of a QOS that "
+        "may preempt theirs has no other room; no others are stopped or moved"
+    )
+
+
+def _associations(file: StudyFile) -> str:
+    if not file.associations:
+        return "of equal weight, without limits, but for those of their QOS"
+    accounts = sum(not one.user for one in file.associations)
+    limited, users = sum(one.any_limit for one in file.associations), len(file.associations) - accounts
+    return (
+        f"{plural(accounts, 'account')} and {plural(users, 'user')} in them, {limited} with limits that "
+        "every scheduler keeps; accounts weigh by their shares in fair share"
+    )

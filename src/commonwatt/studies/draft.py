@@ -15,8 +15,8 @@ from commonwatt.data.check import LOG_NAMES, check, locate_input
 from commonwatt.data.files import load_yaml, parse_yaml, validate
 from commonwatt.data.inventory import read_inventory
 from commonwatt.data.log import JobLog
-from commonwatt.data.qos import read_qos
 from commonwatt.data.readers import READERS, read_log
+from commonwatt.data.sacctmgr import read_associations, read_config, read_qos, spelt
 from commonwatt.data.scenario_draft import HOST_W, IDLE_PART, drafted_nodes
 from commonwatt.data.text import read_text
 from commonwatt.engines.slurm.parsing import host_names
@@ -28,8 +28,9 @@ from commonwatt.model.nodes import NodeSpec, PowerState
 from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
 from commonwatt.model.study_file import STEPS, StepName, StudyFile, left_to_study, refuse_set
 from commonwatt.model.units import DAY_S, WEEK_S, plural
+from commonwatt.studies.rows import SlurmPreemption, configured, preemption_of
 
-__all__ = ["Wishes", "load_study", "wished", "with_qos"]
+__all__ = ["Wishes", "load_study", "wished", "with_accounting"]
 
 MOST_WEEKS = 4
 """Weeks of a long log that are studied if nothing is said."""
@@ -44,6 +45,8 @@ class Wishes:
 
     nodes: Path | None = None
     qos: Path | None = None
+    associations: Path | None = None
+    priority: Path | None = None
     source: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     begin: str | None = None
@@ -81,7 +84,7 @@ def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
     document = None if source or wishes.source else _document(path)
     if document is None:
         file = _of_log(path, source or wishes.source, wishes)
-        return wished(file, replace(wishes, nodes=None, qos=None)), Path()
+        return wished(file, replace(wishes, nodes=None, qos=None, associations=None, priority=None)), Path()
     if "workload" in document and "nodes" not in document:
         raise InputError("at least one node", file=path, field="nodes", value="none")
     if _is_scenario(document):
@@ -129,6 +132,7 @@ def _of_scenario(scenario: Scenario, path: Path) -> StudyFile:
             "gpu_types",
             "tenants",
             "qos",
+            "associations",
             "electricity",
             "interval_s",
             "speed_error",
@@ -167,23 +171,45 @@ def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
     file = StudyFile(
         name=path.stem, workload=workload, nodes=nodes, weeks=weeks, steps=steps, assumed=(*assumed, *told, *empty)
     )  # fmt: skip
-    return with_qos(file, wishes.qos)
+    return with_accounting(file, wishes)
 
 
-def with_qos(file: StudyFile, path: Path | None) -> StudyFile:
-    """Return *file* with the QOS that *path* lists, if it is given; where priorities differ they count as much as age.
+def with_accounting(file: StudyFile, wishes: Wishes) -> StudyFile:
+    """Return *file* with the QOS, the associations and the priority of the files that *wishes* name, if any.
 
-    Raises ``InputError``.
+    Where priorities of QOS differ and nothing says their weight, they count as much as age. Raises ``InputError``.
     """
-    if path is None:
-        return file
-    found = read_qos(path)
-    notes, baseline = found.notes, file.baseline
-    differ = len({qos.priority for qos in found.qos}) > 1
-    if differ and baseline.solver == "fair-share" and not baseline.qos_weight:
-        baseline = baseline.model_copy(update={"qos_weight": 1.0})
-        notes = (*notes, "the priority of a QOS counts as much as age (baseline.qos_weight: 1): see PriorityWeightQOS")
-    return file.model_copy(update={"qos": found.qos, "baseline": baseline, "assumed": (*file.assumed, *notes)})
+    types, changed, notes = [node.gpu_type for node in file.nodes], dict[str, Any](), list[str]()
+    unknown: tuple[str, ...] = ()
+    preempt = SlurmPreemption(by_qos=True, mode="cluster", exempt_s=0.0)
+    baseline = file.baseline
+    if wishes.priority is not None:
+        config = read_config(wishes.priority)
+        baseline, told = configured(baseline, config, wishes.priority)
+        preempt = preemption_of(config, wishes.priority)
+        changed["baseline"], notes = baseline, [*told, *preempt.notes]
+        if not preempt.by_qos:
+            changed["qos"] = tuple(one.model_copy(update={"preempts": ()}) for one in file.qos)
+    if wishes.qos is not None:
+        qos = read_qos(wishes.qos, mode=preempt.mode, exempt_s=preempt.exempt_s)
+        found, unknown = spelt(qos.qos, types)
+        if not preempt.by_qos and any(one.preempts for one in found):
+            notes.append("QOS preempt no jobs: PreemptType is not preempt/qos")
+            found = tuple(one.model_copy(update={"preempts": ()}) for one in found)
+        else:
+            notes += qos.notes
+        changed["qos"] = found
+        differ = len({one.priority for one in found}) > 1
+        if differ and wishes.priority is None and baseline.solver == "fair-share" and not baseline.qos_weight:
+            changed["baseline"] = baseline.model_copy(update={"qos_weight": 1.0})
+            notes.append("the priority of a QOS counts as much as age (baseline.qos_weight: 1): see PriorityWeightQOS")
+    if wishes.associations is not None:
+        table = read_associations(wishes.associations)
+        changed["associations"], others = spelt(table.associations, types)
+        unknown, notes = (*unknown, *others), [*notes, *table.notes]
+    if unknown:
+        notes.append(f"no node has these GPU types, whose limits are left out: {', '.join(dict.fromkeys(unknown))}")
+    return file.model_copy(update={**changed, "assumed": (*file.assumed, *notes)}) if changed else file
 
 
 def _period(log: JobLog, wishes: Wishes) -> tuple[str | None, float, int, tuple[str, ...]]:
@@ -285,7 +311,7 @@ def wished(file: StudyFile, wishes: Wishes) -> StudyFile:
     if wishes.nodes is not None:
         nodes, assumed = _nodes(wishes.nodes)
         file = file.model_copy(update={"nodes": nodes, "assumed": assumed})
-    file = with_qos(file, wishes.qos)
+    file = with_accounting(file, wishes)
     changed: dict[str, Any] = {
         name: value for name in ("weeks", "seeds", "knowledge") if (value := getattr(wishes, name)) is not None
     }

@@ -100,8 +100,7 @@ class Declared:
                 if there not in (None, name):
                     raise InputError(f"a profile of {name}", field=place, value=f"one of {profile.gpu_type}")
                 if profile.kind in self.base.kinds or (name, profile.kind) in found:
-                    expected = "a profile of a kind of its own (commonwatt profile --kind)"
-                    raise InputError(expected, field=place, value=profile.kind)
+                    raise InputError("a kind of its own (commonwatt profile --kind)", field=place, value=profile.kind)
                 found[name, profile.kind] = SpeedCurve(profile)
         return found
 
@@ -205,11 +204,10 @@ class Declared:
             return f"speed of {name} declared by kind, as a multiple of {spec.relative_to}"
         if spec.speed is not None:
             return f"speed of {name} declared as {spec.speed:g} of {spec.relative_to}"
-        if trainings := self.own.get(name, ()):
-            models = dict.fromkeys(p.power_model for p in trainings if p.power_model and p.mean_gpu_w() is not None)
-            modelled = f", its power modelled ({', '.join(models)})" if models else ""
-            named = ", ".join(profile.kind for profile in trainings)
-            return f"speed of {name} as measured by commonwatt profile of {named}{modelled}"
+        if own := self.own.get(name, ()):
+            models = "; ".join(sorted({p.power_model for p in own if p.power_model and p.mean_gpu_w()}))
+            power = f", its power modelled ({models})" if models else ""
+            return f"speed of {name} as measured by commonwatt profile of {', '.join(p.kind for p in own)}{power}"
         if name in GPU_TYPES:
             return ""
         if part is not None:

@@ -22,8 +22,7 @@ from commonwatt.model.units import WEEK_S
 from commonwatt.optimize import ranked
 from commonwatt.placement._backfill import Backfill
 from commonwatt.placement._problem import PlacementProblem, PlacementSolver
-from commonwatt.placement.start_times._pauses import RUNNING, WAITING, cheapest_pieces
-from commonwatt.placement.start_times._timetable import Power, Timetable
+from commonwatt.placement.start_times._timetable import RUNNING, WAITING, Power, Timetable, cheapest_pieces
 
 __all__ = ["StartPlan", "StartRules", "plan_starts"]
 
