@@ -155,10 +155,10 @@ def test_a_controller_that_dies_before_it_has_placed_a_gang_leaves_nothing_runni
     engine = engine_on()
     bind = engine._bind
 
-    def die(run, rank, host):
+    def die(run, rank):
         if rank:
             raise KeyboardInterrupt
-        bind(run, rank, host)
+        bind(run, rank)
 
     monkeypatch.setattr(engine, "_bind", die)
     with pytest.raises(KeyboardInterrupt):

@@ -383,3 +383,17 @@ def test_one_that_was_stopped_and_exits_with_0_is_complete_and_that_is_said(tmp_
     other.choose([pod()])
     other.job = replace(other.job, succeeded=1)
     assert ended(other, pod(code=0, phase="Succeeded")).cause == ""
+
+
+def test_one_whose_pods_have_yet_to_come_is_pending_and_does_not_wait_anew_for_each_engine(tmp_path):
+    run = run_in(tmp_path)
+    run.take_up()
+    assert run.pending
+    assert time.monotonic() - run.waiting_s == pytest.approx(45.0, abs=1.0)  # of a minute
+    run.choose([pod()])
+    assert run.pending
+    run.note_bound()
+    assert not run.pending
+    later = UserJobRun(run.folder, run.spec, now_s=lambda: NOW_S, job=run.job)
+    later.take_up()
+    assert not later.pending  # it may have run all the time: it is charged since the last reading

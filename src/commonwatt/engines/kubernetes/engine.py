@@ -596,5 +596,5 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def _run_of(self, folder: RunFolder, spec: RunSpec) -> KubernetesRun:
         run = (UserJobRun if spec.workload else KubernetesRun)(folder, spec, now_s=self._now_s)
         if isinstance(run, UserJobRun):
-            run.waiting_s -= run.waited_before_s()
+            run.take_up()
         return run

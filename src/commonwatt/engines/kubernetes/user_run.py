@@ -57,6 +57,7 @@ class UserJobRun(KubernetesRun):
     job: UserJob | None = None
     unseen: bool = False
     _chosen: dict[int, str] = field(default_factory=dict)  # uid by rank
+    _earlier: bool = False  # whether an earlier engine has chosen its pods, and may have placed them
 
     @property
     def owner(self) -> str:
@@ -80,11 +81,12 @@ class UserJobRun(KubernetesRun):
     @property
     def pending(self) -> bool:
         """Whether Kubernetes has yet to make its pods, or we to place them."""
-        return not self.placed
+        return not (self.placed or self._earlier)
 
-    def waited_before_s(self) -> float:
-        """How long it waited for its pods under earlier engines, as far as that counts: this one waits a while, too."""
-        return min(max(0.0, self.now_s() - self.spec.started_s), MADE_S - _OWN_S)
+    def take_up(self) -> None:
+        """Go on from what is on disk: an earlier engine may have waited for its pods, or placed them."""
+        self.waiting_s -= min(max(0.0, self.now_s() - self.spec.started_s), MADE_S - _OWN_S)
+        self._earlier = self.has_chosen()
 
     def has_chosen(self) -> bool:
         """Whether it is on disk which pods take part."""
