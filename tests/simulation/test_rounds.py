@@ -119,6 +119,9 @@ def test_a_rigid_scheduler_refuses_malleable_jobs():
     document["workload"]["jobs"][0] |= {"times_s": {"V100": [100, 60]}, "requested_gpus": 0}
     with pytest.raises(InputError, match=r"policies.las.solver.*j0.*does not resize|does not resize.*j0"):
         finished(document)
+    document["workload"]["jobs"][0] |= {"times_s": {"V100": [100, 60]}, "requested_gpus": 3}
+    with pytest.raises(InputError, match=r"policies.las.solver.*got 'j0, which asks for 3, more than it can have here"):
+        finished(document)
 
 
 @st.composite

@@ -261,17 +261,19 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, table: JobArrays) -> Non
                 f"more than the longest restart, {longest_s:g} s, or jobs that change types every round never work",
                 field=f"{where}.rounds.length_s", value=rounds.length_s,
             )  # fmt: skip
-    sizes = [len(set(table.config_gpus[table.configs(j)].tolist())) for j in range(len(table))]
     if policy.solver == "sia":
         return
-    for j in np.flatnonzero((table.requested_gpus == 0) & (np.array(sizes) > 1)):
-        raise InputError(
-            f"jobs that ask for a number of GPUs (requested_gpus), as {policy.solver} does not resize jobs",
-            field=f"{where}.solver", value=f"{table.names[j]}, which asks for none",
-        )  # fmt: skip
+    for j, asked in enumerate(table.requested_gpus.tolist()):
+        sizes = set(table.config_gpus[table.configs(j)].tolist())
+        if len(sizes) > 1 and asked not in sizes:
+            what = f"{asked}, more than it can have here" if asked else "none"
+            raise InputError(
+                f"jobs that can have the GPUs they ask for (requested_gpus), as {policy.solver} does not resize jobs",
+                field=f"{where}.solver", value=f"{table.names[j]}, which asks for {what}",
+            )  # fmt: skip
     if policy.solver == "gavel" and policy.objective == "max-sum":
         known = table.iterations if len(table.iterations) else np.full(len(table), np.nan)
-        for j in np.flatnonzero(np.isnan(known)):
+        for j in np.flatnonzero(np.isnan(known)).tolist():
             raise InputError(
                 "jobs with known training iterations, whose sum max-sum counts", field=f"{where}.objective",
                 value=f"{policy.objective} with {table.names[j]}, which has none",
