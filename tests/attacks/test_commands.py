@@ -9,6 +9,7 @@ from tests.attacks.site import served, until
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_a_mistyped_command_fails_once_and_paths_are_told_to_nobody(tmp_path):
     with served(tmp_path) as site:
         token = site.token("default")

@@ -81,6 +81,7 @@ def test_a_job_that_runs_as_the_user_of_the_server_is_nobody_over_the_socket(fol
             me.whoami()  # nor is the person of this name: who could tell them from a job?
 
 
+@pytest.mark.long
 @as_root
 @pytest.mark.skipif(shutil.which("perl") is None, reason="no perl, by which the job attacks")
 def test_a_job_of_a_tenants_user_is_that_tenant_or_nobody(folder):
@@ -108,6 +109,7 @@ def command(folder, *options):
             "--port", "0", *options]  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_second_server_leaves_the_socket_of_the_first_alone(folder):
     (folder / "run").mkdir(mode=0o755)
     path = folder / "run" / "commonwatt.sock"

@@ -92,6 +92,7 @@ def test_as_the_user_of_its_tenant_it_finds_nothing(folder):
         until(lambda: site.status(stopped) == "cancelled")  # it is killed all the same
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit jobs as other users")
 def test_over_slurm_it_finds_nothing_either(folder, running_site):  # noqa: F811

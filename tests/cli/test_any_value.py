@@ -95,6 +95,7 @@ def test_simulate_up_to_the_first_run(path, value):
 PARTITION = [(("partition",), "partition"), (("partition",), "laws"), (("partition", "mig"), "mig")]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(drawn=st.data())

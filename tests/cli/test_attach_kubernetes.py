@@ -49,6 +49,7 @@ def state(kube):
     return nodes, {(p["metadata"]["name"], p["metadata"]["uid"], p["spec"].get("nodeName")) for p in kube.pods()}
 
 
+@pytest.mark.long
 def test_it_finds_what_there_is_and_decides_without_touching_it(kube, observer, tmp_path):
     out = tmp_path / "out"
     kube.run("runs", "gpu-0", gpus=1)

@@ -73,6 +73,7 @@ def test_the_first_place_counts_no_compiling(tmp_path):
     assert "compil" not in second.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_planning_quanta_counts_no_compiling(tmp_path):
     """In a process of its own, with an empty cache."""

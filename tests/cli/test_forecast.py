@@ -247,6 +247,7 @@ def fitted(run, demand_file, tmp_path):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_model_file_is_evaluated_as_it_is(run, demand_file, fitted, tmp_path):
     arguments = ("forecast", "evaluate", demand_file, "--model", fitted, "--json")

@@ -247,6 +247,7 @@ def test_a_wrong_mapping_is_one_line(wrong, said, tmp_path):
 GOAL = EXAMPLE.with_name("map_goal.yaml")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective(objective):
     answer = run("map", GOAL, "--objective", objective, "--budget", 3000, "--json").document

@@ -32,6 +32,7 @@ def test_a_method_of_an_extra(tmp_path, monkeypatch):
     assert run("map", file, "--algorithm", "standard-ga", "--budget", 100, "--json").document["evaluations"] == 100
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_is_learnt_is_saved_and_used(tmp_path):
     learnt = tmp_path / "learnt.json"

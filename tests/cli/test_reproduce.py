@@ -47,6 +47,7 @@ def test_a_figure_in_words(run, monkeypatch):
         assert part in done.out
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_all(run, tmp_path, monkeypatch):
     few = tuple(topic for topic in registry.topics() if topic.name in ("etf-figure-3", "gsharp-figure-6"))

@@ -169,6 +169,7 @@ def test_a_scenario_declares_them(tmp_path):
     assert result.policies[0].longest_wait_s == 100
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(
     seed=st.integers(0, 10_000), solver=st.sampled_from(SOLVERS), preempt=st.booleans(),

@@ -236,6 +236,7 @@ CURVES = st.sampled_from([
 ])  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", ["fifo", "easy", "edf", "lookahead", "random-greedy", "srtf"])
 @given(table=with_slack(), site=CURVES)

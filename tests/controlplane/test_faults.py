@@ -77,6 +77,7 @@ def test_engine_commands_that_fail_are_lost_or_hang(tmp_path, count, how_often):
     assert problems(store, tmp_path, jobs) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_database_that_is_full_for_a_while_takes_nothing_and_loses_nothing(tmp_path):
     path, store = prepared(tmp_path)

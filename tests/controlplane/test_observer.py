@@ -157,6 +157,7 @@ def test_what_has_ended_is_kept_through_a_restart_and_counts_in_the_estimate(ben
     assert jobs_for_estimate([], b.live.maker, b.clock() + 8 * 86_400, kept)[0] == []  # of the last days only
 
 
+@pytest.mark.long
 def test_a_dry_run_over_a_real_slurm_leaves_it_alone_and_says_what_it_would_do(site, tmp_path):  # noqa: F811
     ask = ("sbatch", "--parsable", "--output=/dev/null", "--gres=gpu:v100:2", "--nodelist=n-1", "--time=10")
     runs = site.ask(*ask, "--wrap=sleep 600").strip()

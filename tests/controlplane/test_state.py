@@ -147,6 +147,7 @@ def test_a_restored_store_goes_on_with_its_state_folder(place, tmp_path):
     assert place.remembered == str(place.folder / "one")
 
 
+@pytest.mark.long
 def test_a_second_controller_on_a_state_folder_is_refused_and_leaves_its_store_free(tmp_path):
     lives = [open_live(config_in(tmp_path, live={"store": f"{name}.db"})) for name in ("one", "two")]
     try:

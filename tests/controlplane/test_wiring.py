@@ -45,6 +45,7 @@ def test_the_first_policy_overrides_preemption(tmp_path):
     assert (rules.preempt, rules.restart_s) == (False, 7)
 
 
+@pytest.mark.long
 def test_jobs_are_accepted_while_solvers_are_still_compiled(tmp_path, monkeypatch):
     """Which takes a while at the first start, and happens in the controller's thread."""
     compiled, begun = threading.Event(), threading.Event()
@@ -75,6 +76,7 @@ def test_jobs_are_accepted_while_solvers_are_still_compiled(tmp_path, monkeypatc
         live.close()
 
 
+@pytest.mark.long
 def test_the_store_is_given_up_even_where_the_engine_cannot_be_closed(tmp_path, monkeypatch):
     path = config_in(tmp_path, engine="simulated")
     live = open_live(path)
@@ -94,6 +96,7 @@ def test_the_store_is_given_up_even_where_the_engine_cannot_be_closed(tmp_path, 
         pass  # nobody has it any more
 
 
+@pytest.mark.long
 def test_one_that_is_refused_writes_no_tenants(tmp_path):
     path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 5}])
     store = store_of(path)
@@ -104,6 +107,7 @@ def test_one_that_is_refused_writes_no_tenants(tmp_path):
     assert _served(path) == {"a": 5.0}
 
 
+@pytest.mark.long
 def test_a_weight_that_was_set_stays_until_the_configuration_is_changed(tmp_path):
     path = config_in(tmp_path, engine="simulated", tenants=[{"name": "a", "weight": 5}])
     assert _served(path) == {"a": 5.0}

@@ -254,6 +254,7 @@ SETTINGS = {  # decimals and percentages outside what is generated: versions, se
 }
 
 
+@pytest.mark.long
 def test_no_page_has_a_number_that_is_not_known_to_be_a_setting():
     found = {}
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))):

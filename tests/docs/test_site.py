@@ -119,6 +119,7 @@ def test_the_site_builds_and_loads_nothing_from_the_network(site):
     assert outside | styles == set()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_reference_has_every_schema_command_and_route(site):
     for name, model in SCHEMAS.items():

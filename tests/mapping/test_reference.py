@@ -57,6 +57,7 @@ def problem(home):
     return make
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_published_makespan(home, problem):
     with (home / "makespans.jsonl").open() as file:

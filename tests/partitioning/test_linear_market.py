@@ -124,6 +124,7 @@ def most_for(money, rates, prices, limit):
     return np.inf if best.status == 3 else -best.fun * scale
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @given(limited_markets())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -44,6 +44,7 @@ def test_whole_instances_with_limits_and_a_present_layout():
     assert solve_integer(compiled).value == pytest.approx(brute_force(compiled, "nash"), abs=1e-8)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nash", "utilitarian", "egalitarian"])
 @pytest.mark.parametrize(("gpus", "tenants"), [(1, 1), (1, 4), (2, 3)])
@@ -60,6 +61,7 @@ def test_the_market_picks_the_best_of_all_layouts(kind, gpus, tenants):
     assert found.market.residual < 1e-9
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["utilitarian", "egalitarian"])
 @pytest.mark.parametrize("seed", range(4))
@@ -203,6 +205,7 @@ def fleet(seed, gpus, tenants):
     return MigProblem.of(MigFile.model_validate(given))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("gpus", "tenants"), [(24, 12), pytest.param(200, 100, marks=pytest.mark.slow)])
 def test_a_fleet_of_two_types_is_solved_to_a_proof(gpus, tenants):
     of = fleet(0, gpus, tenants)
@@ -228,6 +231,7 @@ def test_no_time_at_all_still_gives_layouts_and_a_bound():
     assert found.value <= found.bound
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("penalty", [0.0, 0.02])
 def test_layouts_in_parts_are_rounded_to_as_many_gpus(penalty):
     present = {"present": ("3g@0", "3g@4")}

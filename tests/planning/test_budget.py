@@ -111,6 +111,7 @@ def test_no_more_is_on_than_the_budget_allows(log, tmp_path):
     assert "budget      the power budget allowed fewer GPUs" in text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_dearer_the_delay_the_more_is_promised(log):
     options = ("forecast", "plan", log, "--gpu-w", 300, "--price-per-kwh", 0.3, "--json")

@@ -65,6 +65,7 @@ def test_rows_and_points(answer, tmp_path):
     assert "mathdefault" not in text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_beside_the_paper(answer, quick):
     for found, saving, longest in ((answer, 62.0, 0.1), (quick, 30.0, 0.01)):

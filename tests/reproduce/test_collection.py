@@ -418,6 +418,7 @@ def test_what_failed_is_tried_again(topics, tmp_path):
     assert CALLS == [("broken", 0), ("lacking", 0), ("broken", 0)]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_is_stale_once_a_file_that_it_loaded_changes_and_no_other(tmp_path):
     package = tmp_path / "commonwatt"

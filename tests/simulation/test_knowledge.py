@@ -190,6 +190,7 @@ def test_what_is_believed_of_a_running_job_shrinks_between_revisions():
     assert seen[4] > seen[3]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @QUICK
 @given(document=documents(solvers=("lookahead", "local-search", "easy")), speed=st.sampled_from([0.0, 0.4]))

@@ -249,6 +249,7 @@ def test_cost_by_the_price_of_each_moment(document):
     assert min(prices) * each * (1 - 1e-6) - 1e-6 <= record.result.energy_cost <= max(prices) * each * (1 + 1e-6) + 1e-6
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @MANY
 @given(documents(most=9))

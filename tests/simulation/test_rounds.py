@@ -149,6 +149,7 @@ def crowds(draw: st.DrawFn) -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(crowds())

@@ -206,6 +206,7 @@ def test_periods_follow_each_other(tmp_path):
     assert sum(tenant.jobs for tenant in today.tenants) == result.about.jobs
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_is_done_is_kept_and_found_again(log, tmp_path, monkeypatch):
     file, folder = drafted(log, **FEW)
@@ -310,6 +311,7 @@ def test_a_scenario_is_studied_as_it_stands(log):
     assert file.unused_nodes.state is None
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_study_file_is_read_back_as_it_was_written(log, tmp_path):
     out = tmp_path / "out"

@@ -132,6 +132,7 @@ def test_power_saving_of_a_slurm_that_goes_away():
     assert (line.verdict, line.found) == ("warning", "no answer")
 
 
+@pytest.mark.long
 def test_slurm_leaves_the_nodes_it_is_told_to_except_to_the_plan(check, site, slurm):
     """Which it puts to sleep, and wakes, when it is told to: others it puts to sleep itself."""
     nodes = [{"name": "n", "count": 2, **V100}]

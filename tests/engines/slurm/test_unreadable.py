@@ -73,6 +73,7 @@ def believes_nothing(engine: SlurmEngine, seconds: float = 3.0) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_queue_that_cannot_be_read_is_not_empty(engine, wrapped, tmp_path, answer):
     engine.apply([Start(1, "j", (0,), 1)])
@@ -89,6 +90,7 @@ def test_a_queue_that_cannot_be_read_is_not_empty(engine, wrapped, tmp_path, ans
     assert said(tmp_path / "state") == ["begin", "end"]
 
 
+@pytest.mark.long
 def test_jobs_that_vanish_all_at_once_are_asked_for_by_number(engine, wrapped, site, tmp_path):
     """Also runs of an earlier controller, whose numbers this one never saw."""
     state = tmp_path / "state"
