@@ -1,4 +1,4 @@
-"""What each row of a study may change: the conservative one nothing that users see."""
+"""What each row of a study may change: the conservative one nothing that owners of jobs asked for."""
 
 import pytest
 from hypothesis import given

@@ -9,7 +9,17 @@ from enum import StrEnum
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome
 from commonwatt.model.explanation import PlacementExplanation
 
-__all__ = ["Event", "EventKind", "EventLog", "Requester", "Sample", "cancelled_by", "lost_work", "report_of"]
+__all__ = [
+    "Event",
+    "EventKind",
+    "EventLog",
+    "Requester",
+    "Sample",
+    "cancelled_by",
+    "completed",
+    "lost_work",
+    "report_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +134,19 @@ def lost_work(lost_s: float) -> str:
     return f"{lost_s:.0f} s of work since the last snapshot are lost"
 
 
+def completed(name: str, change: JobEnded) -> str:
+    """Return that a job is completed, in words, and what is odd about that."""
+    return f"{name} is completed: {change.cause}" if change.reason else f"{name} is completed"
+
+
 def report_of(change: JobEnded | JobInterrupted, name: str, nodes: tuple[int, ...], gpus: int) -> Event:
     """Return the event of a change that an engine reports of the job *name*, which was on *nodes*."""
     if isinstance(change, JobEnded):
         kind = EventKind[change.outcome.name]
         if change.outcome is Outcome.CANCELLED:
             return Event(change.at_s, kind, change.handle, nodes, gpus, change.reason, f"{name}: {change.cause}")
+        if change.outcome is Outcome.COMPLETED and change.reason:
+            return Event(change.at_s, kind, change.handle, nodes, gpus, change.reason, completed(name, change))
         return Event(change.at_s, kind, change.handle, nodes, gpus, change.reason)
     kind = EventKind.INTERRUPTED if change.begun else EventKind.NOT_STARTED
     sentence = f"{name} {'was interrupted' if change.begun else 'did not start'}: {change.cause}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, LiveEngine, Outcome, Stop
-from commonwatt.control.events import Requester, cancelled_by, report_of
+from commonwatt.control.events import Requester, cancelled_by, completed, report_of
 from commonwatt.control.scheduling import JobCondition, Scheduling
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.model.errors import EngineDownError, EngineError
@@ -76,7 +76,7 @@ class Unschedulable:
                 continue  # it still runs, or its end was processed before
             if change.outcome is Outcome.COMPLETED:
                 tick.change(job_id, done_epochs=float(row.file.epochs), kept_epochs=float(row.file.epochs))
-                self._end(row, JobStatus.COMPLETED, change.at_s, "completed", f"{row.name} is completed", tick)
+                self._end(row, JobStatus.COMPLETED, change.at_s, "completed", completed(row.name, change), tick)
             elif change.outcome is Outcome.CANCELLED:
                 sentence = f"{row.name}: {change.cause}"
                 self._end(row, JobStatus.CANCELLED, change.at_s, change.reason, sentence, tick)

@@ -136,7 +136,7 @@ class Reports:
             self.add(spec)
             epochs = self._epochs[spec.handle]
             self._settled[spec.handle] = (epochs, epochs)
-            return JobEnded(spec.handle, end.at_s, Outcome.COMPLETED, end.cause)
+            return JobEnded(spec.handle, end.at_s, Outcome.COMPLETED, end.cause, end.reason)
         self._settled[spec.handle] = self._reported(spec.handle)
         return JobEnded(spec.handle, end.at_s, Outcome.FAILED, end.cause, end.reason)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from commonwatt.control.engine import JobInterrupted
+from commonwatt.control.events import report_of
 from commonwatt.engines.kubernetes.objects import PodSeen, pod_of
 from commonwatt.engines.kubernetes.run import KubernetesRun, change_of
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
@@ -15,7 +16,8 @@ from commonwatt.engines.kubernetes.snapshot import snapshot_of
 from commonwatt.engines.kubernetes.user_gang import user_job_of
 from commonwatt.engines.kubernetes.user_run import UserJobRun
 from commonwatt.engines.local.folder import RunFolder
-from commonwatt.engines.run_spec import RunSpec
+from commonwatt.engines.reports import Reports
+from commonwatt.engines.run_spec import JobWork, RunSpec
 
 from .test_user_job import item
 
@@ -379,6 +381,10 @@ def test_one_that_was_stopped_and_exits_with_0_is_complete_and_that_is_said(tmp_
     end = ended(run, pod(code=0, phase="Succeeded", deletionTimestamp="2026-11-25T09:58:00Z"))
     assert end.exit_code == 0
     assert end.cause.startswith("told to stop, its program ended with exit code 0")
+    change = Reports(tmp_path, lambda _: JobWork(command=("x",), epochs=1)).change(run.spec, end)
+    said = "train is completed: told to stop, its program ended with exit code 0: Kubernetes counts that as success"
+    assert report_of(change, "train", (0,), 1).sentence.startswith(said)
+    assert report_of(replace(change, reason=""), "train", (0,), 1).sentence == ""
     other = run_in(tmp_path / "other")
     other.choose([pod()])
     other.job = replace(other.job, succeeded=1)

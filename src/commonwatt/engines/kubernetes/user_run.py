@@ -14,7 +14,7 @@ from commonwatt.engines.kubernetes.objects import Pod, PodSeen, disrupted, taken
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import KubernetesSettings
 from commonwatt.engines.kubernetes.user_job import UserJob, by_kueue
-from commonwatt.engines.local.folder import EVICTED, OWN, TAKEN, End
+from commonwatt.engines.local.folder import EVICTED, LEFT_EARLY, OWN, TAKEN, End
 from commonwatt.engines.state_folder import read_json, write_record
 from commonwatt.model.errors import EngineDownError
 
@@ -227,7 +227,8 @@ class UserJobRun(KubernetesRun):
         failed = job is not None and job.end == "Failed"  # its pods may still exit with 0 on SIGTERM
         if (job is not None and job.end == "Complete") or (self._has_succeeded(pod) and not failed):
             told = pod is not None and pod.deleting and self.deleted_by_us()
-            return End(0, stopped=False, at_s=at_s, cause=_EXITED_0 if told else "", ran_s=ran_s)
+            said = (_EXITED_0, LEFT_EARLY) if told else ("", "")
+            return End(0, stopped=False, at_s=at_s, cause=said[0], ran_s=ran_s, reason=said[1])
         if job is not None and job.gang and not job.end and pod is not None and pod.phase == "Succeeded":
             return None  # others of its pods may run yet: a gang is complete when it says so
         if self.deleted_by_us():

@@ -37,13 +37,15 @@ from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import read_json, write_record, write_text
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["EVICTED", "OWN", "TAKEN", "USERS", "End", "Processes", "RunFolder"]
+__all__ = ["EVICTED", "LEFT_EARLY", "OWN", "TAKEN", "USERS", "End", "Processes", "RunFolder"]
 
 USERS = "users"
 """Folder, in the state folder, of the runs of other users."""
 
 EVICTED = "evicted"
 """Reason of an end that is not the job's fault: the system that had admitted it wants it to wait again."""
+LEFT_EARLY = "left-early"
+"""Reason of an end that counts as success, though the command was told to stop."""
 OWN = "own"
 """Reason of an interruption that the job's owner answers for: its command failed, or was taken away."""
 
@@ -54,8 +56,8 @@ log = logging.getLogger("commonwatt.engine")
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,9}")
 _REASONS = frozenset({
-    EVICTED, OWN, TAKEN, "command-not-found", "image-not-pulled", "no-folder", "not-executable", "out-of-memory",
-    "pod-refused", "time-limit",
+    EVICTED, LEFT_EARLY, OWN, TAKEN, "command-not-found", "image-not-pulled", "no-folder", "not-executable",
+    "out-of-memory", "pod-refused", "time-limit",
 })  # fmt: skip
 _OBSTACLES = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EPERM})
 """Errors of opening a file in whose place there is something else."""
