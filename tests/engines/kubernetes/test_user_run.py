@@ -403,3 +403,6 @@ def test_one_whose_pods_have_yet_to_come_is_pending_and_does_not_wait_anew_for_e
     later = UserJobRun(run.folder, run.spec, now_s=lambda: NOW_S, job=run.job)
     later.take_up()
     assert not later.pending  # it may have run all the time: it is charged since the last reading
+    waits = pod_of({"metadata": {"namespace": "team-a", "name": "train-0", "uid": "p0"}})
+    later.looked_at(lambda _: run.job, {"p0": waits}, {})
+    assert later.pending

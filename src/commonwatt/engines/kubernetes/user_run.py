@@ -137,7 +137,10 @@ class UserJobRun(KubernetesRun):
             self.job, self.unseen = job_of(self), False
         except DENIED:
             self.unseen = True
-        return self.seen(pods, gone)
+        found = self.seen(pods, gone)
+        if any(one.pod is not None and not (one.over or one.pod.node) for one in found.values()):
+            self._earlier = False  # nobody has placed it
+        return found
 
     def begun(self, end: End) -> bool:
         """Whether a container of it ran."""
