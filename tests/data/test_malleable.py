@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commonwatt.data.files import validate
 from commonwatt.data.log import JobLog
 from commonwatt.data.malleable import counts, malleable
 from commonwatt.data.profiles import LAW, known_gpu_type
@@ -144,6 +145,27 @@ def test_due_dates_by_the_time_limit():
     assert table.tardiness_weight.tolist() == [3, 6, 12]
     assumed = made(log, due_dates=DueDates(rule="time-limit"), time_limit_factor=2.0)
     assert assumed.due_s.tolist() == [200, 5010, np.inf]
+
+
+def test_due_dates_by_qos():
+    log = log_of([1, 2, 4], qos=("high", "normal", ""))
+    table = made(log, due_dates=DueDates(rule="qos", by_qos_s={"high": 60, "normal": 600}, tardiness_weights=(3,)))
+    assert (table.due_s - table.submit_s).tolist() == [60, 600, np.inf]
+    with pytest.raises(InputError, match="got 'qos', expected a log that says which QOS jobs had"):
+        made(log_of([1]), due_dates=DueDates(rule="qos", by_qos_s={"high": 60}))
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        ({"rule": "qos"}, "by_qos_s"), ({"by_qos_s": {"high": 60}}, "by_qos_s"),
+        ({"rule": "qos", "by_qos_s": {"high": 0}}, "by_qos_s.high"),
+    ],
+)  # fmt: skip
+def test_due_dates_by_qos_want_seconds(raw, field):
+    with pytest.raises(InputError) as caught:
+        validate(raw, DueDates)
+    assert caught.value.field == field
 
 
 def test_no_due_dates():

@@ -194,6 +194,8 @@ def treatments(
         )
     if spec.due_dates != "none" and spec.due_dates.rule == "time-limit":
         counted["without a time limit: no due date"] = int(np.isinf(_limits(log, spec)).sum())
+    if spec.due_dates != "none" and spec.due_dates.rule == "qos":
+        counted["of a QOS without a rule for it: no due date"] = int(np.isinf(_by_qos(log, spec)).sum())
     return {how: number for how, number in counted.items() if number}
 
 
@@ -263,7 +265,18 @@ def _due_dates(log: JobLog, spec: LogWorkload | WeekWorkload, rng: np.random.Gen
     weight = rng.choice(np.array(rule.tardiness_weights), size=len(log))
     if rule.rule == "time-limit":
         return log.submit_s + rule.limit_factor * _limits(log, spec), weight
+    if rule.rule == "qos":
+        if not any(log.qos):
+            raise InputError(
+                "a log that says which QOS jobs had", file=log.path, field="workload.due_dates.rule", value="qos"
+            )
+        return log.submit_s + _by_qos(log, spec), weight
     return log.submit_s + rule.least_slack_s + slack * log.duration_s, weight
+
+
+def _by_qos(log: JobLog, spec: LogWorkload | WeekWorkload) -> Floats:
+    by_qos_s = {} if spec.due_dates == "none" else spec.due_dates.by_qos_s
+    return np.array([by_qos_s.get(name, np.inf) for name in log.qos or ("",) * len(log)])
 
 
 def _limits(log: JobLog, spec: LogWorkload | WeekWorkload) -> Floats:

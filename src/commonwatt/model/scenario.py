@@ -58,13 +58,16 @@ LogSource = Literal["philly", "alibaba", "helios", "slurm", "swf", "csv"]
 class DueDates(FileModel):
     """Due dates and tardiness weights for a log; what is drawn is drawn for each job with the scenario's seed."""
 
-    rule: Literal["drawn", "time-limit"] = quantity(
+    rule: Literal["drawn", "time-limit", "qos"] = quantity(
         "drawn: from slack_factor and least_slack_s; time-limit: due = submission + limit_factor * time limit of the "
-        "job, and no due date without a limit",
+        "job, and no due date without a limit; qos: due = submission + by_qos_s of its QOS, and no due date for others",
         "-",
         "drawn",
     )
     limit_factor: float = quantity("rule time-limit: due date as a multiple of the time limit", "-", 1.0, gt=0)
+    by_qos_s: dict[str, float] = quantity(
+        "rule qos: how long after its submission a job of each QOS is due", "s", dict
+    )  # fmt: skip
     slack_factor: tuple[float, float] = quantity(
         "due = submission + least_slack_s + factor * logged run time, factor uniform between these", "-", (1.5, 4.0)
     )
@@ -79,6 +82,12 @@ class DueDates(FileModel):
         low, high = self.slack_factor
         if not 1 <= low <= high:
             raise FieldError("1 <= low <= high", field="slack_factor", value=self.slack_factor)
+        if (self.rule == "qos") != bool(self.by_qos_s):
+            expected = "seconds for at least one QOS" if self.rule == "qos" else "none without `rule: qos`"
+            raise FieldError(expected, field="by_qos_s", value=self.by_qos_s or "none")
+        for name, seconds in self.by_qos_s.items():
+            if not seconds > 0:
+                raise FieldError("more than 0", field=f"by_qos_s.{name}", value=seconds)
         if min(self.tardiness_weights) < 0:
             raise FieldError("0 or more", field="tardiness_weights", value=min(self.tardiness_weights))
         return self

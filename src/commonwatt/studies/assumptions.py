@@ -84,8 +84,7 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
     file = plan.file
     due = "none"
     if file.due_dates != "none":
-        rule = getattr(file.due_dates, "rule", "drawn")
-        due = "drawn around the logged run times" if rule == "drawn" else "the declared time limit"
+        due = DUE_DATES[file.due_dates.rule]
     return [
         Assumption(what="Size of jobs", value="as requested", drawn=False, switch="step resizing"),
         Assumption(
@@ -196,6 +195,12 @@ def _gpu_types(plan: StudyPlan) -> str:
         return f"the one the log names; {'; '.join(told)}, with the logged run time converted to its speed"
     return "the one the log names"
 
+
+DUE_DATES = {
+    "drawn": "drawn around the logged run times",
+    "time-limit": "by the declared time limit",
+    "qos": "by the QOS of a job",
+}
 
 KNOWLEDGE = {
     "oracle": "everything, exactly: the best case",
