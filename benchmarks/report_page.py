@@ -46,9 +46,10 @@ def main() -> None:
 
 def _simulated(folder: Path, nodes: int, days: float) -> Path:
     scenario = day(nodes, "lookahead", days).model_dump(mode="json", exclude_unset=True)
-    scenario["policies"].append({"solver": "easy"})
+    scenario["policies"].append({"solver": "lookahead", "name": "work-conserving", "work_conserving": True})
     (folder / "week.yaml").write_text(yaml.safe_dump(scenario), encoding="utf-8")
-    command = [sys.executable, "-m", "commonwatt", "simulate", folder / "week.yaml", "--out", folder / "out"]
+    program = Path(sys.executable).with_name("commonwatt")
+    command = [program, "simulate", folder / "week.yaml", "--out", folder / "out"]
     subprocess.run(command, check=True, stdout=sys.stderr)
     return folder / "out" / "report.html"
 
