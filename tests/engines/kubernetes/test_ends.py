@@ -202,7 +202,7 @@ def test_a_gang_fails_with_its_first_failure_and_the_others_have_to_go(tmp_path)
     finish(run, rank=1, code=3)
     pods = {0: RUNS, 1: seen(state=terminated(3))}
     assert run.ended(pods, SETTINGS) is None
-    assert run.overstayers(pods, SETTINGS) == [RUNS.pod]
+    assert run.overstayers(pods, SETTINGS, None) == [RUNS.pod]
     finish(run, rank=0, code=0, stopped=True)
     end = run.ended({0: seen(state=terminated(0), gone=True), 1: pods[1]}, SETTINGS)
     assert (end.exit_code, end.cause) == (3, "pod 1: exit code 3")
@@ -211,8 +211,8 @@ def test_a_gang_fails_with_its_first_failure_and_the_others_have_to_go(tmp_path)
 def test_a_gang_is_complete_when_all_are_and_late_ones_have_to_go(tmp_path):
     run = gang(tmp_path)
     finish(run, rank=0, at_s=NOW_S - 1)
-    assert run.overstayers({0: DONE, 1: RUNS}, SETTINGS) == []
-    assert run.overstayers({0: DONE, 1: RUNS}, KubernetesSettings(grace_s=0.0, patience_s=0.5)) == [RUNS.pod]
+    assert run.overstayers({0: DONE, 1: RUNS}, SETTINGS, None) == []
+    assert run.overstayers({0: DONE, 1: RUNS}, KubernetesSettings(grace_s=0.0, patience_s=0.5), None) == [RUNS.pod]
     finish(run, rank=1, at_s=NOW_S - 3)
     end = run.ended({0: DONE, 1: DONE}, SETTINGS)
     assert (end.exit_code, end.at_s) == (0, NOW_S - 1)

@@ -207,6 +207,19 @@ def test_nobody_pays_for_gpus_while_no_pod_has_them(server, engine):
     until(lambda: any(reading.holders for reading in engine.readings(up_to_now=True)))
 
 
+def test_a_job_is_charged_until_it_has_ended_however_late_that_is_seen(server, engine):
+    assert engine.start_all([Start(1, "j", (0,), 4)], lambda: None) == [None]
+    (name,) = server.pods
+    polled(engine, lambda: engine._by_uid[f"uid of {name}"].node)
+    placed_s = time.time()
+    engine._runs[1]._finish(0, End(0, stopped=False, at_s=placed_s + 0.2, cause=""))
+    time.sleep(1.5)
+    server.pods[name]["status"] = {"phase": "Succeeded"}
+    polled(engine, lambda: not engine._runs)
+    held = [reading for reading in engine.readings(up_to_now=True) if reading.holders]
+    assert max(reading.to_s for reading in held) == pytest.approx(placed_s + 0.2, abs=0.05)
+
+
 def test_in_a_pause_no_pods_are_made_that_could_not_be_placed(server, engine):
     engine._pauses._of["default", "pods", "bind"] = time.monotonic() + 60.0, 5.0, "no answer"
     (refused,) = engine.start_all([Start(1, "j", (0,), 1)], lambda: None)

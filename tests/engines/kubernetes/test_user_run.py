@@ -280,7 +280,7 @@ def test_a_gang_ends_with_its_last_pod_and_as_the_first_that_failed(tmp_path):
     bad, good = pod(0, code=7), pod(1, phase="Running")
     seen = again.seen({"p0": bad, "p1": good}, {})
     assert again.ended(seen, SETTINGS) is None
-    assert again.overstayers(seen, SETTINGS) == [good]
+    assert again.overstayers(seen, SETTINGS, None) == [good]
     again.note_deleted()
     end = ended(again, bad, gone=[good])
     assert (end.exit_code, end.stopped) == (None, False)
@@ -393,7 +393,6 @@ def test_one_that_was_stopped_and_exits_with_0_is_complete_and_that_is_said(tmp_
 
 def test_one_whose_pods_have_yet_to_come_is_pending_and_does_not_wait_anew_for_each_engine(tmp_path):
     run = run_in(tmp_path)
-    run.take_up()
     assert run.pending
     assert time.monotonic() - run.waiting_s == pytest.approx(45.0, abs=1.0)  # of a minute
     run.choose([pod()])
@@ -401,7 +400,6 @@ def test_one_whose_pods_have_yet_to_come_is_pending_and_does_not_wait_anew_for_e
     run.note_bound()
     assert not run.pending
     later = UserJobRun(run.folder, run.spec, now_s=lambda: NOW_S, job=run.job)
-    later.take_up()
     assert not later.pending  # it may have run all the time: it is charged since the last reading
     waits = pod_of({"metadata": {"namespace": "team-a", "name": "train-0", "uid": "p0"}})
     later.looked_at(lambda _: run.job, {"p0": waits}, {})

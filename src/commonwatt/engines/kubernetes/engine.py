@@ -22,7 +22,7 @@ from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
 from commonwatt.engines.kubernetes.objects import Node, Pod, PodSeen, node_of, pod_of
 from commonwatt.engines.kubernetes.power import Cordons, HostPower
-from commonwatt.engines.kubernetes.run import KubernetesRun, StartOrder, change_of, lost, refused
+from commonwatt.engines.kubernetes.run import KubernetesRun, StartOrder, change_of
 from commonwatt.engines.kubernetes.settings import (
     SCHEDULER,
     InPods,
@@ -34,7 +34,7 @@ from commonwatt.engines.kubernetes.settings import (
     rank_specs,
     resource_of,
 )
-from commonwatt.engines.kubernetes.snapshot import KubernetesSnapshot, Strays, external_jobs, snapshot_of
+from commonwatt.engines.kubernetes.snapshot import KubernetesSnapshot, Strays, external_jobs, lost, refused, snapshot_of
 from commonwatt.engines.kubernetes.user_job import UserJob, job_file
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
 from commonwatt.engines.kubernetes.user_requests import LateError, Pauses
@@ -53,9 +53,7 @@ __all__ = ["KubernetesEngine"]
 
 _GONE_S = 5.0
 """How long a kubelet may take to say that a pod it has killed is over."""
-_LOOK_S = 1.0
-_SOON_S = 0.1
-_AGAIN_S = 5.0  # after a stop was denied
+_LOOK_S, _SOON_S, _AGAIN_S = 1.0, 0.1, 5.0  # the last after a stop was denied
 _AT_ONCE = 8  # requests under way
 _NO_JOB = "its Job is gone, or has lost its label"
 
@@ -141,7 +139,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._advance(snapshot)
         for handle, run in list(self._runs.items()):
             if (end := self._end(run, snapshot)) is not None:
-                self._vacate(handle)
+                self._vacate(handle, end)
                 change = self._reports.change(run.spec, end, begun=run.begun(end))
                 away = self._allocations.away(run.spec.nodes, snapshot)
                 self._changes.append(change_of(run, change, end, requeue=self._settings.requeue_deleted, away=away))
@@ -259,6 +257,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._place_pods(orders, snapshot)
         for k, order in orders.items():
             if order.error is None and not order.waits:
+                self._meter(order.run.spec.nodes)
                 order.run.note_placed()
             elif order.error is None or isinstance(order.error, LateError):
                 self._late[order.run.spec.handle], order.run.deferred = order, True
@@ -448,11 +447,13 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         super()._enter(run)
         self._snapshot = None
 
-    def _vacate(self, handle: int) -> None:
+    def _vacate(self, handle: int, end: End | None = None) -> None:
         self._late.pop(handle, None)
-        with suppress(EngineError):
-            self._charge_until_over(runs_over([self._runs[handle]], partial(self._seen, snapshot=self._look())))
         run = self._runs[handle]
+        with suppress(EngineError):
+            self._charge_until_over(runs_over([run], partial(self._seen, snapshot=self._look())))
+        if end is not None and not (run.charged or run.pending):
+            self._charge_until_over([(end.at_s, run)])
         if isinstance(run, UserJobRun):
             pods = {uid: self._by_uid.get(uid) for uid in (*self._left, *map(run.pod_uid, run.ranks))}
             self._left = {uid for uid, pod in pods.items() if pod is not None and pod.node}  # others wait for the next
@@ -498,7 +499,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 end = run.stalled(seen, self._settings)
             if end is not None and run.folder.end() is None:
                 run.give_up(end)
-            elif late := run.overstayers(seen, self._settings):
+            elif late := run.overstayers(seen, self._settings, end):
                 self._delete_pods(run, late)
             for pod in run.finished(seen, self._settings):
                 with suppress(*DENIED):
@@ -512,8 +513,10 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         if run.deleted_by_us() or run.given_up() or (run.unseen and not run.placed):
             return
         end: End | None = None
-        if not run.placed and run.has_chosen():  # an earlier engine may have placed them, and has charged it so far
-            run.placed = all(one.over or (one.pod is not None and one.pod.node) for one in seen.values())
+        there = all(one.over or (one.pod is not None and one.pod.node) for one in seen.values())
+        if not run.placed and there and run.has_chosen():  # late, or by an earlier engine, which has charged it so far
+            self._meter(run.spec.nodes if run.pending else ())
+            run.placed = True
         if not run.placed:
             try:
                 self._place(run)
@@ -527,7 +530,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             end = run.stalled(seen, self._settings)
         if end is not None:
             run.give_up(end)
-        elif late := run.overstayers(seen, self._settings):
+        elif late := run.overstayers(seen, self._settings, None):
             self._delete_pods(run, late)
 
     def _delete_pods(self, run: KubernetesRun, pods: Iterable[Pod]) -> None:
@@ -594,7 +597,4 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         return self._end(run, self._look())
 
     def _run_of(self, folder: RunFolder, spec: RunSpec) -> KubernetesRun:
-        run = (UserJobRun if spec.workload else KubernetesRun)(folder, spec, now_s=self._now_s)
-        if isinstance(run, UserJobRun):
-            run.take_up()
-        return run
+        return (UserJobRun if spec.workload else KubernetesRun)(folder, spec, now_s=self._now_s)

@@ -18,7 +18,7 @@ from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import write_record
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["KubernetesRun", "StartOrder", "change_of", "lost", "refused", "verdict"]
+__all__ = ["KubernetesRun", "StartOrder", "change_of", "verdict"]
 
 _GIVEN_UP, _DELETED, _CLEARED = "given-up", "deleted", "cleared"
 _NOT_RUN = 125  # exit code of a container that could not be run, as of ``docker run``
@@ -55,6 +55,7 @@ class KubernetesRun(SchedulerRun):
     preempted: bool = False
     missing_s: dict[int, float] = field(default_factory=dict)
     decisive: End | None = None
+    _earlier: bool = False  # whether an earlier engine may have placed it
 
     @property
     def ranks(self) -> range:
@@ -90,7 +91,16 @@ class KubernetesRun(SchedulerRun):
     @property
     def pending(self) -> bool:
         """Whether it has GPUs only in our books: none of its pods has to be there yet."""
-        return self.deferred
+        return self.deferred or not (self.placed or self._earlier)
+
+    @property
+    def ends_unseen(self) -> bool:
+        """Whether it is not known that it was placed: the time before that is nobody's."""
+        return not self._earlier
+
+    def __post_init__(self) -> None:
+        """Go on from what is on disk: an earlier engine has placed it if its runner began."""
+        self._earlier = self.folder.processes() is not None
 
     @property
     def unbound(self) -> list[int]:
@@ -204,8 +214,9 @@ class KubernetesRun(SchedulerRun):
                 found.append(one.pod)
         return found
 
-    def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> list[Pod]:
-        """Return pods of a gang that have to go, as another has failed, or the first ended a while ago."""
+    def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings, end: End | None) -> list[Pod]:
+        """Return pods of a gang that have to go, as another failed, by its *end*, or the first ended a while ago."""
+        self.decisive = self.decisive or end
         left = [(rank, one.pod) for rank, one in seen.items() if not one.over and one.pod is not None]
         if not left or len(left) == len(self.ranks):
             return []
@@ -337,14 +348,3 @@ def _started(pod: Pod) -> bool:
 
 def _oom(said: str) -> str:
     return f"it used more memory than its pod may have (OOMKilled){f': {said}' if said else ''}"
-
-
-def lost(node: str, ready: str | None, now_s: float) -> End:
-    """Return the end of a run one of whose nodes is lost."""
-    said = "it is not in Kubernetes any more" if ready is None else f"its kubelet does not answer (Ready={ready})"
-    return End(None, stopped=False, at_s=now_s, cause=f"node {node} is lost: {said}")
-
-
-def refused(error: EngineError, now_s: float) -> End:
-    """Return the end of a run that could not be placed."""
-    return End(None, stopped=False, at_s=now_s, cause=str(error))

@@ -12,9 +12,11 @@ from commonwatt.control.external_jobs import ExternalJob
 from commonwatt.engines.kubernetes.objects import PODS, Node, Pod, matches, tolerated, whole
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import resource_of
+from commonwatt.engines.local.folder import End
+from commonwatt.model.errors import EngineError
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["KubernetesSnapshot", "Strays", "external_jobs", "snapshot_of"]
+__all__ = ["KubernetesSnapshot", "Strays", "external_jobs", "lost", "refused", "snapshot_of"]
 
 TypesOf = Callable[[str, str], Collection[str]]
 _MOST_DELETED = 100  # strays in one poll
@@ -177,3 +179,14 @@ class _TypesOf:
                 and matches(spec, node.labels, node.name) and tolerated(node.taints, spec.get("tolerations") or ())
             )  # fmt: skip
         return self._known[rules, resource]
+
+
+def lost(node: str, ready: str | None, now_s: float) -> End:
+    """Return the end of a run one of whose nodes is lost."""
+    said = "it is not in Kubernetes any more" if ready is None else f"its kubelet does not answer (Ready={ready})"
+    return End(None, stopped=False, at_s=now_s, cause=f"node {node} is lost: {said}")
+
+
+def refused(error: EngineError, now_s: float) -> End:
+    """Return the end of a run that could not be placed."""
+    return End(None, stopped=False, at_s=now_s, cause=str(error))

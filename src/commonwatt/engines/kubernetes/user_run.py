@@ -30,9 +30,7 @@ _BY_API = "EvictionByEvictionAPI"  # by an owner, or to drain a node, which is c
 _NODE_SHORT = "The node was low on resource"
 MADE_S = 60.0
 """How long Kubernetes may take to make the pods of a Job, or to delete them."""
-_EXITED_0 = (
-    "told to stop, its program ended with exit code 0: Kubernetes counts that as success, and makes no other pod"
-)
+_EXITED_0 = "told to stop, its program ended with exit code 0: Kubernetes counts that as success"
 _OWN_S = 15.0
 """How long a new controller waits for them in any case."""
 _SOON_S = 1.0
@@ -57,7 +55,6 @@ class UserJobRun(KubernetesRun):
     job: UserJob | None = None
     unseen: bool = False
     _chosen: dict[int, str] = field(default_factory=dict)  # uid by rank
-    _earlier: bool = False  # whether an earlier engine has chosen its pods, and may have placed them
 
     @property
     def owner(self) -> str:
@@ -78,12 +75,7 @@ class UserJobRun(KubernetesRun):
         """Return the node of a pod."""
         return self.spec.nodes[rank * len(self.spec.nodes) // len(self.ranks)]
 
-    @property
-    def pending(self) -> bool:
-        """Whether Kubernetes has yet to make its pods, or we to place them."""
-        return not (self.placed or self._earlier)
-
-    def take_up(self) -> None:
+    def __post_init__(self) -> None:
         """Go on from what is on disk: an earlier engine may have waited for its pods, or placed them."""
         self.waiting_s -= min(max(0.0, self.now_s() - self.spec.started_s), MADE_S - _OWN_S)
         self._earlier = self.has_chosen()
@@ -168,9 +160,9 @@ class UserJobRun(KubernetesRun):
         known_s = job.end_s if job is not None and job.end == "Complete" else None  # pods may outlive a failure
         return max(self.spec.started_s, at_s if known_s is None else min(at_s, known_s))
 
-    def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> list[Pod]:
+    def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings, end: End | None) -> list[Pod]:
         """Return its pods that have to go, as another has failed; those of one that has succeeded go on."""
-        return KubernetesRun.overstayers(self, seen, settings) if self.decisive is not None else []
+        return KubernetesRun.overstayers(self, seen, settings, end) if self.decisive is not None else []
 
     def ended(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> End | None:
         """Return how it ended, ``None`` if it has not; one that was stopped before it had pods has."""
