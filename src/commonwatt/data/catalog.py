@@ -13,7 +13,7 @@ from commonwatt.data import locate
 from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.readers.slurm import is_for_people
 from commonwatt.data.text import read_text
-from commonwatt.model.errors import ArgumentError, InputError
+from commonwatt.model.errors import ArgumentError
 
 __all__ = ["CATALOG", "FORMATS", "Dataset", "formats_of", "guess_format"]
 
@@ -130,11 +130,11 @@ def guess_format(path: Path) -> str:
     if len(found) != 1:
         known = ", ".join(dict.fromkeys([*(entry.name for entry in CATALOG), *FORMATS]))
         if not found and path.suffix.lower() in (".csv", ".tsv"):
-            expected = (
-                "columns gpus, and submit_s and duration_s or start_s and end_s (other names: --column OURS=THEIRS), "
-                "or those of a public log"
+            what = (
+                f"one of {known}; as csv with columns gpus, and submit_s and duration_s or start_s and end_s "
+                "(other names: --column OURS=THEIRS)"
             )
-            raise InputError(expected, file=path, field="header", value=text.lstrip().split("\n", 1)[0].strip()[:100])
+            raise ArgumentError(what, file=path, field="source", value=text.lstrip().split("\n", 1)[0].strip()[:100])
         what = f"a format: it could be {' or '.join(found)}" if found else f"one of {known}, as the file does not tell"
         raise ArgumentError(what, file=path, field="source")
     return found[0]
