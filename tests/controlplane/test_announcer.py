@@ -153,7 +153,7 @@ def test_who_comes_later_says_that_jobs_have_ended_if_the_one_before_did_not_com
     desk.happens("completed", "done", job=desk.own)  # which has no Job of a user
     desk.announcer.look()
     desk.happens("completed", "done", status=JobStatus.COMPLETED, ended_s=NOW_S, reason="completed", sentence="done")
-    desk.store.keep_setting("announced", 1000)  # the Event was told, and the annotations were not written
+    desk.store.keep_setting("announced", 1000)  # the Event was sent, the annotations were not
     assert desk.server.notes["u1"]["commonwatt.io/status"] == "running"
     later = desk.another()
     later.look()

@@ -87,7 +87,7 @@ nodes: [{name: n, gpu_type: V100, gpus: 1, idle_w: 1, gpu_w: 1}]
 qos: [{name: q, max_jobs: 1}]
 """
     assert read_qos(write("scenario.yaml", text)).qos == (Qos(name="q", max_jobs=1),)
-    with pytest.raises(InputError, match="at least one QOS"):
+    with pytest.raises(InputError, match=r"field .qos.: got .none., expected at least one"):
         read_qos(write("without.yaml", text.partition("qos")[0]))
 
 
@@ -206,7 +206,7 @@ associations: [{account: a, max_jobs: 1}]
 """
     found = read_associations(write("scenario.yaml", text))
     assert found.associations == (Association(account="a", max_jobs=1),)
-    with pytest.raises(InputError, match="at least one association"):
+    with pytest.raises(InputError, match=r"field .associations.: got .none., expected at least one"):
         read_associations(write("without.yaml", text.partition("associations")[0]))
 
 

@@ -82,10 +82,7 @@ def read_qos(path: Path, *, mode: str = "cluster", exempt_s: float = 0.0) -> Qos
     *exempt_s*. Raises ``InputError`` for a file that is neither.
     """
     if _is_scenario(path):
-        found = load_yaml(path, Scenario).qos
-        if not found:
-            raise InputError("at least one QOS", file=path, field="qos", value="none")
-        return QosTable(found)
+        return QosTable(_declared(path, load_yaml(path, Scenario).qos, "qos"))
     table, _ = _table(path, ASK_QOS, ("Name", "Priority"))
     names = table.text("Name")
     for row, name in enumerate(names):
@@ -105,10 +102,7 @@ def read_associations(path: Path) -> AssociationTable:
     Raises ``InputError`` for a file that is neither.
     """
     if _is_scenario(path):
-        found = load_yaml(path, Scenario).associations
-        if not found:
-            raise InputError("at least one association", file=path, field="associations", value="none")
-        return AssociationTable(found)
+        return AssociationTable(_declared(path, load_yaml(path, Scenario).associations, "associations"))
     table, raw = _table(path, ASK_ASSOCIATIONS, ("Account", "User"))
     told = {name for columns in (*_ASSOCIATION_JOBS.values(), *_ASSOCIATION_GPUS.values(), _SHARES) for name in columns}
     if not told & table.columns.keys():
@@ -166,6 +160,12 @@ def spelt(found: Sequence[_Found], gpu_types: Iterable[str]) -> tuple[tuple[_Fou
 
 def _is_scenario(path: Path) -> bool:
     return path.suffix.lower() in (".yaml", ".yml")
+
+
+def _declared(path: Path, found: tuple[_Found, ...], field: str) -> tuple[_Found, ...]:
+    if not found:
+        raise InputError("at least one", file=path, field=field, value="none")
+    return found
 
 
 def _table(path: Path, ask: str, needed: Sequence[str]) -> tuple[TextTable, list[str]]:

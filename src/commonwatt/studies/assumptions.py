@@ -117,8 +117,7 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
         ),
         Assumption(
             what="A stop, of whatever cause",
-            value=f"costs the work since the last snapshot, one every {plan.file.workload.epoch_s:g} s, and "
-            f"{plan.file.preemption.restart_s:g} s for the restart",
+            value=_stop_costs(file),
             drawn=False, switch="workload.epoch_s, preemption.restart_s",
         ),
         Assumption(
@@ -139,6 +138,11 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
             switch="gpu_types, workload.profiles, COMMONWATT_DATA (the folder of measured tables)",
         ),
     ]  # fmt: skip
+
+
+def _stop_costs(file: StudyFile) -> str:
+    lost = f"the work since the last snapshot, one every {file.workload.epoch_s:g} s, and "
+    return f"costs {lost if file.preemption.lose_work else ''}{file.preemption.restart_s:g} s for the restart"
 
 
 def _kinds_of(plan: StudyPlan) -> list[str]:

@@ -208,6 +208,28 @@ def test_a_gang_fails_with_its_first_failure_and_the_others_have_to_go(tmp_path)
     assert (end.exit_code, end.cause) == (3, "pod 1: exit code 3")
 
 
+def test_who_has_ended_by_its_records_is_not_interrupted_by_what_happens_to_its_node_then(tmp_path):
+    lost = End(None, stopped=False, at_s=NOW_S, cause="node a is lost")
+    alone, two = run_in(tmp_path / "alone"), gang(tmp_path / "two")
+    finish(alone, rank=0)
+    assert alone.overstayers({0: RUNS}, SETTINGS, lost) == []
+    assert alone.ended({0: DONE}, SETTINGS).exit_code == 0
+    for rank in (0, 1):
+        finish(two, rank=rank)
+    assert two.overstayers({0: DONE, 1: RUNS}, SETTINGS, lost) == []
+    assert two.ended({0: DONE, 1: DONE}, SETTINGS).exit_code == 0
+
+
+def test_half_a_gang_that_has_ended_is_interrupted_with_the_other_half(tmp_path):
+    run = gang(tmp_path)
+    finish(run, rank=0)
+    lost = End(None, stopped=False, at_s=NOW_S, cause="node b is lost")
+    assert run.overstayers({0: DONE, 1: RUNS}, SETTINGS, lost) == [RUNS.pod]
+    run.note_deleted()
+    end = run.ended({0: DONE, 1: PodSeen(RUNS.pod, gone=True)}, SETTINGS)
+    assert (end.exit_code, end.cause) == (None, "node b is lost")
+
+
 def test_a_gang_is_complete_when_all_are_and_late_ones_have_to_go(tmp_path):
     run = gang(tmp_path)
     finish(run, rank=0, at_s=NOW_S - 1)

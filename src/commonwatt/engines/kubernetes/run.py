@@ -21,8 +21,7 @@ from commonwatt.model.errors import EngineDownError, EngineError
 __all__ = ["KubernetesRun", "StartOrder", "change_of", "verdict"]
 
 _GIVEN_UP, _DELETED, _CLEARED = "given-up", "deleted", "cleared"
-_NOT_RUN = 125  # exit code of a container that could not be run, as of ``docker run``
-_OVER_LIMIT = 124
+_NOT_RUN, _OVER_LIMIT = 125, 124  # exit codes, as of ``docker run`` and ``timeout``
 _CANNOT_RUN = frozenset({"ContainerCannotRun", "StartError"})
 
 
@@ -216,10 +215,11 @@ class KubernetesRun(SchedulerRun):
 
     def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings, end: End | None) -> list[Pod]:
         """Return pods of a gang that have to go, as another failed, by its *end*, or the first ended a while ago."""
-        self.decisive = self.decisive or end
         left = [(rank, one.pod) for rank, one in seen.items() if not one.over and one.pod is not None]
         if not left or len(left) == len(self.ranks):
             return []
+        if any(self.rank_folder(rank).end() is None for rank, _ in left):
+            self.decisive = self.decisive or end
         first = self.folder.end()
         late = first is not None and self.now_s() > first.at_s + settings.kill_s
         return [pod for _, pod in left] if self.decisive is not None or late else []

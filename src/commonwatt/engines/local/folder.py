@@ -45,7 +45,7 @@ USERS = "users"
 EVICTED = "evicted"
 """Reason of an end that is not the job's fault: the system that had admitted it wants it to wait again."""
 LEFT_EARLY = "left-early"
-"""Reason of an end that counts as success, though the command was told to stop."""
+"""Reason of a success whose command had been told to stop."""
 OWN = "own"
 """Reason of an interruption that the job's owner answers for: its command failed, or was taken away."""
 
