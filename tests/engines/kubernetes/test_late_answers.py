@@ -8,6 +8,7 @@ import ssl
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -218,6 +219,29 @@ def test_a_job_is_charged_until_it_has_ended_however_late_that_is_seen(server, e
     polled(engine, lambda: not engine._runs)
     held = [reading for reading in engine.readings(up_to_now=True) if reading.holders]
     assert max(reading.to_s for reading in held) == pytest.approx(placed_s + 0.2, abs=0.05)
+
+
+def test_nobody_pays_for_the_time_in_which_a_frozen_controller_heard_nothing(server, engine, monkeypatch):
+    """A process that was stopped finds what has ended meanwhile a moment after it goes on, not at once."""
+    for name, seconds in (("_PULSE_S", 0.1), ("_STALL_S", 0.6), ("_CATCH_UP_S", 1.5)):
+        monkeypatch.setattr(f"commonwatt.engines.kubernetes.informer.{name}", seconds)
+    monkeypatch.setattr(engine, "_settings", replace(engine._settings, settle_s=0.0))
+    assert engine.start_all([Start(1, "j", (0,), 4)], lambda: None) == [None]
+    (name,) = server.pods
+    polled(engine, lambda: engine._by_uid[f"uid of {name}"].node)
+    until(lambda: any(reading.holders for reading in engine.readings(up_to_now=True)))
+    thread = engine.informer._loop
+    thread.call_soon_threadsafe(time.sleep, 1.5)
+    time.sleep(1.0)
+    before_s = time.time()  # still frozen, as far as the thread is
+    assert {reading.node for reading in engine.readings(up_to_now=True)} == {1}
+    time.sleep(0.8)  # it goes on, and has yet to hear of what happened
+    assert {reading.node for reading in engine.readings(up_to_now=True)} == {1}
+    engine._runs[1]._finish(0, End(0, stopped=False, at_s=before_s - 0.5, cause=""))
+    server.pods[name]["status"] = {"phase": "Succeeded"}
+    polled(engine, lambda: not engine._runs)
+    held = [reading for reading in engine.readings(up_to_now=True) if reading.holders]
+    assert max(reading.to_s for reading in held) == pytest.approx(before_s - 0.5, abs=0.05)
 
 
 def test_in_a_pause_no_pods_are_made_that_could_not_be_placed(server, engine):

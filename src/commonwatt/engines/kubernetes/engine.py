@@ -449,6 +449,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def _vacate(self, handle: int, end: End | None = None) -> None:
         self._late.pop(handle, None)
+        self._absent = {key for key in self._absent if key[0] != handle}
         run = self._runs[handle]
         with suppress(EngineError):
             self._charge_until_over(runs_over([run], partial(self._seen, snapshot=self._look())))
@@ -466,8 +467,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             if up_to_now:
                 snapshot = self._look()
                 self._charge_until_over(runs_over(self._runs.values(), partial(self._seen, snapshot=snapshot)))
-                since_s = max(self.informer.began_s, snapshot.steady_s)
-                settled = self._pods.steady and time.monotonic() >= since_s + self._settings.settle_s
+                settled = self._pods.steady and self.informer.settled(snapshot.steady_s, self._settings.settle_s)
                 self._meter(set(range(len(self._cluster))) - (set() if settled else nodes_of(self._runs.values())))
         return super().readings()
 

@@ -30,6 +30,8 @@ _QUIET_S = 2.0  # how long a watch may be interrupted before the server counts a
 _SHORT_S = 1.0  # a watch that ends sooner is not asked for again at once
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _SYNC_S = 5.0  # how long to wait for the first lists
+_PULSE_S, _STALL_S = 0.5, 3.0  # a thread that was silent for the latter was frozen, and has missed changes
+_CATCH_UP_S = 5.0  # how long it may take to hear of them
 
 
 @dataclass
@@ -76,6 +78,7 @@ class Informer:
         self.woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         """Readable when something has changed; ``rest`` clears it."""
         self.lists, self.began_s = 0, time.monotonic()
+        self._pulse_s, self._thawed_s = _clock_s(), -math.inf
         self._thread = threading.Thread(target=self._run, name="commonwatt-informer", daemon=True)
         self._thread.start()
 
@@ -94,6 +97,17 @@ class Informer:
             for number in numbers:
                 with suppress(OSError):
                     os.close(number)
+
+    def settled(self, steady_s: float, settle_s: float) -> bool:
+        """Whether what is known can be trusted to be up to now.
+
+        It is if the server has been watched for *settle_s* without trouble, which was so since *steady_s*, and the
+        process was not frozen a moment ago (SIGSTOP, a suspended machine): what has changed meanwhile is not heard at
+        once.
+        """
+        now_s = _clock_s()
+        awake = now_s < self._pulse_s + _STALL_S and now_s >= self._thawed_s + _CATCH_UP_S
+        return awake and time.monotonic() >= max(self.began_s, steady_s) + settle_s
 
     def rest(self) -> None:
         """Clear the pipe."""
@@ -163,9 +177,18 @@ class Informer:
         }  # fmt: skip
         async with httpx.AsyncClient(**options) as client, asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._follow(client, each)) for each in self._watched]
+            tasks.append(group.create_task(self._pulse()))
             with self._changed:
                 self._loop, self._tasks = asyncio.get_running_loop(), tasks
                 self._changed.notify_all()
+
+    async def _pulse(self) -> None:
+        while True:
+            now_s = _clock_s()
+            if now_s >= self._pulse_s + _STALL_S:
+                self._thawed_s = now_s
+            self._pulse_s = now_s
+            await asyncio.sleep(_PULSE_S)
 
     async def _follow(self, client: Any, watched: Watched[Any]) -> None:  # noqa: ANN401
         pause_s, gone = _PAUSE_S, False
@@ -293,3 +316,8 @@ class Informer:
         if self._waker >= 0:
             with suppress(OSError):
                 os.write(self._waker, b"!")
+
+
+def _clock_s() -> float:
+    """Time that goes on while the machine sleeps, seconds."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

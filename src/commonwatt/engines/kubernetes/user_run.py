@@ -324,8 +324,9 @@ def _succeeded(seen: PodSeen) -> bool:
 
 
 def nodes_of(runs: Iterable[KubernetesRun]) -> set[int]:
-    """Return the nodes of those of *runs* that belong to users' Jobs and are not known to be over.
+    """Return the nodes of those of *runs* that were placed and are not known to be over.
 
-    After the server was away, kubelets there may have yet to say so: as long, their readings stay open.
+    After the server was away, or the controller was frozen, that may have yet to be heard: as long, their readings stay
+    open.
     """
-    return {n for run in runs if isinstance(run, UserJobRun) and not run.charged for n in run.spec.nodes}
+    return {n for run in runs if not (run.charged or run.pending) for n in run.spec.nodes}
