@@ -51,6 +51,12 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are cores: many tests wait for a server, and leave a core idle."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 ALONE = {"test_pages.py", "test_examples.py", "test_first_minute.py", "test_deviation.py", "test_andreas.py"}
 """Files whose long tests share no fixture that takes long."""
 

@@ -225,6 +225,7 @@ def test_no_import_cycles():
     assert_none({", ".join(each): "import each other" for each in cycles(import_graph())})
 
 
+@pytest.mark.slow
 def test_the_search_for_cycles_finds_them():
     assert cycles({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == [["a", "b", "c"]]
     assert cycles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []

@@ -228,11 +228,13 @@ def test_a_name_that_two_have_is_refused_in_files(site):
         validate(scenario(policies=[{"solver": "my-fifo"}]), Scenario, "s.yaml")
 
 
+@pytest.mark.slow
 def test_a_simulation_under_a_plugin_is_one_under_what_it_does(site):
     table = random_jobs(30, 1)
     assert trace(simulate(cluster_of(), table, "my-fifo")) == trace(simulate(cluster_of(), table, "fifo"))
 
 
+@pytest.mark.slow
 def test_the_command(site, run, tmp_path):
     file = write(tmp_path / "s.yaml", scenario(policies=[{"solver": "fifo"}, {"solver": "my-fifo"}]))
     done = run("simulate", file, "--json")
@@ -313,6 +315,7 @@ def test_a_guarantee_not_to_stop_jobs_holds_for_plugins(site):
     assert isinstance(checked(replace(problem, locked=False), Schedule.empty(problem)), Schedule)
 
 
+@pytest.mark.slow
 def test_bench_scores_plugins_on_weeks(site):
     (suite,) = Bench(SUITES, quick=True).run(["week"], ["my-fifo", "fifo"]).suites
     scores = {solver.name: solver.score for solver in suite.solvers}

@@ -177,6 +177,7 @@ def test_bidding_serves_everybody():
     assert outcome.value == pytest.approx(float(given.total(given.entitlement())[0]))
 
 
+@pytest.mark.slow
 def test_the_command(run, tmp_path):
     record, plot = tmp_path / "bench.json", tmp_path / "bench.svg"
     done = run("bench", "--quick", "--suite", "slices", "--suite", "market", "--out", record, "--plot", plot, "--json")

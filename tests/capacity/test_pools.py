@@ -95,6 +95,7 @@ def divisions(draw):
     return usable, order, reach, promised
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(divisions())
 def test_the_first_nodes_meet_as_much_of_the_promises_as_any_division_could(given_):

@@ -259,6 +259,7 @@ def test_what_could_not_have_come_out_otherwise_moves_no_shift(level: float) -> 
         np.testing.assert_array_equal(shifts[-1], shifts[DAY + 20])
 
 
+@pytest.mark.slow
 def test_the_fallback_lasts_until_as_much_is_served_as_promised_and_is_no_measure_of_later() -> None:
     calibrator, gpus = settled(0.9)
     level, starts, ends = gpus[-1], [], []

@@ -32,6 +32,7 @@ def test_what_is_served(pairs):
         assert scores.gpus_served(on, actual) == pytest.approx(sum(min(o, a) for o, a in pairs) / total)
 
 
+@pytest.mark.slow
 @given(GPUS, st.lists(st.tuples(st.integers(-2, 32), st.integers(1, 8)), max_size=20))
 def test_jobs_served_one_by_one(pairs, jobs):
     """Where jobs begin, those that begin together are added to the rest in their order while GPUs are on."""

@@ -81,6 +81,7 @@ def test_a_budget_of_waiting_is_spent_and_not_overspent() -> None:
     assert 1.4 <= spent <= 2.4
 
 
+@pytest.mark.slow
 def test_nothing_later_than_an_outcome_is_used() -> None:
     series, jobs = world(5, 2)
     changed = series.gpus.copy()

@@ -197,6 +197,7 @@ def interrupted_at(n: int, monkeypatch) -> None:
     monkeypatch.setattr(runner, "run_policy", one)
 
 
+@pytest.mark.slow
 def test_policies_that_ended_are_kept(tmp_path, monkeypatch):
     file = write(tmp_path / "s.yaml", scenario())
     interrupted_at(1, monkeypatch)

@@ -403,6 +403,7 @@ def test_a_stream_of_batches_by_schedule_files(tmp_path):
         assert message in done.err
 
 
+@pytest.mark.slow
 def test_a_time_limit_decides_alone():
     """More than the default budget is spent, but no more than a given one."""
     batch = str(EXAMPLE)

@@ -225,6 +225,7 @@ def test_csv_has_a_row_for_each_pair(tmp_path):
     assert list(rows[0]) == ["job", "accelerator", "latency_cycles", "bandwidth_gbs", "energy_nj"]
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(path=st.sampled_from(places(problem())), value=ODD)
 def test_any_value_anywhere(path, value, tmp_path_factory):

@@ -92,6 +92,7 @@ def test_logs_for_machines_hold_json_and_nothing_else(config):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_people_are_told_in_words(config):
     done = run("serve", config, "--log-level", "error", "--json")
     token, serving = done.err.splitlines()
@@ -101,6 +102,7 @@ def test_people_are_told_in_words(config):
     assert run("serve", config, "--log-level", "error").err.splitlines() == [serving]  # the token is shown once
 
 
+@pytest.mark.slow
 def test_where_people_reach_it_is_told(config, tmp_path):
     run("serve", config)
     server = {"port": 0, "public_url": "https://cw.example/live"}
@@ -117,6 +119,7 @@ def test_where_people_reach_it_is_told(config, tmp_path):
     assert "live.server.public_url': got 'cw.example', expected a URL such as https://" in done.err
 
 
+@pytest.mark.slow
 def test_a_mode_that_is_given_holds_from_the_very_beginning(config, monkeypatch):
     """What is found running, and what waits, is taken up in that mode: nothing is started before a dry run."""
     begun, modes = threading.Event(), []
@@ -139,6 +142,7 @@ def test_a_mode_that_is_given_holds_from_the_very_beginning(config, monkeypatch)
     assert modes == ["live", "dry-run", "dry-run", "live"]
 
 
+@pytest.mark.slow
 def test_nobody_else_is_listened_to_unless_it_is_said(config, heard_at):
     """What is open to others by mistake is found before it is known."""
     assert [LiveSpec().server.host, TimesliceServer().host] == ["127.0.0.1", "127.0.0.1"]

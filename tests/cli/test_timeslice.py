@@ -366,6 +366,7 @@ def test_serve_shows_language_models_and_run_refuses_them(tmp_path):
     assert "tenants.ann.models.m.language" in done.err
 
 
+@pytest.mark.slow
 def test_serve_checks_everything_without_serving(models):
     pytest.importorskip("starlette")
     done = run("timeslice", "serve", write(models / "s.yaml", served()), "--check", "--json")

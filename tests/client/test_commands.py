@@ -35,6 +35,7 @@ def test_a_job_says_what_it_needs_beside_gpus():
     assert (job.cpus_per_gpu, job.memory_gib_per_gpu) == (3.0, 0.5)
 
 
+@pytest.mark.slow
 def test_a_job_from_its_submission_to_its_end(served, tmp_path):
     done = run(
         "submit", "--job-name", "x", "--gpus", 2, "--gpu-type", "v100", "--time", "02:00:00", "--deadline",
@@ -102,6 +103,7 @@ def test_waiting_for_the_end(served, monkeypatch, status, code):
     assert "It ended." in done.out
 
 
+@pytest.mark.slow
 def test_waiting_over_a_restart_of_the_server(served, monkeypatch):
     real, looked = Client.job, []
 
@@ -254,6 +256,7 @@ def test_nodes_and_tenants(served, as_operator):
     assert run("jobs", "--mine").code == 2
 
 
+@pytest.mark.slow
 def test_the_capacity_plan(as_operator, tmp_path, monkeypatch):
     assert run("capacity").out == "no capacity plan: all nodes stay on\n"
     service = StandIn(tmp_path)
@@ -484,6 +487,7 @@ def test_all_events_page_by_page_from_either_end(served):
     assert forwards == backwards[::-1] == [f"{k}" for k in range(9)]
 
 
+@pytest.mark.slow
 def test_phi_of_tenants(as_operator, tmp_path, monkeypatch):
     assert run("tenants", "--json").document["phi"] is None
     done = run("tenants", "--phi", "0.5")

@@ -74,6 +74,7 @@ def by_code(provider, monkeypatch):
     return confirmed
 
 
+@pytest.mark.slow
 def test_a_person_signs_in_by_a_code_and_works(by_code, provider, logins, site):
     pauses = by_code("ann")
     done = run("login")
@@ -107,6 +108,7 @@ def test_who_has_no_role_learns_it_and_who_refuses_is_not_signed_in(by_code, log
     assert (done.code, "refuses" in done.err, run("logout").out[:13]) == (2, True, "not signed in")
 
 
+@pytest.mark.slow
 def test_a_token_is_renewed_before_it_ends_and_once(by_code, provider, logins, monkeypatch):
     provider.lifetime_s = 20.0
     by_code("ann")

@@ -248,6 +248,7 @@ NIGHTS = Electricity(daily={"00:00": 0.05, "07:00": 0.50, "22:00": 0.05}, pue=1.
 HOUR = 3600.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["easy", "fifo", "lookahead"])
 def test_a_job_deferred_to_a_lower_price_wakes_nothing_before_and_finds_its_node_awake(solver) -> None:
     """It comes at 9:00, when all nodes are off, and is deferred to 22:00; the plan has a node awake by then."""

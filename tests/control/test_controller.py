@@ -149,6 +149,7 @@ def test_every_job_ends_exactly_once_and_gpus_are_never_shared(solver):
     assert max(s.busy_gpus for s in done.samples) <= 4
 
 
+@pytest.mark.slow
 def test_every_start_stop_and_wait_has_a_reason_and_a_sentence():
     done = simulate(
         cluster_of(), random_jobs(40, 2), "random-greedy", world=World(restart_s=20), rules=Rules(restart_s=20)

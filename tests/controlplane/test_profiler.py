@@ -259,6 +259,7 @@ def test_nothing_is_lost_or_twice_while_jobs_are_measured_and_the_controller_is_
     assert "profiling" in {event.reason for job in jobs for event in store.events(job=job)}
 
 
+@pytest.mark.slow
 def test_a_job_that_kubernetes_runs_is_not_measured_and_not_run_by_another_engine(opened):
     plane = opened(profiling=PROFILING)
     there = WorkloadSpec(namespace="team-a", name="x", uid="u")

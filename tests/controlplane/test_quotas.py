@@ -60,6 +60,7 @@ def test_no_tenant_ever_has_more_than_its_quota(bench, policy, limits):
     assert most[2] >= 4
 
 
+@pytest.mark.slow
 def test_a_malleable_job_does_not_grow_beyond_the_quota(bench):
     b = bench(limits={"gpus": 2}, policies=[{"solver": "random-greedy", "iterations": 50}])
     jobs = [b.submit(times_s={"V100": {1: 1000.0, 2: 520.0, 4: 270.0}}, due_in_s=300.0, tardiness_weight=1.0)

@@ -628,6 +628,7 @@ def test_a_clock_that_is_far_ahead_for_a_while_has_nothing_deleted(bench, monkey
     assert b.virtual.prunable() == []
 
 
+@pytest.mark.slow
 def test_once_settled_somebody_is_told(bench):
     told = []
     b = bench()
@@ -697,6 +698,7 @@ def test_phi_of_tenants_is_set_while_it_runs_and_kept_until_the_configuration_ha
     b.close()
 
 
+@pytest.mark.slow
 def test_full_collections_leave_out_what_a_controller_begins_with():
     class Node:
         def __init__(self):

@@ -148,6 +148,7 @@ def test_a_job_that_failed_before_its_start_was_written_down_has_failed(bench, m
     assert (b.status(job), b.row(job).sentence) == (JobStatus.FAILED, "j failed: exit code 1")
 
 
+@pytest.mark.slow
 def test_a_job_that_is_interrupted_in_a_dry_run_waits_and_goes_on_when_its_place_is_back(left_alone):
     b, job = left_alone
     (stopped,) = b.engine.apply([Stop(job)])

@@ -518,6 +518,7 @@ def test_what_fails_of_the_store_concerns_all(desk, error):
         desk.look()
 
 
+@pytest.mark.slow
 def test_a_look_costs_what_has_changed_and_those_that_are_refused_are_tried_again_in_turn(desk, monkeypatch):
     desk.limits = TenantLimits(gpus=1)
     asked, file_of = [], desk.kube.file_of

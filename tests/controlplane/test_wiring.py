@@ -155,6 +155,7 @@ def test_a_state_folder_that_is_a_file_of_the_store_is_refused_by_check_and_serv
     read_config(config_in(tmp_path, engine=engine, live={"store": "live.db", engine: {"state": "live.db.d"}}))
 
 
+@pytest.mark.slow
 def test_a_mode_that_is_given_outdoes_what_was_asked_for_before(tmp_path):
     path = config_in(tmp_path, engine="simulated")
     store = store_of(path)

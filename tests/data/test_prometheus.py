@@ -74,6 +74,7 @@ def every_step(form):
     return 200, matrix(series([[t, str(t / step % 50)] for t in times.tolist()]))
 
 
+@pytest.mark.slow
 def test_a_series_in_several_pieces():
     with serving(every_step) as (url, asked):
         found = query_range(url, "sum(gpus)", 6000.0, 6000.0 + 60 * 25_000, 60.0)
@@ -83,12 +84,14 @@ def test_a_series_in_several_pieces():
     assert (path, form["query"], token) == ("/api/v1/query_range", "sum(gpus)", None)
 
 
+@pytest.mark.slow
 def test_missing_samples_are_unknown():
     with serving(lambda form: (200, matrix(series([[60, "3"], [180, "5"], [240, "NaN"]])))) as (url, _):
         found = query_range(url, "x", 0.0, 300.0)
     assert np.array_equal(found.gpus, [np.nan, 3, np.nan, 5, np.nan], equal_nan=True)
 
 
+@pytest.mark.slow
 def test_a_token_is_sent(monkeypatch):
     monkeypatch.setenv("COMMONWATT_PROMETHEUS_TOKEN", "secret")
     with serving(every_step) as (url, asked):

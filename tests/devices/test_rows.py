@@ -54,6 +54,7 @@ def test_no_step_is_longer_than_allowed_or_than_a_single_row_by_little(profile, 
         assert made.longest_step_s(rows + 1) * slowdown > allowed_s * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @given(profiles(), TIMES, TIMES)
 def test_a_longer_limit_never_allows_fewer_rows(profile, one_s, other_s):
     shorter, longer = sorted((one_s, other_s))

@@ -134,6 +134,7 @@ def test_a_program_that_is_not_there_has_failed_with_its_cause(folder):
     engine.apply([Start(1, "j1", (0,), 2)])  # its GPUs are free again
 
 
+@pytest.mark.slow
 def test_a_job_that_does_not_listen_is_killed_after_the_grace_time(folder):
     engine = engine_on(folder, grace_s=0.3)
     engine.apply([Start(0, "deaf", (0,), 1)])
@@ -175,6 +176,7 @@ def engine_for(folder: Path, what: JobWork) -> LocalEngine:
     return LocalEngine(contract_cluster(), folder, lambda name: what)
 
 
+@pytest.mark.slow
 def test_two_runs_of_a_job_take_turns_and_one_given_up_makes_room(folder):
     """What an engine whose runs are on other machines needs: the second begins once the first is surely gone."""
     held, log = folder / "lock", folder / "log"

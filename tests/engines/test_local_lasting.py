@@ -134,6 +134,7 @@ def test_where_no_order_can_be_written_the_engine_is_down_and_no_job_has_failed(
     assert places(engine) == {}
 
 
+@pytest.mark.slow
 def test_an_end_that_cannot_be_written_is_written_later(folder):
     """As on a full disk: the run is not over before."""
     engine = engine_of(folder, "a")

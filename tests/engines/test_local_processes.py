@@ -239,6 +239,7 @@ def test_what_a_job_leaves_behind_when_it_ends_is_killed(folder):
     assert of_the_job(folder) == []
 
 
+@pytest.mark.slow
 def test_all_a_job_started_has_the_grace_time_not_only_its_first_process(folder):
     """A shell dies of SIGTERM at once; the training in it still writes its snapshot."""
     training = (

@@ -104,6 +104,7 @@ def still():
     """The claim is kept."""
 
 
+@pytest.mark.slow
 def test_who_lost_its_claim_while_it_waited_kills_nobody(frozen, tmp_path):
     def lost():
         raise ClaimLostError("another controller has the store")
@@ -113,6 +114,7 @@ def test_who_lost_its_claim_while_it_waited_kills_nobody(frozen, tmp_path):
     assert frozen.poll() is None
 
 
+@pytest.mark.slow
 def test_who_has_claimed_the_store_takes_the_folder_from_a_controller_that_is_frozen(frozen, tmp_path):
     with pytest.raises(EngineError, match="already uses"):
         hold(tmp_path, "another store", claimed=still)
@@ -121,6 +123,7 @@ def test_who_has_claimed_the_store_takes_the_folder_from_a_controller_that_is_fr
     lock.release()
 
 
+@pytest.mark.slow
 def test_a_frozen_controller_of_another_machine_keeps_a_lock_that_excludes_nobody(frozen, tmp_path, monkeypatch):
     monkeypatch.setattr(state, "this_process", lambda: (state.Process(1, "", None), "elsewhere"))
     lock = hold(tmp_path, "s", claimed=still)

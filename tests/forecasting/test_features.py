@@ -133,6 +133,7 @@ def joint():
     return forecasts(POOLS, AT)
 
 
+@pytest.mark.slow
 @given(st.permutations(list(POOLS)))
 @settings(max_examples=4, deadline=None)
 def test_permuting_the_pools_permutes_the_forecasts(joint, order):
@@ -142,6 +143,7 @@ def test_permuting_the_pools_permutes_the_forecasts(joint, order):
         assert {name: (found[name] == joint[own]).all() for name, own in names.items()} == dict.fromkeys(names, True)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(list(POOLS)), st.integers(0, LENGTH - TRAINED - 1), st.floats(0, 500))
 @settings(max_examples=4, deadline=None)
 def test_demand_of_another_pool_after_the_origin_changes_nothing(joint, name, known, gpus):

@@ -93,6 +93,7 @@ def test_constant_series(predictor, level):
     assert np.abs(predictor.predict().gpus - expected).max() <= 1.0
 
 
+@pytest.mark.slow
 def test_short_series_are_refused(predictor):
     with pytest.raises(InputError, match="at least"):
         predictor.fit(walk(length=predictor.look_back + 2), np.random.default_rng(0))

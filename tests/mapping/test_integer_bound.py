@@ -72,6 +72,7 @@ def test_few_types_on_few_kinds(seed, batches):
     assert better > batches / 5
 
 
+@pytest.mark.slow
 def test_dependencies_do_not_break_it():
     goal = Goal(precedence=Precedence.of(4, [[], [0], [], [2]]))
     for seed in range(15):
@@ -129,6 +130,7 @@ def test_a_long_job_runs_beside_all_that_others_request():
     assert bound <= best
 
 
+@pytest.mark.slow
 @given(literal.problems(jobs=5, accelerators=2), st.integers(0, 20))
 def test_any_prices_certify_a_bound(problem, seed):
     """Whatever the linear program answers, the bound stays below the best mapping."""

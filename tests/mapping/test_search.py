@@ -321,6 +321,7 @@ def test_rules_by_hand(order, rule, places):
     assert List(order, rule).solve(TABLE, rng()).best.accelerator.tolist() == places
 
 
+@pytest.mark.slow
 def test_rules_skip_where_a_job_cannot_run():
     latency = np.array([[np.inf, 5.0, np.inf], [3.0, np.inf, np.inf]])
     problem = MappingProblem(latency, np.where(np.isfinite(latency), 1.0, 0.0), 1.0)

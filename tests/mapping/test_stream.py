@@ -60,6 +60,7 @@ def test_a_schedule_says_what_the_timeline_says(case):
         assert all(one.end_cycles <= two.start_cycles for one, two in itertools.pairwise(queue))
 
 
+@pytest.mark.slow
 @given(literal.mapped(jobs=6), st.floats(0.0, 0.99))
 def test_going_on_as_before_ends_when_it_would_have(case, part):
     """An all but empty batch comes at any time: the jobs left, mapped as they were, end at the same time."""
@@ -145,6 +146,7 @@ def test_targets_of_tenants_by_hand():
         MappingProblem.of(table([[6.0]], tenants=("x",), targets={"q": 1.0}))
 
 
+@pytest.mark.slow
 def test_a_second_decision_spends_its_budget_on_annealing_from_the_start():
     drawn = np.random.default_rng(0)
     problem = MappingProblem(drawn.integers(1, 100, (40, 4)).astype(float), drawn.random((40, 4)), 4.0)

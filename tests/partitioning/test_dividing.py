@@ -42,6 +42,7 @@ def test_weighted_equal_speedup_of_linear_tenants_is_a_linear_program():
         assert m.weighted_equal_speedup(market)[:, c] == pytest.approx(done.x[:4], rel=1e-7)
 
 
+@pytest.mark.slow
 def test_no_shares_beat_the_market_but_some_beat_the_entitlement():
     market = Market.make([8, 8], [1, 1], [[1, 0.1], [0.1, 1]], [[0.9, 0.9], [0.9, 0.9]])
     found = solve(market)

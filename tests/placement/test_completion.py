@@ -108,6 +108,7 @@ def plain(of, menu, order):
     return found
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(problems())
 def test_plans_equal_a_plain_one_and_the_best_is_near_the_best_of_all_orders(of):

@@ -182,6 +182,7 @@ def test_place_lets_backfill_see_every_job():
     assert {a.job for a in found.assignments} == {"j0", "last"}
 
 
+@pytest.mark.slow
 @given(problems())
 @settings(max_examples=100, deadline=None)
 def test_room_is_that_of_each_configuration(p):

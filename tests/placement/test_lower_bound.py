@@ -151,6 +151,7 @@ def test_a_job_alone_costs_its_bound_in_the_best_slots(values, one):
     assert alone == pytest.approx([brute_force(values, [one])], rel=1e-7, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(values=prices, several=st.lists(slot_jobs, min_size=2, max_size=3))
 def test_jobs_on_one_gpu_cost_no_less_than_the_bounds(values, several):
@@ -160,6 +161,7 @@ def test_jobs_on_one_gpu_cost_no_less_than_the_bounds(values, several):
     assert load_bound(table, cluster, tariff) <= best * (1 + 1e-6) + 1e-9
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(
     values=prices, times=st.lists(st.tuples(st.integers(1, 5), st.integers(20, 400)), min_size=2, max_size=3),

@@ -43,6 +43,7 @@ def test_the_objective_is_the_mean_over_outcomes(p):
         assert objective(p, schedule).total == pytest.approx(worth_in_words(p, schedule), rel=1e-12, abs=1e-15)
 
 
+@pytest.mark.slow
 @QUICK
 @given(p=uncertain(most_jobs=3))
 def test_exact_is_the_best_of_all(p):

@@ -94,6 +94,7 @@ def test_a_part_of_nothing_serves_nobody():
     assert outcome.factor(1.0, np.zeros(4)) == 0.0
 
 
+@pytest.mark.slow
 def test_no_more_is_on_than_the_budget_allows(log, tmp_path):
     options = ("forecast", "plan", log, "--gpu-w", 300, "--target", "jobs:0.95", "--json")
     free, bound = run(*options).document, run(*options, "--power-kw", 9).document

@@ -46,6 +46,7 @@ def test_every_way_keeps_on_what_it_says(log, monkeypatch):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_command_draws_and_prints_one_row_a_setting(log, tmp_path, monkeypatch):
     monkeypatch.setattr(frontier, "SHARES", (0.9,))
     plot = tmp_path / "ways.png"

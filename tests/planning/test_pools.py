@@ -94,6 +94,7 @@ def uneven(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_a_pool_that_ends_or_begins_apart_is_unknown_there(uneven):
     pools = load_pools(uneven((0, 3000), (100, 2900)), "vc")
     assert [(len(p.file.series), p.file.series.start_s) for p in pools.values()] == [(3000, 0.0)] * 2

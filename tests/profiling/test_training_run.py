@@ -58,6 +58,7 @@ def run(command, tmp_path, limits=QUICK, hardware=None):
     return run_training(command, hardware or CpuThreads(), 1, limits, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_training_is_measured_and_stopped(script, tmp_path):
     timed = run(script(TRAINING, tmp_path / "told"), tmp_path)
     pid, gpus, threads, cores = (tmp_path / "told").read_text().split()
@@ -77,11 +78,13 @@ def test_it_is_measured_for_the_least_time(script, tmp_path):
     assert timed.epochs > 1
 
 
+@pytest.mark.slow
 def test_a_training_that_ends_by_itself_counts(script, tmp_path):
     text = TRAINING.replace("epochs(1000)", "epochs(3)")
     assert run(script(text, tmp_path / "told"), tmp_path, RunLimits(epochs=50)).epochs == 2
 
 
+@pytest.mark.slow
 def test_everything_it_started_is_ended(script, tmp_path):
     text = """
 import signal, subprocess, sys, time
@@ -206,6 +209,7 @@ class FakeGpu:
         self.closed = True
 
 
+@pytest.mark.slow
 def test_nvidia_gpus(monkeypatch, script, tmp_path):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     made = []

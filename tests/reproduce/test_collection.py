@@ -391,6 +391,7 @@ def test_one_topic_that_fails_does_not_end_the_others(topics, tmp_path):
     assert result.command == "commonwatt reproduce all --quick --seeds 2 --seed 3"
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_run_again_unless_something_changed(topics, tmp_path, monkeypatch):
     first, _ = Reproduction(tmp_path, "quick", 0, 2, topics[:1]).run()
     CALLS.clear()

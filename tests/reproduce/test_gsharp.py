@@ -177,6 +177,7 @@ def test_all_of_it(tmp_path):
     assert (tmp_path / "all.svg").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_all_other_methods_are_rules_and_optimisers_averaged_over_batches_and_settings(monkeypatch):
     study, part = GSharpStudy((0,), 200, (0, 1)), GSharpPart("Searches")
     monkeypatch.setattr("commonwatt.reproduce.papers.gsharp_search._NEVERGRAD", ())
@@ -200,6 +201,7 @@ def test_all_other_methods_are_rules_and_optimisers_averaged_over_batches_and_se
     assert rows["time of standard-ga for 10,000 evaluations, over G#'s"].comparable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("instances", "where"), [((0,), 1), ((0, 1), 24)])
 def test_learners_are_compared_where_they_ran_on_all_settings_and_classes(monkeypatch, instances, where):
     monkeypatch.setattr("commonwatt.reproduce.papers.gsharp_search._LEARNERS", ("standard-ga",))
@@ -223,6 +225,7 @@ def test_ties_are_told_and_do_not_count_against_g_sharp():
     assert found.fewer_mean == pytest.approx(100.0 ** (1 / 3))
 
 
+@pytest.mark.slow
 def test_what_the_paper_says_by_name_is_compared_by_name():
     study, part = GSharpStudy((0,), 300, (0,), quick=True), GSharpPart("Fig. 7")
     figure_7(study, part)
@@ -248,6 +251,7 @@ def test_orders_of_magnitude_are_of_means_as_in_table_7():
     assert {name: round(ratio, 2) for name, ratio in PAPER_OVER.items()} == {"a2c": 1.27, "ppo": 1.67}
 
 
+@pytest.mark.slow
 def test_an_honest_model_gives_no_claims_of_the_paper():
     study, part = GSharpStudy((0,), 200, (0,), quick=True), GSharpPart("Cost models")
     cost_models(study, part)

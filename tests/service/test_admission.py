@@ -28,6 +28,7 @@ def test_guesses_of_tokens_are_put_off_more_and_more(service):
     assert authenticator.guess_s() < 1.0  # the debt is paid off
 
 
+@pytest.mark.slow
 def test_who_has_a_token_does_not_wait_for_those_who_guess(as_, monkeypatch):
     slept = []
 

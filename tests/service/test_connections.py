@@ -104,6 +104,7 @@ def drip(one: socket.socket, byte: bytes = b"x") -> bytes:
         sender.join(10)
 
 
+@pytest.mark.slow
 def test_a_head_that_takes_too_long_ends_its_connection(start):
     running = start(head_s=0.3)
     assert drip(running.open(b"GET / HTTP/1.1\r\nX: ")).startswith(b"HTTP/1.1 408 ")
@@ -113,6 +114,7 @@ def test_a_head_that_takes_too_long_ends_its_connection(start):
     assert running.get() == 200
 
 
+@pytest.mark.slow
 def test_a_body_that_takes_too_long_ends_its_connection(start):
     running = start(body_s=0.3)
     assert drip(running.open(POST + b"\r\n"))[:13] in {b"HTTP/1.1 401 ", b""}  # answered before the body has come
@@ -121,6 +123,7 @@ def test_a_body_that_takes_too_long_ends_its_connection(start):
     until(lambda: len(running.connections) == 0)
 
 
+@pytest.mark.slow
 def test_an_answer_that_nobody_reads_ends_its_connection(start):
     running = start(write_s=0.3)
     one = socket.socket()
@@ -134,6 +137,7 @@ def test_an_answer_that_nobody_reads_ends_its_connection(start):
     one.close()
 
 
+@pytest.mark.slow
 def test_who_reads_nothing_and_begins_another_request_is_counted_until_the_end(start, monkeypatch):
     lost = []
     monkeypatch.setattr(_Connection, "connection_lost", lambda self, error, own=_Connection.connection_lost:
@@ -149,6 +153,7 @@ def test_who_reads_nothing_and_begins_another_request_is_counted_until_the_end(s
     one.close()
 
 
+@pytest.mark.slow
 def test_slow_ones_make_room_for_those_that_say_what_they_want(start):
     running = start(most=10)
     slow = [running.open(b"GET / HTTP/1.1\r\n") for _ in range(100)]
@@ -197,6 +202,7 @@ def test_accept_errors_are_logged_once_a_minute(caplog):
     loop.close()
 
 
+@pytest.mark.slow
 def test_an_api_that_fails_begins_anew(app, monkeypatch):
     listening = bound("127.0.0.1", 0)
     address = listening.getsockname()

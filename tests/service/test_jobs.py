@@ -204,6 +204,7 @@ def test_output(tmp_path, engine):
     stand_in.close()
 
 
+@pytest.mark.slow
 def test_output_of_every_run_and_what_follows(tmp_path):
     stand_in = StandIn(tmp_path, engine="local")
     ada = Caller(make_app(stand_in.context), stand_in.tokens["ada"])

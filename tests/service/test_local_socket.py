@@ -114,6 +114,7 @@ def running(folder, tmp_path, monkeypatch):
     service.close()
 
 
+@pytest.mark.slow
 def test_commands_of_the_servers_user_need_no_token(running, monkeypatch):
     url = f"unix:{running.path}"
     me = pwd.getpwuid(os.geteuid()).pw_name
@@ -150,6 +151,7 @@ def test_credentials_that_are_wrong_do_not_fall_back_on_the_user(running):
             found += one.recv(65_536)
 
 
+@pytest.mark.slow
 @as_root
 def test_a_user_is_what_the_configuration_says_and_no_more(running):
     number = Client(f"unix:{running.path}").submit(job(), tenant="bob").id
@@ -171,6 +173,7 @@ def test_a_user_is_what_the_configuration_says_and_no_more(running):
     assert running.as_user("games", "GET", "/whoami", "Commonwatt-Tenant: bob\r\n")[0] == 403
 
 
+@pytest.mark.slow
 @as_root
 def test_no_header_makes_somebody_else_of_a_user(running):
     for head in (

@@ -237,6 +237,7 @@ def test_keys_for_other_uses_are_not_taken(provider, says):
     assert says(provider.token("ann")).status_code == 200
 
 
+@pytest.mark.slow
 def test_unknown_keys_do_not_flood_the_provider(provider, app, clock):
     app.state.authenticator.guess_s = lambda: 0.0  # they are put off, too: see test_admission
     assert Caller(app, provider.token("ann")).get("/whoami").status_code == 200
@@ -276,6 +277,7 @@ def test_few_wait_for_the_provider_and_known_keys_do_not(provider, app, monkeypa
     asyncio.run(attack())
 
 
+@pytest.mark.slow
 def test_a_provider_that_is_away_stops_nobody_who_is_known(tmp_path, caplog):
     provider = Provider()
     site = StandIn(tmp_path, server={"oidc": provider.spec(keep_keys_s=1000.0)})

@@ -80,6 +80,7 @@ def cookies_of(answer: httpx.Response) -> SimpleCookie:
     return found
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_a_person_comes_back_with_a_token_that_the_api_takes(browser, provider):
     began = await browser.client.get("/sign-in")
@@ -214,6 +215,7 @@ async def test_behind_a_proxy_people_come_back_to_the_public_address(tmp_path, p
         made.close()
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_a_provider_that_is_away_is_said_and_asked_again(tmp_path):
     spec = {"issuer": "http://127.0.0.1:9", "audience": "commonwatt"}
@@ -258,6 +260,7 @@ async def test_signing_in_again_ends_the_session_before(browser, provider, app):
     assert before not in provider.refresh
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_who_signs_out_while_a_token_is_renewed_stays_out(browser, provider, app):
     await browser.signs_in()
@@ -270,6 +273,7 @@ async def test_who_signs_out_while_a_token_is_renewed_stays_out(browser, provide
     assert (app.state.sign_ins._sessions, provider.refresh) == ({}, {})
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_two_tabs_that_wake_up_renew_once(browser, provider, app):
     await browser.signs_in()
@@ -304,6 +308,7 @@ async def test_a_session_is_not_handed_to_somebody_else(browser, provider, app, 
     assert (await browser.token())["token"] is None
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_who_waits_for_a_slow_provider_takes_no_place_of_others(browser, provider):
     provider.slow_s = 2.0

@@ -107,6 +107,7 @@ def start(app, site, monkeypatch):
         one.close()
 
 
+@pytest.mark.slow
 def test_requests_and_streams_over_tls(start, site, service):
     running = start()
     assert running.get(site.trust()) == 200
@@ -199,6 +200,7 @@ def test_handshakes_that_never_end_take_no_place(start, site):
         one.close()
 
 
+@pytest.mark.slow
 def test_a_handshake_has_the_time_of_a_head(start, site):
     running = start(head_s=0.3)
     for first in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"):
@@ -255,6 +257,7 @@ def test_without_a_certificate_of_its_authority_no_client_connects(start, site, 
         Client()
 
 
+@pytest.mark.slow
 def test_the_command_line_trusts_an_authority_of_its_own(start, site, service, monkeypatch, tmp_path):
     running = start()
     monkeypatch.setenv("COMMONWATT_URL", running.url)

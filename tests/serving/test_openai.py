@@ -302,6 +302,7 @@ def test_tensors_are_not_text(server, wire):
         done.create(model="resnet", prompt="x")
 
 
+@pytest.mark.slow
 def test_many_streams_at_once_are_what_each_is_alone(server, expected):
     prompts = [f"{place} " * (1 + 7 * place % 5) for place in range(16)]
 
@@ -347,6 +348,7 @@ def test_requests_wait_for_room_in_the_cache(server):
     assert used(server, "ann") == 0
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_refused(models):
     with running(config(ann={"queue_limit": 1}), models) as server, client_of(server) as client:
         driver = server.backend.session.driver
@@ -398,6 +400,7 @@ def begun_stream(client):
     return stream
 
 
+@pytest.mark.slow
 def test_a_stream_is_finished_while_the_server_stops(models, expected):
     with running(config(), models) as server, client_of(server) as client:
         with held(server):
@@ -409,6 +412,7 @@ def test_a_stream_is_finished_while_the_server_stops(models, expected):
     assert chunks[-1].choices[0].finish_reason == answer.finish
 
 
+@pytest.mark.slow
 def test_a_stream_that_takes_longer_than_the_server_waits_ends_with_an_error(models):
     own = {"rest_port": 0, "grpc_port": None, "operator_key": "operator-secret", "drain_s": 0.0}
     with running(config(server=own), models) as server, client_of(server) as client, held(server):
@@ -418,6 +422,7 @@ def test_a_stream_that_takes_longer_than_the_server_waits_ends_with_an_error(mod
             list(stream)
 
 
+@pytest.mark.slow
 def test_a_device_that_fails_ends_streams_with_an_error(models, monkeypatch):
     def fail(_):
         raise DeviceError("the device is gone")
@@ -442,6 +447,7 @@ def test_loading_and_unloading(server, client):
     assert client.completions.create(prompt="x", **GREEDY).choices[0].text == a
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fifo", "vtc", "tf", "ef"])
 def test_every_policy_gives_the_same_answers(models, expected, policy):
     with running(config(policy=policy), models) as server, ThreadPoolExecutor(12) as pool:

@@ -124,6 +124,7 @@ def test_batches_are_those_of_triton(repository, text, size, together):
     assert model.dynamic_batching.max_queue_delay_microseconds == 700
 
 
+@pytest.mark.slow
 def test_a_repository_is_served_and_charged_to_its_tenant(repository, networks):
     import onnxruntime
 
@@ -260,6 +261,7 @@ def test_no_field_of_triton_passes_unseen(repository, name):
         assert (error.field, error.expected) == (name, "none, as it is not supported")
 
 
+@pytest.mark.slow
 def test_what_changes_speed_alone_is_ignored_and_told(repository):
     text = RESNET + "instance_group [ { kind: KIND_CPU count: 4 } ] dynamic_batching { preferred_batch_size: [2, 4] }"
     fields = [one.field for one in repository.stated(text).read()[2]]
@@ -301,6 +303,7 @@ def test_folders_that_are_no_repository(repository, tmp_path):
         repository.config(repository=None)
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 64), st.lists(st.sampled_from([1, 2, 10]), min_size=1), st.integers(0, 10_000_000), st.booleans(),
     st.booleans(),

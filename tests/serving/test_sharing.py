@@ -170,6 +170,7 @@ def test_a_tenant_sees_its_own_models_only(server):
             server.infer(model, key="text-secret")
 
 
+@pytest.mark.slow
 def test_models_are_loaded_and_unloaded_while_others_are_served(server):
     client, headers = server.client(), {"authorization": "Bearer vision-secret"}
     with pytest.raises(grpcclient.InferenceServerException, match="not ready"):
@@ -185,6 +186,7 @@ def test_models_are_loaded_and_unloaded_while_others_are_served(server):
         client.load_model("broken", headers=headers)
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_wait_for_a_load_leaves_a_model_that_can_be_used(server, monkeypatch):
     client, headers = server.client(), {"authorization": "Bearer vision-secret"}
     load = server.backend._load
@@ -204,6 +206,7 @@ def test_a_client_that_does_not_wait_for_a_load_leaves_a_model_that_can_be_used(
     assert not client.is_model_ready("late", headers=headers)
 
 
+@pytest.mark.slow
 def test_versions_of_a_model_are_served_together_and_charged_to_one_tenant(models):
     import onnxruntime
 
@@ -244,6 +247,7 @@ def test_versions_of_a_model_are_served_together_and_charged_to_one_tenant(model
         config(vision={"models": [text]})
 
 
+@pytest.mark.slow
 def test_a_tenant_that_begins_without_a_model_is_known_by_its_first(models):
     late = {"models": [{"name": "resnet", "path": "resnet.onnx", "load_at_start": False}]}
     power = {"idle_w": 1.0, "busy_w": 0.0, "joules_per_gflop": 0.0, "joules_per_gb": 0.0}

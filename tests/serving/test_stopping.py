@@ -73,6 +73,7 @@ def test_what_was_accepted_is_answered_and_the_rest_refused():
     assert answers["grpc"].raw_output_contents == [bytes(12)]
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_refused_not_lost():
     answers = {}
     with Served(drain_s=0.2) as server:
@@ -95,6 +96,7 @@ def test_what_takes_too_long_is_refused_not_lost():
     assert server.backend.given_up.is_set()
 
 
+@pytest.mark.slow
 def test_no_answer_is_lost_under_load():
     class Busy(FakeBackend):
         served = 0

@@ -117,6 +117,7 @@ def test_tritonclient_over_tls(site):
         client.close()
 
 
+@pytest.mark.slow
 def test_who_does_not_trust_the_authority_or_speaks_no_tls_gets_nothing(site, no_errors_in_the_log):
     with site.start() as server:
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
@@ -152,6 +153,7 @@ def test_old_versions_are_refused(site, newest):
             assert shown(site, address)
 
 
+@pytest.mark.slow
 def test_a_renewed_certificate_is_taken_without_a_restart(site, caplog):
     with site.start() as server:
         kept = httpx.Client(verify=site.trust())

@@ -69,6 +69,7 @@ def never(jobs: list[dict]) -> set[str]:
         found = more
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     jobs=chains(), solver=st.sampled_from(["easy", "fifo", "fair-share", "srtf", "lookahead"]),
@@ -95,6 +96,7 @@ def test_no_job_starts_before_those_it_waits_for(jobs, solver, plan, knowledge, 
         assert began[job["name"]] >= counted[job["name"]]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(jobs=chains(("afterany", "after")), data=st.data())
 def test_the_order_of_rows_does_not_matter(jobs, data, tmp_path_factory):
@@ -107,6 +109,7 @@ def test_the_order_of_rows_does_not_matter(jobs, data, tmp_path_factory):
     assert first.result.energy_kwh == other.result.energy_kwh
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(jobs=chains(("afterany",)))
 def test_dependencies_met_before_submission_change_nothing(jobs, tmp_path_factory):

@@ -32,6 +32,7 @@ def result(spec):
     return results[0].policies[0]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from("ABCD"), st.integers(1, 16), min_size=1), st.integers(1, 12), st.floats(0, 1e4))
 def test_parts_add_up_to_the_machines(gpus, count, idle_w):

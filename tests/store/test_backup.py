@@ -212,6 +212,7 @@ def broken_ones(whole: bytes) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_what_is_no_whole_backup_is_refused_and_changes_nothing(store, ticks, tmp_path):
     filled(store, ticks)
     back_up(store.database, tmp_path / "b.gz", "1")
@@ -244,6 +245,7 @@ def test_a_restore_that_fails_in_the_middle_changes_nothing(store, ticks, tmp_pa
     assert everything(store.database) == before
 
 
+@pytest.mark.slow
 def test_many_rows(store, ticks, tmp_path):
     """More than are read or written at once."""
     jobs = [store.submit("ada", file(f"j{k}"), 1.0)[0].id for k in range(3)]

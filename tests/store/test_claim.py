@@ -47,6 +47,7 @@ def test_a_claim_excludes_others_until_it_is_released(database, again):
         assert later.held()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_frees_its_claim(database, place):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -125,6 +125,7 @@ def test_a_tick_is_written_whole_or_not_at_all(store, ticks, what):
     assert everything(store.database) != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", range(9))
 def test_a_connection_that_breaks_anywhere_leaves_nothing_behind(store, ticks, statement):
     """The driver's error is raised in place of the nth statement of the tick."""
@@ -189,6 +190,7 @@ changes = st.fixed_dictionaries(
 keys = st.tuples(st.sampled_from(["job", "idle", "starting", "meter"]), st.integers(0, 3))
 
 
+@pytest.mark.slow
 @same_store
 @given(written=st.lists(st.dictionaries(keys, changes, max_size=5), max_size=5))
 def test_the_ledger_is_the_sum_of_what_was_added(backend, written, request):

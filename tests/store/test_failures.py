@@ -142,6 +142,7 @@ def lite(tmp_path):
     database.close()
 
 
+@pytest.mark.slow
 def test_a_locked_file(lite, tmp_path):
     other = Database(address("lite.db", tmp_path))
     store, ticks = ApiStore(lite), ControllerStore(lite)

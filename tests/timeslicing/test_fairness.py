@@ -113,6 +113,7 @@ def test_time_guarantee(problem, phi):
     assert (Etf(phi).slices(problem) > np.minimum(phi * fair, problem.demands) - 1 - 1e-9).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(problems(most=3, longest=14), phis)
 def test_max_min_energy(problem, phi):

@@ -112,6 +112,7 @@ def test_a_guarantee_that_is_whole_is_not_rounded_down(phi, tenants, quantum):
     assert Etf(phi).guarantee(problem).tolist() == line_1(quantum, phi, [1] * tenants)
 
 
+@pytest.mark.slow
 @given(problems(longest=10**12), phis)
 def test_guarantees_never_exceed_the_quantum(problem, phi):
     assert (
@@ -119,6 +120,7 @@ def test_guarantees_never_exceed_the_quantum(problem, phi):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(problems(longest=10**12, most=60), phis)
 def test_long_quanta(problem, phi):

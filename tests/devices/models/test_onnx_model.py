@@ -237,6 +237,7 @@ def test_a_gpu_that_is_gone(words):
         raise RuntimeError(words)
 
 
+@pytest.mark.slow
 def test_idle_sessions_burn_no_cpu(tiny):
     model = load_onnx("m", tiny["resnet"], OnnxRuntime("this CPU", threads=2), None, cuts=EVERYWHERE)
     run(model, inputs_of(model))

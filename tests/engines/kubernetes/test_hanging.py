@@ -29,6 +29,8 @@ from .test_informer import page
 from .test_user_job import item
 from .test_user_run import pod, run_in
 
+pytestmark = pytest.mark.slow
+
 PATIENT = KubernetesSettings(lag_s=0.0, start_s=1000.0)
 
 

@@ -98,6 +98,7 @@ def test_what_the_server_does_not_have_any_more_is_listed_again(gone):
     assert asked[3]["resourceVersion"] == "8"
 
 
+@pytest.mark.slow
 def test_a_watch_that_breaks_goes_on_where_it_was():
     broken = httpx.ReadError("reset")
     with informed(page(version=3), event("ADDED", "a", 4), broken, event("ADDED", "b", 5)) as (
@@ -110,6 +111,7 @@ def test_a_watch_that_breaks_goes_on_where_it_was():
     assert informer.lists == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_down_and_what_it_said_is_kept():
     refused = [httpx.ConnectError("refused") for _ in range(200)]
     with informed(page(item("a", 1)), "", *refused) as (informer, watched, _):
@@ -120,6 +122,7 @@ def test_a_server_that_does_not_answer_is_down_and_what_it_said_is_kept():
         assert watched.items == {"a": 0}
 
 
+@pytest.mark.slow
 def test_who_may_list_and_not_watch_is_told_so_from_the_start():
     """Else each controller would begin with what was listed, fail a moment later, and begin anew."""
     denied = [status(403, 'User "u" cannot watch resource "pods" in API group ""') for _ in range(200)]
@@ -130,6 +133,7 @@ def test_who_may_list_and_not_watch_is_told_so_from_the_start():
         assert not watched.synced
 
 
+@pytest.mark.slow
 def test_answers_that_cannot_be_read_are_no_empty_list():
     html = [httpx.Response(200, text="<html>") for _ in range(200)]
     with informed(*html) as (informer, watched, _), pytest.raises(EngineDownError, match="cannot be read"):
@@ -172,6 +176,7 @@ def test_an_object_that_cannot_be_read_is_left_out_or_stays_as_it_was(caplog):
     assert [record.uid for record in caplog.records if "cannot be read" in record.message] == ["b", "", "a", "c"]
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_read_any_more_stays_through_lists_until_it_is_deleted():
     lists = page(item("a", 1, value=5)), status(410, "too old"), page(item("a", 2, value="?"), version=8)
     with informed(*lists, event("ADDED", "b", 9), event("DELETED", "a", 10, value="?"), read=number) as (
@@ -185,6 +190,7 @@ def test_one_that_cannot_be_read_any_more_stays_through_lists_until_it_is_delete
         assert (informer.look(watched), watched.gone) == ({"b": 0}, {"a": 5})
 
 
+@pytest.mark.slow
 def test_who_looks_is_told_of_whatever_goes_wrong():
     """Nothing goes on as if the last state were that of now."""
     odd = [RuntimeError("of some library") for _ in range(200)]
@@ -209,6 +215,7 @@ def test_where_the_thread_has_ended_there_is_no_last_state(monkeypatch):
         informer.look(watched)
 
 
+@pytest.mark.slow
 def test_what_is_gone_again_and_again_is_listed_with_pauses():
     """A server may be unable to keep up with its own changes."""
     answers = [answer for _ in range(200) for answer in (page(item("a", 1), version=5), status(410, "too old"))]

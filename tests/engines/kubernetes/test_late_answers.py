@@ -25,6 +25,8 @@ from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
 
 from .site import until
 
+pytestmark = pytest.mark.slow
+
 OFF = PowerState(name="off", power_w=5, wake_s=10)
 NODES = Cluster.of([NodeSpec(name=name, gpu_type="V100", gpus=8, idle_w=1, gpu_w=1, states=[OFF]) for name in "ab"])
 

@@ -205,6 +205,7 @@ def test_a_configuration_opens_the_engine(site, tmp_path):
 # -- without a Slurm
 
 
+@pytest.mark.slow
 def test_no_client_programs_and_no_controller_are_errors_that_say_so(tmp_path, settings, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     engine = SlurmEngine(contract_cluster(), tmp_path / "state", lambda name: sleeper(), settings=settings)
