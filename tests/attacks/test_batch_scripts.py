@@ -101,7 +101,7 @@ def test_arrays_shapes_and_dependencies(user):
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_waits_for_a_time_or_for_what_never_comes_says_so(user):
     began_s = time.time()
     failed = user.submit(body="exit 3")["id"]

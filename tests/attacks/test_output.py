@@ -48,6 +48,7 @@ def test_output_is_bounded_and_its_end_is_kept(tmp_path):
         assert "can read and change the store" in site.log.read_text()
 
 
+@pytest.mark.long
 def test_where_the_disk_is_nearly_full_little_is_kept(tmp_path):
     with served(tmp_path, live={"output_mb": None, "reserve_mb": 1e12}) as site:  # more than there is
         job = site.submit(sys.executable, "-c", PRINTS)

@@ -70,7 +70,7 @@ def test_as_the_user_of_the_server_a_job_can_become_operator(folder):
         assert any(line.startswith("read state/jobs/") for line in found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run jobs as other users")
 def test_as_the_user_of_its_tenant_it_finds_nothing(folder):
     tenants = [{"name": "red"}, {"name": "blue"}, {"name": "grey"}]
@@ -93,7 +93,6 @@ def test_as_the_user_of_its_tenant_it_finds_nothing(folder):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can submit jobs as other users")
 def test_over_slurm_it_finds_nothing_either(folder, running_site):  # noqa: F811
     running_site.folder.chmod(0o711)

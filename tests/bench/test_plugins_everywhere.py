@@ -315,7 +315,7 @@ def test_a_guarantee_not_to_stop_jobs_holds_for_plugins(site):
     assert isinstance(checked(replace(problem, locked=False), Schedule.empty(problem)), Schedule)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_bench_scores_plugins_on_weeks(site):
     (suite,) = Bench(SUITES, quick=True).run(["week"], ["my-fifo", "fifo"]).suites
     scores = {solver.name: solver.score for solver in suite.solvers}

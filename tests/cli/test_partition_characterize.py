@@ -12,7 +12,7 @@ from tests.partitioning.test_mig_layouts import market_data
 SLEEP = "import os, time; n = int(os.environ['N']); time.sleep(1.2 * (0.1 + 0.9 / n))"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_command_is_timed(tmp_path):
     out, plot = tmp_path / "r.json", tmp_path / "p.svg"
     for _ in range(10):  # on a busy machine a measurement may be refused as too noisy

@@ -70,7 +70,7 @@ def test_a_profile_is_measured_written_and_simulated(folder):
     assert again.document["input_digest"] == ran.document["input_digest"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_that_ends_early_is_told(folder):
     """Of 3 epochs the first does not count: 2 are left of the 7 that were to be measured, or 1 if the look is late."""
     (folder / "train.py").write_text(TRAINING.replace("epochs(1000)", "epochs(3)").replace("0.02", "1.0"))

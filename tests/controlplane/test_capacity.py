@@ -470,7 +470,7 @@ def test_a_plan_for_a_slurm_that_may_not_power_nodes_down_is_refused_by_what_ser
     assert (refused.value.file, refused.value.field) == (path, "live.slurm.power")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_baseline_may_know_the_future(bench):
     """It is only ever simulated, on what has been."""
     b = bench(policies=[{"solver": "fifo"}, {"solver": "easy", "capacity": {**PLAN, "policy": "foresight"}}])

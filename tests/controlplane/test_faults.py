@@ -78,7 +78,6 @@ def test_engine_commands_that_fail_are_lost_or_hang(tmp_path, count, how_often):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_database_that_is_full_for_a_while_takes_nothing_and_loses_nothing(tmp_path):
     path, store = prepared(tmp_path)
     rng = np.random.default_rng(0)
@@ -101,7 +100,7 @@ def test_a_database_that_is_full_for_a_while_takes_nothing_and_loses_nothing(tmp
     assert problems(store, tmp_path, jobs) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_records_of_runs_that_cannot_be_written_cost_no_job(tmp_path):
     path, store = prepared(tmp_path, retries=0)
     runs = tmp_path / "state" / "runs"

@@ -59,7 +59,7 @@ def figures(plane, number) -> tuple[str, int | None, str | None, float]:
     return figure["source"], figure["earlier_jobs"], figure["alike"], figure["time_s"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ended_jobs_tell_of_the_next_one_also_after_a_restart(opened):
     plane = opened()
     for k in range(3):

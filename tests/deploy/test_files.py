@@ -127,7 +127,7 @@ def test_the_dashboard_is_laid_out():
         assert all(t["datasource"]["uid"] == "${datasource}" for t in panel["targets"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_real_prometheus_reads_everything_and_every_panel_shows_something(plane, tmp_path):
     """Every expression of the dashboard gives a result, and a number where it is no quotient of nothings."""
     with served(plane.page()) as port, prometheus(tmp_path, f"127.0.0.1:{port}") as reader:

@@ -268,7 +268,7 @@ def test_a_stop_that_comes_when_all_was_done_is_an_end(folder, done, ended):
         assert engine.progress(np.array([0])).kept_epochs == [2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jobs_outlive_the_controller_and_another_one_takes_them_up(folder):
     """kill -9 of the process that started them: both run on, once; one ends before anybody looks."""
     source = CONTROLLER.format(tests=str(Path(__file__).parents[2]), folder=str(folder))

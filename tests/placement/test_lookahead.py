@@ -156,7 +156,7 @@ def test_moves_find_what_the_orders_miss():
     assert sum(b < 0.99 * a for a, b in zip(costs[0], costs[300], strict=True)) >= 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_beats_the_randomized_greedy_under_load():
     """Ten jobs for every two GPUs: the order of jobs decides."""
     totals = {}

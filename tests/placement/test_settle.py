@@ -23,7 +23,7 @@ def own_cost(p: PlacementProblem, row: int, j: int) -> float:
     return p.run_cost[row] + (p.weight[j] * late if p.weight[j] else 0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @MANY
 @given(problems(most_jobs=6, most_nodes=4))
 def test_no_eviction_unless_its_gpus_are_needed(p):
@@ -120,7 +120,7 @@ def test_a_starting_job_takes_another_configuration_rather_than_make_others_move
     assert s.nodes_of(p, 1).tolist() == [p.node_names.index("t")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @MANY
 @given(problems(most_jobs=6, most_nodes=4))
 def test_filled_leaves_nothing_that_fits(p):

@@ -56,6 +56,7 @@ def test_every_figure_is_drawn(visit, medium, width, scheme):
     assert no_sideways_scroll(page)
 
 
+@pytest.mark.long
 def test_text_does_not_overlap_in_the_cost_figure(visit, medium):
     for width in (1400, 390):
         page = visit(medium, width=width).page

@@ -230,7 +230,7 @@ def test_a_report_of_many_jobs_on_many_nodes_is_small():
     assert len(render(*make(size, tuple(f"policy {i}" for i in range(5)))).encode()) < 3e6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_same_input_same_bytes_whatever_the_hash_seed():
     program = (
         "import hashlib; from tests.report.make_records import *; from commonwatt.report.html import render;"

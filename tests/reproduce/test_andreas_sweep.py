@@ -66,7 +66,6 @@ def test_rows_and_points(answer, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_beside_the_paper(answer, quick):
     for found, saving, longest in ((answer, 62.0, 0.1), (quick, 30.0, 0.01)):
         first = found.rows[0]
@@ -97,7 +96,7 @@ def test_the_time_to_complete_is_a_claim_where_the_text_says_so(answer, quick):
     assert [sweep.less_row("total cost", saved, said=True).ours for saved in (-0.1, 0.0, 0.1)] == [False, False, True]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_processes_change_nothing_but_time(quick):
     together = sweep.run(TopicRequest(extent="quick", seeds=1, jobs=2), 2)
     assert quick.digests == together.digests

@@ -9,7 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter, sleep
 from types import MappingProxyType
@@ -113,7 +113,8 @@ def running(config, folder, checks=MappingProxyType({})):
     try:
         yield Running(backend, found["where"], found["loop"], found["stop"])
     finally:
-        found["loop"].call_soon_threadsafe(found["stop"].set)
+        with suppress(RuntimeError):  # the loop is closed: it was told to stop before
+            found["loop"].call_soon_threadsafe(found["stop"].set)
         thread.join(120)
         backend.close()
     assert not thread.is_alive()

@@ -293,7 +293,7 @@ def exceeded(document: dict, problem: Prepared, record: Record) -> list[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(limited())
 def test_no_solver_exceeds_a_limit_and_every_job_ends(document: dict) -> None:

@@ -602,7 +602,7 @@ def capped_fleets(draw: st.DrawFn) -> dict:
     return document
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(capped_fleets())
 def test_no_fleet_draws_more_than_its_cap_unless_services_alone_do(document):

@@ -138,7 +138,7 @@ def test_energy_from_stays_and_power_states(document):
     assert record.result.energy_kwh * 3.6e6 == pytest.approx(Again(problem, record).energy_j(), rel=1e-7, abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @MANY
 @given(documents())
 def test_jobs_end_when_their_work_is_done(document):
@@ -250,7 +250,6 @@ def test_cost_by_the_price_of_each_moment(document):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @MANY
 @given(documents(most=9))
 def test_nobody_does_it_for_less_than_the_lower_bound(document):

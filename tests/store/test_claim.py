@@ -29,9 +29,9 @@ HOLD = (
 )
 
 
-def claimed(database):
+def claimed(database, *, lease=True):
     """Claim a store that was released a moment ago: a server frees the lock once it has seen the connection end."""
-    return until(lambda: try_claim(database, lease=True))
+    return until(lambda: try_claim(database, lease=lease))
 
 
 def test_a_claim_excludes_others_until_it_is_released(database, again):
@@ -43,7 +43,7 @@ def test_a_claim_excludes_others_until_it_is_released(database, again):
         assert claim.held()
     assert not claim.held()
     claim.release()
-    with claim_store(again()) as later:
+    with claimed(again(), lease=False) as later:
         assert later.held()
 
 
@@ -171,17 +171,17 @@ class TestLease:
     def test_a_claim_without_a_lease_waits_as_well_where_the_holder_had_one(self, database, again):
         waits = database.backend != "sqlite"
         try_claim(database, lease=True).release()
-        second = claim_store(again())
+        second = claimed(again(), lease=False)
         assert (second.settle_s > 0) is waits
         second.release()
-        third = claim_store(database)  # a holder without a lease knows no time to wait for
+        third = claimed(database, lease=False)  # a holder without a lease knows no time to wait for
         assert third.settle_s == 0
         third.release()
 
     def test_who_was_replaced_hands_nothing_over(self, database, again):
         first = try_claim(database, lease=True)
         first.release()
-        second = try_claim(again(), lease=True)
+        second = claimed(again())
         first.hand_over()
         assert "released" not in ApiStore(database).setting("claim")
         second.release()

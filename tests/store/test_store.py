@@ -216,7 +216,7 @@ def test_processes_that_race_with_one_key_get_one_job(store, place):
     assert store.counts()["waiting"] == 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pages_hold_every_job_once(store):
     store.add_tenant("bob", 1.0, 0.0)
     made = [store.submit("ada" if k % 3 else "bob", file(f"j{k}"), float(k))[0] for k in range(23)]

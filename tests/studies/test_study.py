@@ -52,7 +52,7 @@ def test_the_baseline_in_place_of_ours_saves_nothing(log):
     assert today.tenants == ours.tenants
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_study_of_a_small_log(log):
     result = done(log)
     assert [step.step for step in result.waterfall] == [
@@ -158,7 +158,7 @@ def test_one_period_and_one_seed_have_no_interval(log):
     assert any("One period and one seed" in note for note in result.notes)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_seeds_give_an_interval_that_says_what_it_covers(log):
     result = done(log, seeds=2, **FEW)
     assert (result.conservative_saving_interval.over, result.conservative_saving_interval.units) == ("seeds", 2)
@@ -178,7 +178,7 @@ def test_a_tenant_may_have_no_jobs_in_a_period(tmp_path):
         plan_study(validate(file.model_dump() | FEW | {"tenants": [{"name": "team-x"}]}, StudyFile), folder, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_periods_follow_each_other(tmp_path):
     log = write_log(tmp_path, jobs=40, days=2.0)
     file, folder = load_study(log, Wishes(nodes=tmp_path / "nodes.txt", days=1.0, weeks=2, begin="2026-09-07"))
@@ -207,7 +207,6 @@ def test_periods_follow_each_other(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_what_is_done_is_kept_and_found_again(log, tmp_path, monkeypatch):
     file, folder = drafted(log, **FEW)
     plan, out = plan_study(file, folder, 0), tmp_path / "out"
@@ -312,7 +311,6 @@ def test_a_scenario_is_studied_as_it_stands(log):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_study_file_is_read_back_as_it_was_written(log, tmp_path):
     out = tmp_path / "out"
     first = cw.study(log, nodes=log.parent / "nodes.txt", out=out, jobs=1, weeks=1)
