@@ -130,6 +130,7 @@ def test_arguments_of_map_layers_that_do_not_go_together(given, field, expected)
     assert expected in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_map_problem_of_layers_finds_its_files():
     by_file = cw.map_layers(EXAMPLES / "map_layers.yaml", budget=50)
     mapping = parse_yaml((EXAMPLES / "map_layers.yaml").read_text())

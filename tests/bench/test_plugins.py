@@ -151,6 +151,7 @@ def test_names_that_cannot_be_used(site, name):
         plugins.one("solvers", name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "key", "name"),
     [
@@ -215,6 +216,7 @@ def test_help_lists_plugins_and_loads_none(site, run):
     assert not {"many_plugins", "broken_plugins"} & set(sys.modules)
 
 
+@pytest.mark.slow
 def test_python_takes_plugins_too(site):
     assert commonwatt.place(EXAMPLES / "place.yaml", solver="nobody").solver == "nobody"
     assert commonwatt.timeslice(EXAMPLES / "quantum.yaml", policy="plain-tf").policy == "plain-tf"
@@ -224,6 +226,7 @@ def test_python_takes_plugins_too(site):
         commonwatt.place(EXAMPLES / "place.yaml", solver="broken")
 
 
+@pytest.mark.slow
 def test_bench_scores_plugins_and_says_which_are_broken(site, run):
     done = run("bench", "--quick", "--suite", "placement", "--json")
     assert done.code == 0, done.err

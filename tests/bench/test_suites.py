@@ -149,6 +149,7 @@ PINNED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["market", "slices", "mig"])
 def test_scores_are_the_same_again_and_no_better_than_a_bound(name):
     first, again = (Bench(SUITES, quick=True).run([name]) for _ in range(2))

@@ -168,6 +168,7 @@ def test_each_pool_keeps_its_own_nodes_on_and_one_pool_any():
     assert slept(apart, [Fixed(0.0), Fixed(2.6)], [PoolDemand(0, 0), PoolDemand(0, 4)]) == [0, 1, 3]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     mean=st.floats(0, 30), states=st.lists(st.sampled_from([-1, 0]), min_size=6, max_size=6),

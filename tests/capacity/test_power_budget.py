@@ -76,6 +76,7 @@ def test_the_least_limit_until_nodes_sleep_counts():
     assert [budget.at(now_s, 60.0) for now_s in (0.0, 60.0, 200.0)] == [1_000.0, 400.0, 400.0]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     states=st.lists(st.sampled_from([ON, ASLEEP]), min_size=4, max_size=4), busy=st.sets(st.integers(0, 3)),

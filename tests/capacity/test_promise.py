@@ -304,6 +304,7 @@ def climbs(calibrator: Calibrator, minutes: int, slope: float) -> int:
     return fell_back
 
 
+@pytest.mark.slow
 def test_the_worst_window_is_forgotten_after_84_windows() -> None:
     """A bad day must not deafen the alarm for ever."""
     calibrator = Calibrator(0.98, whole_gpus=900, window=20)

@@ -23,6 +23,7 @@ def test_gpus_kept_on_are_whole_and_limited():
     assert scores.kept_on(np.array([-1.0, 2.0, 2.1, 2.0 + 1e-12, 9.0]), 5).tolist() == [0, 2, 3, 2, 5]
 
 
+@pytest.mark.slow
 @given(GPUS)
 def test_what_is_served(pairs):
     on, actual = np.array(pairs, dtype=float).T

@@ -78,6 +78,7 @@ def test_place(path, value, solver, tmp_path_factory):
         assert done.document["objective"] >= 0
 
 
+@pytest.mark.slow
 @MANY
 @given(path=st.sampled_from(places(full_scenario())), value=ODD)
 def test_simulate_up_to_the_first_run(path, value):

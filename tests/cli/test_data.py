@@ -186,6 +186,7 @@ def test_the_help_names_every_column(run):
     assert "afterok:12:13,afterany:7" in said
 
 
+@pytest.mark.slow
 def test_help_is_light(modules_after):
     for arguments in (["data", "--help"], ["data", "list", "--help"], ["data", "check", "--help"]):
         assert not HEAVY & modules_after(*arguments), arguments

@@ -209,6 +209,7 @@ def test_policies_that_ended_are_kept(tmp_path, monkeypatch):
     assert "random-greedy" in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_the_same_command_goes_on_from_what_is_kept(seeds, tmp_path, monkeypatch):
     file = write(tmp_path / "s.yaml", scenario())

@@ -174,6 +174,7 @@ def test_seasonal_naive_is_fitted_on_more_than_a_day_where_there_is_as_much(dema
     assert "field '--test-from': got '2024-01-02', expected more than 1445 values before it, of" in done.err
 
 
+@pytest.mark.slow
 def test_without_a_total_nothing_is_beyond_it(demand_file):
     done = run("forecast", "plan", demand_file)
     assert "beyond" not in done.out

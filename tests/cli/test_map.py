@@ -376,6 +376,7 @@ def test_any_value_anywhere(path, value, tmp_path_factory):
         assert done.document["lower_bound_cycles"] <= done.document["makespan_cycles"]
 
 
+@pytest.mark.slow
 def test_a_stream_of_batches_by_schedule_files(tmp_path):
     """Each schedule is read by ``evaluate``, and by ``map --after``; times go on."""
     batch = str(EXAMPLE)

@@ -87,12 +87,14 @@ def test_a_training_that_ends_early_is_told(folder):
     assert re.search("[12] of 7", shown.out)
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_is_measured_as_asked(folder):
     done = run("profile", *FAST, "--gpus", 1, "--json", "--", sys.executable, "train.py")
     assert done.document["asked_epochs"] == 2 <= done.document["measured_epochs"]
     assert "only" not in done.err
 
 
+@pytest.mark.slow
 def test_what_is_there_stays_unless_asked(folder):
     (folder / "p.yaml").write_text("mine")
     command = ("profile", *FAST, "--gpus", 1, "--out", "p.yaml", "--", sys.executable, "train.py")

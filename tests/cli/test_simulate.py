@@ -64,6 +64,7 @@ def test_every_workload_with_the_keys_of_the_contract(name, tmp_path):
     assert listing(tmp_path / "out") == FILES
 
 
+@pytest.mark.slow
 def test_the_scenario_left_behind_can_be_run_again(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "jobs.csv").write_text("submit_s,duration_s,gpus\n0,600,1\n60,900,2\n", encoding="utf-8")

@@ -33,6 +33,7 @@ def filled(config):
     database.close()
 
 
+@pytest.mark.slow
 def test_a_store_is_backed_up_and_restored_elsewhere(config, filled, tmp_path):
     saved = run("store", "backup", config, tmp_path / "b.gz", "--json")
     assert (saved.code, saved.err) == (0, "")

@@ -221,6 +221,7 @@ def test_profiling_a_model_and_using_the_profile(models):
     assert run("timeslice", "run", write(models / "s.yaml", simulated), "--json").code == 0
 
 
+@pytest.mark.slow
 def test_a_profile_that_does_not_settle(models):
     done = run(
         "timeslice", "profile", models / "resnet.onnx", "--seconds", "0.25", "--tries", "1", "--variation", "1e-9"

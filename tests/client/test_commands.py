@@ -172,6 +172,7 @@ def test_what_was_done_is_told_though_the_server_went_away(served, as_operator, 
     assert done.err == "warning: it failed at v-2\nerror: the store does not answer\n"
 
 
+@pytest.mark.slow
 def test_what_happened_and_what_was_printed(served, monkeypatch):
     number = run("submit", "--json", "--", "true").document["id"]
     served.service.obey()
@@ -288,6 +289,7 @@ def test_text_of_others_does_not_steer_the_terminal(served, as_operator):
     assert "\x9b" not in told
 
 
+@pytest.mark.slow
 def test_tokens(served, as_operator, monkeypatch):
     made = run("token", "add", "--tenant", "ada", "--label", "laptop")
     assert (made.code, made.err.count("\n")) == (0, 1)

@@ -98,6 +98,7 @@ def test_a_person_signs_in_by_a_code_and_works(by_code, provider, logins, site):
     assert run("logout", "--json").document == {"url": site.url, "signed_out": False}
 
 
+@pytest.mark.slow
 def test_who_has_no_role_learns_it_and_who_refuses_is_not_signed_in(by_code, logins):
     by_code("eve")
     done = run("login")
@@ -134,6 +135,7 @@ def test_a_token_is_renewed_before_it_ends_and_once(by_code, provider, logins, m
     assert logins.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_a_login_that_has_ended_says_so(by_code, provider, logins, monkeypatch):
     provider.lifetime_s = 20.0
     by_code("ann")

@@ -179,6 +179,7 @@ def test_the_engine_is_never_asked_for_more_than_it_can_do():
     assert controller.rules.preempt is False
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0, 1e6), st.floats(0, 8)), min_size=1, max_size=6))
 def test_shares_and_debts_of_tenants_add_up(drawn):
     weights, used, held = (np.array(column) for column in zip(*drawn, strict=True))

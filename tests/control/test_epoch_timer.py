@@ -118,6 +118,7 @@ def test_what_no_epoch_can_be_is_as_good_as_not_told(told_last):
 any_float = st.floats()
 
 
+@pytest.mark.slow
 @given(
     started=st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 1e300)),
     reports=st.lists(st.tuples(any_float, any_float), max_size=30),

@@ -117,6 +117,7 @@ def test_no_job_is_started_more_often_or_stopped_earlier_than_its_limit(solver, 
     assert min(ran_s, default=np.inf) >= min_run_s - 1e-6
 
 
+@pytest.mark.slow
 def test_limits_bind_where_a_job_is_stopped_again_and_again():
     """Shortest remaining time first stops the long job for each of the short ones."""
     jobs = [job("long", 0.0, 20_000.0, 8, epochs=1000), *(job(f"s{i}", 500.0 + 1000 * i, 300.0, 8) for i in range(15))]

@@ -97,6 +97,7 @@ def test_a_reading_across_a_change_of_price_pays_each_part_at_its_own():
 holders = st.lists(st.tuples(st.integers(1, 2), st.floats(0, 300), st.floats(-10, 30)), max_size=2)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.floats(0.001, 20), st.integers(0, 10**15), holders, st.booleans()), min_size=1, max_size=8),
     st.lists(st.floats(0, 50), max_size=4),

@@ -177,6 +177,7 @@ def test_times_after_all_years_are_left_out_and_keep_nothing_from_others(desk):
     assert desk.server.notes["u1"]["commonwatt.io/expected-end"] is None
 
 
+@pytest.mark.slow
 def test_a_server_that_is_down_is_told_later_and_one_that_refuses_is_not_asked_again(desk):
     desk.happens("submitted")
     desk.server.status = 503
@@ -247,6 +248,7 @@ def test_what_happened_long_ago_or_before_it_began_is_not_told(desk):
     assert desk.server.told("u1") == []
 
 
+@pytest.mark.slow
 def test_a_request_that_is_made_again_is_of_the_term_in_which_it_was_begun():
     """No answer; meanwhile the claim is given up, or had anew: it is not sent a second time."""
     for claim in (None, Held()):

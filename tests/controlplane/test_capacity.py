@@ -225,6 +225,7 @@ def test_a_job_that_was_refused_keeps_its_node_on_while_it_is_left_alone(bench):
     assert 3 < len(refused) < 30
 
 
+@pytest.mark.slow
 def test_what_is_always_on_are_nodes_that_jobs_may_have(bench):
     """Neither drained ones nor those set aside for measurements, which are left as they are."""
     b = bench(

@@ -97,6 +97,7 @@ def nodes_with(**more):
     return [node("n-1", **more)]
 
 
+@pytest.mark.slow
 def test_a_job_waits_for_cpus_though_a_gpu_is_free(tmp_path):
     bench = Bench(tmp_path, nodes=nodes_with(cpus=8), tenants=[{"name": "a"}])
     first, second = (bench.submit(100.0, cpus_per_gpu=6) for _ in range(2))

@@ -67,6 +67,7 @@ def test_nobody_makes_way_also_while_nodes_are_drained_and_nothing_is_said_to_be
     assert given == []
 
 
+@pytest.mark.slow
 def test_no_node_is_woken_for_a_job_nor_put_to_sleep(bench):
     b = bench(nodes=[node("n", states=[OFF])], capacity=PLAN)
 

@@ -220,6 +220,7 @@ def test_a_job_that_does_not_stop_holds_nobody_up(bench):
     assert b.reconciler.store.open_intents() == []
 
 
+@pytest.mark.slow
 def test_starts_in_vain_that_left_a_record_are_counted_as_the_engine_counts(bench):
     """Else the end of a run that was preempted would be told again after a restart, as an interruption."""
     b = bench(live={"retries": 0, "default_time_limit_s": 5}, nodes=[node("n")])
@@ -254,6 +255,7 @@ def test_starts_in_vain_that_left_a_record_are_counted_as_the_engine_counts(benc
     assert b.kinds(job)[-1] != "failed"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_killed_and_has_no_place_any_more_does_not_keep_an_engine_from_beginning(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "PATIENCE_S", 0.2)
     first = LocalEngine(contract_cluster(), tmp_path, lambda _: JobWork(("sleep", "600")), grace_s=0.1)

@@ -111,6 +111,7 @@ def test_secrets_are_never_logged(form, logged):
     assert "mysql+pymysql://app:***@db:3306/app" in text
 
 
+@pytest.mark.slow
 @given(st.text(), st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", min_size=8))
 def test_no_token_survives(around, rest):
     """Whatever stands around it; what would be part of it if it stood beside it is left out."""

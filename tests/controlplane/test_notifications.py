@@ -221,6 +221,7 @@ def test_what_fails_is_tried_again_in_order_and_holds_up_no_other(bench, running
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_is_refused_for_good_or_never_taken_is_left_out(bench, hook):
     notified = Notified(bench, webhooks=[{"url": hook.url}])
     notified.look()
@@ -266,6 +267,7 @@ def test_what_nobody_wants_is_not_looked_at_again_by_the_next_controller(bench, 
     assert 0 <= newest - written < 4
 
 
+@pytest.mark.slow
 def test_mail_goes_to_owners_who_asked_and_may_be_written_to(bench, post):
     host, port = post.server_address
     notified = Notified(bench, mail={**MAIL, "host": host, "port": port})

@@ -70,6 +70,7 @@ def test_what_would_be_started_is_said_once_and_again_when_it_changes(bench):
     assert said(b)[1:] == [("would-start", None, ("n-1",), 2)]
 
 
+@pytest.mark.slow
 def test_another_place_that_is_no_better_is_not_said(tmp_path, opened, monkeypatch):
     there = []
     monkeypatch.setattr(

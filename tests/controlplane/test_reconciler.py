@@ -668,6 +668,7 @@ def test_a_job_that_cannot_be_stopped_does_not_keep_a_controller_from_beginning(
     assert over in b.engine._running
 
 
+@pytest.mark.slow
 def test_phi_of_tenants_is_set_while_it_runs_and_kept_until_the_configuration_has_another(tmp_path):
     def phi(b: Bench) -> float:
         return b.reconciler.controller.policy.fairness.phi

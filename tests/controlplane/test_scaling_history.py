@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ def told(found: KindScaling) -> tuple:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(measurements, st.sampled_from("kl"), st.integers(1, 8)), max_size=30))
 def test_it_is_as_if_worked_out_anew(asked):
     known, added = ScalingHistory([]), []

@@ -377,6 +377,7 @@ def test_one_that_kueue_holds_again_awaits_it_and_may_come_back_with_other_gpus(
     assert len(desk.asked(RequestKind.SUBMIT)) == 1
 
 
+@pytest.mark.slow
 def test_a_job_that_awaits_admission_is_not_started_says_why_and_starts_when_it_is_there(tmp_path, opened):
     b = opened(Bench(tmp_path, nodes=[node("n-1")]))
     looks = []

@@ -44,6 +44,7 @@ def test_every_file_the_page_and_its_modules_name_is_there(served):
         assert (again.status_code, again.content) == (304, b"")
 
 
+@pytest.mark.slow
 def test_packed_and_unpacked_are_the_same(served):
     with httpx.stream(
         "GET", served.url + "/static/plotly.js", headers={"Accept-Encoding": "gzip"}, timeout=60
@@ -181,6 +182,7 @@ def test_one_who_reads_nothing_holds_nobody_up(served, service):
                     break
 
 
+@pytest.mark.slow
 def test_the_server_stops_although_somebody_listens(served, service):
     with listen(served, service.tokens["operator"]) as answer:
         assert next(lines(answer))[0] == "hello"

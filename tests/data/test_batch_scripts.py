@@ -183,6 +183,7 @@ def test_a_script_without_gpus_or_an_interpreter_is_refused(tmp_path):
     assert not is_batch_script(tmp_path / "none")
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40), max_size=5))
 def test_any_text_is_read_or_refused(options):

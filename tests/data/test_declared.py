@@ -64,6 +64,7 @@ def test_a_speed_by_kind_leaves_out_the_others():
     assert (profiles.gpu_w("bert", "X9"), profiles.gpu_w("resnet50", "X9")) == (300, None)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=6), st.sampled_from(LAW.kinds), st.integers(1, 16))
 def test_a_chain_multiplies(factors, kind, gpus):

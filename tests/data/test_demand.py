@@ -27,6 +27,7 @@ def log_of(jobs, starts=True, origin=None):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(JOBS, st.sampled_from([7.0, 60.0]))
 def test_running_and_wanted_by_hand(jobs, step_s):
     found = demand_of(log_of(jobs), step_s, 0.0, 1200.0)

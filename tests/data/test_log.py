@@ -178,6 +178,7 @@ jobs = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(jobs, st.integers(0, 1200), st.integers(1, 600))
 def test_a_window_holds_exactly_the_work_of_its_period(rows, begin, length):

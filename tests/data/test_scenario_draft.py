@@ -52,6 +52,7 @@ def test_names_that_look_like_something_else(name):
     entry(name, (name, "b"))
 
 
+@pytest.mark.slow
 @given(st.from_regex(r"[a-zA-Z0-9]([a-zA-Z0-9.:-]{0,20}[a-zA-Z0-9])?", fullmatch=True))
 def test_any_name_of_a_node_is_read_as_it_was(name):
     entry(name)

@@ -110,6 +110,7 @@ def test_what_is_scraped_is_the_service_and_no_other():
     assert notes["prometheus.io/path"] == endpoint["path"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on PATH")
 @pytest.mark.parametrize("folder", [FOLDER, STANDBY, EXAMPLE], ids=["deploy", "standby", "examples"])
 def test_kustomize_builds_them(folder):

@@ -315,6 +315,7 @@ def test_shares_are_within_a_point_of_plan(weights, worth, policy, across, seed)
     assert bool(together) == (across and worth > 1)
 
 
+@pytest.mark.slow
 def test_nobody_gets_ahead_in_the_turns_of_others():
     """Tenant a has one row at a time, so most rows of its batches could be b's; c shares with nobody."""
     bench = Bench(fair(60), 6, 6, across=True)

@@ -31,6 +31,7 @@ def test_pages_are_what_the_results_say(page):
     assert page.read_text(encoding="utf-8") == measured_pages.pages()[page]
 
 
+@pytest.mark.slow
 def test_another_result_gives_another_page(monkeypatch):
     changed = json.loads(json.dumps({name: list(pair) for name, pair in measured_pages.results().items()}))
     claims = changed["gsharp-figure-7"][0]["claims"]

@@ -212,6 +212,7 @@ def test_a_runner_that_is_killed_takes_its_job_along_and_that_is_told(folder):
     until(lambda: not alive(job))
 
 
+@pytest.mark.slow
 def test_a_stop_that_comes_too_late_is_an_end(folder):
     """The controller may start it again elsewhere before it hears of the end: that does nothing."""
     engine = engine_on(folder)
@@ -306,6 +307,7 @@ def test_an_order_nobody_carried_out_is_given_up_for_good(folder, monkeypatch):
     assert started(folder) == []
 
 
+@pytest.mark.slow
 def test_waiting_ends_when_a_job_does(folder):
     engine = engine_on(folder)
     engine.apply([Start(0, "mute", (0,), 1)])
@@ -313,6 +315,7 @@ def test_waiting_ends_when_a_job_does(folder):
     assert len(engine.poll()) == 1
 
 
+@pytest.mark.slow
 def test_a_meter_is_read_between_comings_and_goings(folder):
     meter = iter(range(1000))
     engine = engine_on(folder, node_energy_j=lambda node: float(next(meter)))

@@ -248,6 +248,7 @@ def test_what_a_stopped_run_has_lost_is_told_to_the_controller_after_the_one_tha
     assert later.apply([Stop(1)])[0].lost_s == 0
 
 
+@pytest.mark.slow
 def test_a_job_over_its_time_limit_says_so_in_a_word(folder):
     limited = JobWork((sys.executable, "-I", "-c", "import time; time.sleep(60)"), Path("/"), time_limit_s=0.2)
     engine = LocalEngine(cluster("a"), folder, lambda _: limited, grace_s=0.2)

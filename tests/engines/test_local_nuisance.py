@@ -154,6 +154,7 @@ def test_an_end_of_another_version_is_read(folder):
     assert RunFolder(folder).end() == End(3, stopped=False, at_s=7, cause="c")
 
 
+@pytest.mark.slow
 @odd
 def test_an_order_nobody_can_read_is_put_aside_and_the_others_go_on(folder, make):
     first = engine_for(folder, "sleep", "600")

@@ -69,6 +69,7 @@ def left_by_a_crash(folder: Path, pid: int, **more) -> LocalRun:
     return LocalRun(run, order)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", ["old", "other boot", "other time"])
 def test_a_process_that_was_given_a_number_again_is_left_alone(folder, record):
     with innocent() as other:

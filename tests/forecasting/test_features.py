@@ -51,6 +51,7 @@ def test_the_queue_tells_what_demand_does_not(fitted):
     assert losses[0] < 0.5 * losses[1]
 
 
+@pytest.mark.slow
 @given(
     st.integers(20, LENGTH - 2), st.integers(0, LENGTH), st.sampled_from(["pending_gpus", "pending_jobs"]),
     st.floats(0, 1e6) | st.just(float("nan")),

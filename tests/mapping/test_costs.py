@@ -309,6 +309,7 @@ def test_an_array_of_nothing_is_refused(more, said):
         Array("HB", **{"rows": 1, **more})
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 40), st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(0, 6), st.integers(0, 9)
 )

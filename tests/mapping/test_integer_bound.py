@@ -166,6 +166,7 @@ def test_a_program_that_is_too_large_is_left_out():
     assert integers.bound == 5.0
 
 
+@pytest.mark.slow
 @given(literal.mapped(jobs=8))
 def test_annealed_loads_say_what_no_order_beats(case):
     problem, mapping = case
@@ -237,6 +238,7 @@ def test_auto_stops_at_the_bound_and_says_so():
     assert found.evaluations < 1000
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_used_up_in_rounds_that_fit():
     """By a clock that goes on with each question: all of it is spent, and no more."""
     drawn = rng(2)

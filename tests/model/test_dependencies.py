@@ -45,6 +45,7 @@ def logs(draw):
     return jobs
 
 
+@pytest.mark.slow
 @given(jobs=logs())
 def test_notices_are_those_of_looking_at_every_instant(jobs):
     after, submit, begin, length, limit, gpus = (list(column) for column in zip(*jobs, strict=True))
@@ -70,6 +71,7 @@ def test_notices_are_those_of_looking_at_every_instant(jobs):
         assert sorted((n.at_s, n.gpus) for n in found if n.from_s <= now < n.until_s) == sorted(tried)
 
 
+@pytest.mark.slow
 @given(
     said=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6), st.integers(0, 9), st.integers(1, 5)), min_size=1),
     begin=st.integers(0, 15), steps=st.integers(1, 6),

@@ -43,6 +43,7 @@ def test_integral_equals_a_sum_of_small_pieces(rows, a, b, period):
     assert float(f.integral(lo, hi)) == pytest.approx(expected, rel=1e-9, abs=1e-6)
 
 
+@pytest.mark.slow
 @given(steps, moments, moments, moments)
 def test_integral_is_additive(rows, a, b, c):
     f = StepIntegral.of(*made(rows, period=True))

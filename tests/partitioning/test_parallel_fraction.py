@@ -68,6 +68,7 @@ def test_standard_errors_cover_the_truth():
     assert 0.88 < hits / 300 < 0.99
 
 
+@pytest.mark.slow
 def test_the_bootstrap_grows_with_the_noise_and_is_repeatable():
     def shaken(noise):
         rng = np.random.default_rng(2)

@@ -107,6 +107,7 @@ class TestEntitlements:
         p = PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
         assert entitlements(p, TenantFairness(1.0, HOUR_S)).tolist() == pytest.approx([1, 6])
 
+    @pytest.mark.slow
     @given(st.floats(0.1, 10), st.integers(0, 9), st.integers(1, 9), st.floats(0, 4), st.sampled_from([0.0, 0.4, 1.0]))
     def test_one_weight_for_all_is_another_unit(self, weight, a, b, used, phi):
         def with_weight(weight):

@@ -144,6 +144,7 @@ slot_jobs = st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(0, 8), s
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(values=prices, one=slot_jobs)
 def test_a_job_alone_costs_its_bound_in_the_best_slots(values, one):

@@ -124,6 +124,7 @@ def test_the_chance_of_a_swap_is_inverse_to_the_weight():
     assert swap_chances(np.zeros(3), 0.5).tolist() == [0.5, 0.5, 0.5]
 
 
+@pytest.mark.slow
 def test_each_job_is_swapped_as_often_as_its_chance_says():
     """The last job cannot be swapped on; a job that moved on is asked again at its new place."""
     rng, chance, tries = np.random.default_rng(4), np.array([0.1, 0.4, 0.25]), 20_000

@@ -19,6 +19,7 @@ def log(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_every_way_keeps_on_what_it_says(log, monkeypatch):
     monkeypatch.setattr(frontier, "SHARES", (0.9,))
     loaded = load_series(log)

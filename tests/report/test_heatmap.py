@@ -39,6 +39,7 @@ def test_rows_are_neighbouring_nodes_weighted_by_their_gpus():
     assert found.gpus.tolist() == [4, 8]
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 1000), rows=st.integers(1, 30), columns=st.integers(1, 80))
 def test_mean_is_the_utilization(seed, rows, columns):
     record = make_record(Size(nodes=11, gpus=4, jobs=60, tenants=3, span_s=5000, mean_run_s=900), "easy", seed)

@@ -115,6 +115,7 @@ def test_the_report_shows_units_that_are_known_and_no_others():
     assert ">-<" not in render_claims(made(), {}, {})
 
 
+@pytest.mark.slow
 def test_pictures_are_described_one_by_one(tmp_path):
     good, printed = made().topics[0], tmp_path / "printed.svg"
     panels = (BARS, RedrawnPanel("points", "where", x="time", y="energy", points=[["A", 1, "n"]]),

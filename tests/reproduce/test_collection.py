@@ -375,6 +375,7 @@ def topics(monkeypatch):
     return made
 
 
+@pytest.mark.slow
 def test_one_topic_that_fails_does_not_end_the_others(topics, tmp_path):
     ended = []
     result, kept = Reproduction(tmp_path, "quick", 3, 2, topics).run(lambda: ended.append(1))

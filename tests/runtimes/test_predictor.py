@@ -106,6 +106,7 @@ def logs(draw: st.DrawFn) -> tuple[list[JobFeatures], np.ndarray, np.ndarray, fl
     return jobs, submit_s, run_s, at_s, changed_s
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(log=logs())
 def test_what_ends_later_changes_no_prediction(log):

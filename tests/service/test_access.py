@@ -122,6 +122,7 @@ def test_access(shared, name):
         assert done.status_code == status, who
 
 
+@pytest.mark.slow
 def test_answers_have_the_form_that_is_promised(as_, app, service):
     """Most are made without the models of their routes, which describe them to clients."""
     numbers = [as_("ada").post("/jobs", json=job(name=f"job{k}", due="2027-01-01")).json()["id"] for k in range(4)]
@@ -152,6 +153,7 @@ def test_every_changing_route_is_audited(app):
     assert {name for name, kind in kinds.items() if not issubclass(kind, AuditedRoute)} == own
 
 
+@pytest.mark.slow
 def test_a_tenant_sees_only_its_own(as_, service):
     ada, bob, operator = as_("ada"), as_("bob"), as_("operator")
     mine = ada.post("/jobs", json=job(name="mine")).json()["id"]

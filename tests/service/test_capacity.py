@@ -57,6 +57,7 @@ def test_pools_and_budget(service):
     assert [pool.name for pool in alone.pools] == [None]
 
 
+@pytest.mark.slow
 def test_the_route_looks_back_as_far_as_asked(service, as_):
     tick = Tick(sample=sample(service.now.time_s - 7000.0, 9, 1))
     service.ticks.write(tick)

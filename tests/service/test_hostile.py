@@ -184,6 +184,7 @@ def test_an_address_adds_nothing_to_the_line_it_is_in(as_, form):
     assert ("status=404" if form == "text" else '"status": 404') in line
 
 
+@pytest.mark.slow
 def test_one_key_is_one_job_however_many_send_it_at_once(app, service):
     async def go():
         transport = httpx.ASGITransport(app)

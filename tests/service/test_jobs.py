@@ -41,6 +41,7 @@ def test_a_job_is_accepted_and_seen(as_, service):
     assert "hunter2" not in seen.text
 
 
+@pytest.mark.slow
 def test_pages_hold_every_job_once(as_):
     ada, bob = as_("ada"), as_("bob")
     for k in range(7):
@@ -133,6 +134,7 @@ def test_due_dates_that_have_passed(tmp_path, past_due):
     service.close()
 
 
+@pytest.mark.slow
 def test_folders_must_exist_where_the_engine_is_local(tmp_path):
     service = StandIn(tmp_path, engine="local")
     app = make_app(service.context)
@@ -146,6 +148,7 @@ def test_folders_must_exist_where_the_engine_is_local(tmp_path):
     service.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("action", "check"), [("cancel", "cancelled"), ("hold", True), ("release", False)])
 def test_jobs_are_changed_by_asking(as_, service, action, check):
     ada = as_("ada")
@@ -183,6 +186,7 @@ def test_an_operator_submits_for_a_tenant_it_names(as_):
     assert as_("ada").post("/jobs", params={"tenant": "bob"}, json=job()).status_code == 403
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", "slurm"])
 def test_output(tmp_path, engine):
     stand_in = StandIn(tmp_path, engine=engine)
@@ -303,6 +307,7 @@ def test_the_last_of_a_long_history_is_read_and_no_more(as_, service, many):
     assert limits == ([100] if many < 100 else [100, 1000])
 
 
+@pytest.mark.slow
 def test_events_are_told_from_either_end(as_, service):
     ada = as_("ada")
     number = ada.post("/jobs", json=job()).json()["id"]
@@ -325,6 +330,7 @@ def test_events_are_told_from_either_end(as_, service):
         assert told(after=ids[-1], newest_first=True) == ([], {"events": [], "next_after": ids[-1]})
 
 
+@pytest.mark.slow
 def test_counts_know_of_ones_own_submission_at_once(app, as_):
     app.state.cache = TtlCache(keep_s=1e9)
     waiting = {}
@@ -373,6 +379,7 @@ def test_a_job_that_runs_and_is_held_is_said_to_go_on(as_, service):
     assert told["sentence"].endswith("; it is on hold: it continues, but does not start again until it is released")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "field", "value", "expected"),
     [
@@ -394,6 +401,7 @@ def test_a_type_that_is_asked_for_among_others(as_):
     assert ada.post("/jobs", json=job(gpu_type="t4", gpu_types=["V100", "T4"], version=1)).status_code == 201
 
 
+@pytest.mark.slow
 def test_folders_that_only_nodes_of_slurm_may_see(tmp_path):
     service = StandIn(tmp_path, engine="slurm")
     app = make_app(service.context)

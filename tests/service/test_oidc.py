@@ -95,6 +95,7 @@ def test_groups_become_tenants_and_roles(provider, says, app, site):
     assert actor == "tenant red, oidc ann (ann@example.org)"
 
 
+@pytest.mark.slow
 def test_who_is_in_no_group_may_do_nothing(provider, says, app):
     for groups in (["staff"], [], None, {"gpu-ops": True}, 7, [["gpu-ops"]], "gpu-ops staff", "GPU-OPS", ["gpu-ops "]):
         answer = says(provider.token("eve", groups=groups))
@@ -124,6 +125,7 @@ def test_a_header_takes_nobody_to_the_tenant_of_another(provider, says, site):
     assert says(site.tokens["ada"], **{"Commonwatt-Tenant": "ada"}).status_code == 200
 
 
+@pytest.mark.slow
 def test_forged_tokens_are_refused(provider, says):
     good = provider.token("olga")
     key, other = provider.keys[0], provider.new_key("RSA")
@@ -165,6 +167,7 @@ def test_forged_tokens_are_refused(provider, says):
     assert says(good).status_code == 200
 
 
+@pytest.mark.slow
 def test_tokens_of_others_and_of_other_times_are_refused(provider, says):
     now_s = int(time.time())
     for detail, claims in (
@@ -198,6 +201,7 @@ def test_an_answer_is_not_kept_beyond_the_end_of_a_token(provider, app, site, cl
     assert Caller(app, token).get("/whoami").status_code == 401
 
 
+@pytest.mark.slow
 def test_keys_rotate(provider, says, clock):
     old = provider.keys[0]
     before = provider.token("ann")
@@ -224,6 +228,7 @@ def test_keys_of_elliptic_curves_and_without_a_kid(provider, says):
     assert says(provider.token("ann", rsa, {"kid": None})).status_code == 401  # which of both?
 
 
+@pytest.mark.slow
 def test_keys_for_other_uses_are_not_taken(provider, says):
     key = provider.keys[0]
     public = key.as_dict(private=False)

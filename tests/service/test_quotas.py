@@ -46,6 +46,7 @@ def test_a_weight_above_the_cap_is_refused(limited):
     assert as_("bob").post("/jobs", json=job(tardiness_weight=1.0, due_in_s=60)).status_code == 201
 
 
+@pytest.mark.slow
 def test_thirty_urgent_jobs_share_one_budget(limited):
     service = limited(limits={"tardiness_weight": 1.0, "tardiness_budget": 0.3})
     ada = callers(service)("ada")

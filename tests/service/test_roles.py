@@ -25,6 +25,7 @@ def made(service, app):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tenant", ["ada", None])
 def test_a_viewer_sees_what_others_see_and_changes_nothing(made, as_, tenant):
     viewer = made(tenant, "viewer")

@@ -23,6 +23,7 @@ def served(tmp_path):
     service.close()
 
 
+@pytest.mark.slow
 def test_the_description_is_complete(served):
     _, app = served
     document = Caller(app, None).get("/openapi.json").json()

@@ -101,6 +101,7 @@ async def test_a_person_comes_back_with_a_token_that_the_api_takes(browser, prov
     assert (await browser.token())["token"] == got["token"], "not renewed before it is time"
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_a_token_is_renewed_in_time_and_signing_out_revokes(browser, provider, app, caplog):
     await browser.signs_in()
@@ -120,6 +121,7 @@ async def test_a_token_is_renewed_in_time_and_signing_out_revokes(browser, provi
     assert (await browser.token())["token"] is None
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_somebody_who_may_not_stay_is_signed_out_when_the_token_ends(browser, provider, app):
     await browser.signs_in()
@@ -133,6 +135,7 @@ async def test_somebody_who_may_not_stay_is_signed_out_when_the_token_ends(brows
     assert not sign_ins._sessions
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_a_sign_in_ends_after_half_a_day(browser, provider, app):
     provider.lifetime_s = 86_400.0
@@ -142,6 +145,7 @@ async def test_a_sign_in_ends_after_half_a_day(browser, provider, app):
     assert (await browser.token())["token"] is None
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_who_comes_back_otherwise_is_not_let_in(browser, provider, app):
     back = await browser.leaves()
@@ -297,6 +301,7 @@ async def test_a_provider_that_is_away_for_a_moment_ends_no_sign_in(browser, pro
     assert (await browser.token())["token"] not in (None, first["token"])
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_a_session_is_not_handed_to_somebody_else(browser, provider, app, monkeypatch):
     await browser.signs_in()
@@ -326,6 +331,7 @@ async def test_an_answer_without_end_is_not_read(browser, monkeypatch):
     assert (answer.status_code, "does not answer as it should" in answer.text) == (503, True)
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_the_oldest_session_makes_room(browser, app, monkeypatch):
     monkeypatch.setattr(sign_in, "_MOST_SESSIONS", 2)
@@ -345,6 +351,7 @@ def test_a_secret_that_is_not_set_is_refused_at_the_start(tmp_path, provider, mo
     read_config(path)
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_a_client_with_a_secret_proves_who_it_is(tmp_path, provider, monkeypatch):
     monkeypatch.setenv("CW_TEST_SECRET", SECRET)

@@ -121,6 +121,7 @@ def test_requests_and_streams_over_tls(start, site, service):
         httpx.get(running.url)
 
 
+@pytest.mark.slow
 def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(start, site):
     running = start()
     for _ in range(30):
@@ -158,6 +159,7 @@ def test_old_versions_are_refused(start, site, newest):
         assert running.get(trust) == 200
 
 
+@pytest.mark.slow
 def test_a_renewed_certificate_is_taken_without_a_restart(start, site, caplog):
     running = start()
     kept = httpx.Client(verify=site.trust())
@@ -183,6 +185,7 @@ def test_a_renewed_certificate_is_taken_without_a_restart(start, site, caplog):
     kept.close()
 
 
+@pytest.mark.slow
 def test_handshakes_that_never_end_take_no_place(start, site):
     running = start(most=10, head_s=30.0)
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -230,6 +233,7 @@ def test_who_speaks_no_tls_is_sent_away(start, site, caplog):
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.slow
 def test_it_ends_while_handshakes_are_open(start):
     running = start()
     held = [running.open() for _ in range(5)]
@@ -270,6 +274,7 @@ def test_the_command_line_trusts_an_authority_of_its_own(start, site, service, m
     assert run("whoami").out == "of ada, a member of tenant ada (by token 1)\n"
 
 
+@pytest.mark.slow
 def test_a_token_over_plain_http_is_warned_of(monkeypatch, caplog, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for url, warned in (
@@ -285,6 +290,7 @@ def test_a_token_over_plain_http_is_warned_of(monkeypatch, caplog, tmp_path):
     assert caplog.text == ""
 
 
+@pytest.mark.slow
 def test_files_that_cannot_be_used_are_named(site, tmp_path):
     good = tls_context(SPEC, tmp_path, "live.server.tls")
     assert good.minimum_version == ssl.TLSVersion.TLSv1_2

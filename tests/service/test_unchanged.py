@@ -15,6 +15,7 @@ from commonwatt.service.context import AnswerCache
 from commonwatt.store.controller_store import Tick
 
 
+@pytest.mark.slow
 def test_nodes_come_in_pages(as_, service):
     ada = as_("ada")
     names = [node["name"] for node in ada.get("/nodes").json()["nodes"]]

@@ -108,6 +108,7 @@ def test_a_body_that_stalls_is_given_up(monkeypatch, wire):
         assert b" 408 " in socket.recv(2000)
 
 
+@pytest.mark.slow
 def test_a_client_that_goes_away_cancels_its_request():
     with Served() as server, Wire(server.at.rest, ANN) as wire:
         body = json.dumps(x()).encode()

@@ -339,6 +339,7 @@ def test_an_abandoned_stream_frees_its_cache(server):
         client.completions.create(prompt="x", max_tokens=500, **GREEDY)  # there is room again
 
 
+@pytest.mark.slow
 def test_requests_wait_for_room_in_the_cache(server):
     """Two answers of 400 tokens do not fit in 600 at a time: one comes after the other."""
     with ThreadPoolExecutor(4) as pool, client_of(server) as client:

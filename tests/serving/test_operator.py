@@ -73,6 +73,7 @@ def test_status(operator):
     assert operator.ask("GET", "/v2/commonwatt/status")[1] == {"tenants": {"ann": {"time_s": 1.5}}}
 
 
+@pytest.mark.slow
 def test_without_any_key_loopback_may_do_all():
     backend = FakeBackend()
     with Served(Keys.without("ann"), backend, grpc_port=None) as server, Wire(server.at.rest) as wire:

@@ -325,6 +325,7 @@ def test_what_triton_writes_is_read_as_it_was_meant(shared, size, versions, dela
             == (delay_us if together and size else None)  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60) | st.text("{}[]<>:,;#\"' \nname12-dims.latest_/", max_size=60))
 def test_any_text_is_read_or_refused_in_a_line(shared, text):
     shared.stated("")

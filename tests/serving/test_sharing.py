@@ -271,6 +271,7 @@ def test_a_defect_of_the_device_thread_refuses_everyone(models, no_errors_in_the
     assert no_errors_in_the_log.pop() == "a defect in the thread that drives the device"
 
 
+@pytest.mark.slow
 def test_time_and_energy_are_accounted_for(server):
     before = server.status()["tenants"]["vision"]
     for _ in range(20):

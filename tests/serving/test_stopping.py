@@ -53,6 +53,7 @@ def until(true, longest_s=120):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_what_was_accepted_is_answered_and_the_rest_refused():
     answers = {}
     with Served() as server, Wire(server.at.rest, ANN) as wire:
@@ -207,6 +208,7 @@ def test_signals_of_a_program(signals, drain_s):
     assert answers[0][0] == 503
 
 
+@pytest.mark.slow
 def test_nothing_is_left_open():
     with Served() as server:
         at = server.at
@@ -216,6 +218,7 @@ def test_nothing_is_left_open():
             again.bind(("127.0.0.1", int(address.rsplit(":", 1)[1])))
 
 
+@pytest.mark.slow
 def test_serving_is_a_coroutine_that_may_be_cancelled():
     skip_without_the_extra()
 

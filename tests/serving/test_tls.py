@@ -97,6 +97,7 @@ def call(site, address, client=None):
         )
 
 
+@pytest.mark.slow
 def test_tritonclient_over_tls(site):
     ones = np.ones((2, 3), np.float32)
     with site.start() as server:
@@ -135,6 +136,7 @@ def test_who_does_not_trust_the_authority_or_speaks_no_tls_gets_nothing(site, no
         assert httpx.get(at(server.at.rest) + "/v2", verify=site.trust()).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_old_versions_are_refused(site, newest):
@@ -174,6 +176,7 @@ def test_a_renewed_certificate_is_taken_without_a_restart(site, caplog):
         kept.close()
 
 
+@pytest.mark.slow
 def test_without_a_certificate_of_its_authority_no_client_connects(site):
     with site.start(client_ca="ca.pem") as server:
         url = at(server.at.rest) + "/v2"
@@ -191,6 +194,7 @@ def test_without_a_certificate_of_its_authority_no_client_connects(site):
         assert call(site, server.at.grpc, own)
 
 
+@pytest.mark.slow
 def test_clients_of_a_former_authority_are_refused_once_it_is_replaced(site, caplog):
     caplog.set_level("INFO")
     (site.folder / "clients.pem").write_bytes(site.ca_file.read_bytes())
@@ -225,6 +229,7 @@ def resumable(context, address, session=None):
         return tls.session
 
 
+@pytest.mark.slow
 def test_it_stops_while_handshakes_are_open(site):
     with site.start() as server:
         port = int(server.at.rest.rsplit(":", 1)[1])
@@ -235,6 +240,7 @@ def test_it_stops_while_handshakes_are_open(site):
             one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "field", "expected"),
     [

@@ -174,6 +174,7 @@ def told(time_s: float, tmp_path, monkeypatch, knowledge: str) -> tuple[dict[flo
     return seen, run_of(document, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_plan_is_told_the_end_that_the_policy_knows(tmp_path, monkeypatch):
     true, record = told(2_000.0, tmp_path, monkeypatch, "oracle")
     assert true[1_800.0] == [[2_000.0], [7], [0]]

@@ -185,6 +185,7 @@ def test_what_cannot_be_is_refused(qos, said):
 # -- the room that is made, against every subset of victims
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 10_000), st.randoms())
 def test_room_is_made_wherever_there_is_any_and_by_no_more_than_needed(seed, random) -> None:

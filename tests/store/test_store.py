@@ -149,6 +149,7 @@ def test_the_same_key_means_the_same_job(store):
     assert len(ControllerStore(store.database).requests()) == 4
 
 
+@pytest.mark.slow
 @slow_fixture
 @given(keys=st.lists(st.sampled_from(["a", "A", "a ", "b", None, "é", "e\u0301"]), max_size=12))
 def test_one_job_for_each_key_in_whatever_order(backend, keys, request):

@@ -31,6 +31,7 @@ def whole(steps):
     return steps if "planning" in steps else ["planning", *steps]
 
 
+@pytest.mark.slow
 @given(orders.map(whole))
 def test_the_headline_never_contains_a_relaxation(steps):
     rows = scenarios(study(steps=steps))
@@ -46,6 +47,7 @@ def test_the_headline_never_contains_a_relaxation(steps):
     assert base.model_copy(update={"policies": ()}) == ours.model_copy(update={"policies": ()})
 
 
+@pytest.mark.slow
 @given(orders.map(whole))
 def test_each_step_adds_its_own_relaxation_and_no_other(steps):
     switches = {

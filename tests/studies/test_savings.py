@@ -37,6 +37,7 @@ def test_seeds_count_only_where_there_is_one_period():
     assert several.low == pytest.approx(several.high)  # the weeks agree, whatever the seeds do
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(1, 100), st.floats(1, 100)), min_size=2, max_size=8), st.floats(0.01, 100))
 def test_the_saving_lies_in_its_interval_whatever_the_unit(rows, scale):
     ours, theirs = np.array(rows).T[:, :, None]

@@ -83,6 +83,7 @@ def test_phi_fair_of_two_equal_tenants_hangs_on_the_power_ratio_alone():
         assert phi_fair(QuantumProblem.make(100, [1, 1], [1, ratio])) == pytest.approx(2 / (1 + ratio))
 
 
+@pytest.mark.slow
 @given(problems(numbers=any_positive))
 def test_energy_fair_times_are_level_but_for_demands(problem):
     times = energy_fair_times(problem)
@@ -106,6 +107,7 @@ def test_pareto_efficiency(problem, phi):
     assert slices.sum() == min(problem.quantum, problem.demands.sum())
 
 
+@pytest.mark.slow
 @given(problems(), phis)
 def test_time_guarantee(problem, phi):
     """Eq. (7), in whole units: nobody has less than phi of a fair share, unless he asks for less."""
@@ -209,6 +211,7 @@ def test_with_more_a_tenant_of_middling_power_can_get_less_than_under_either():
     assert etf < min(tf, ef)
 
 
+@pytest.mark.slow
 @given(problems(numbers=any_positive), phis, st.randoms(use_true_random=False))
 def test_order_breaks_ties_only(problem, phi, random):
     order = list(range(len(problem)))

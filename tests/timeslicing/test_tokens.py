@@ -150,6 +150,7 @@ def test_counters_of_those_who_wait_differ_by_a_batch_at_most(seed, prompt, answ
 SCHEDULERS = [lambda: FairScheduler(Tf(), 4 * MS), FifoScheduler, VtcScheduler]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", SCHEDULERS)
 @given(seed=st.integers(0, 10**6))
 def test_every_task_ends_once_whoever_joins_leaves_or_is_cancelled(make, seed):

@@ -99,6 +99,7 @@ class TestSlices:
         sharers = [Sharer(900, 900, 100, needs=0.9), Sharer(100, 1000, 100)]
         assert slices_of(sharers, SharingSpec(slices="equal")).parts.tolist() == pytest.approx([0.5, 0.5])
 
+    @pytest.mark.slow
     @given(
         st.lists(st.tuples(st.integers(1, 1000), st.floats(1, 10), st.floats(0, 500)), min_size=1, max_size=6),
         st.floats(0, 1),

@@ -165,6 +165,7 @@ def in_the_end(pauses, of, request, *what, **more):
     return until(answered)[0]
 
 
+@pytest.mark.slow
 def test_who_asks_goes_on_without_an_answer_and_gets_it_later():
     pauses, slow = Pauses(Away, wait_s=0.2), Slow()
     for _ in range(3):
@@ -184,6 +185,7 @@ def test_who_asks_goes_on_without_an_answer_and_gets_it_later():
     assert slow.asked == 2
 
 
+@pytest.mark.slow
 def test_an_answer_that_came_late_is_none_to_another_request_and_for_a_while_only(monkeypatch):
     pauses, slow = Pauses(Away, wait_s=0.2), Slow()
     for other in (True, False):
@@ -227,6 +229,7 @@ def test_what_is_told_in_the_background_is_told_in_order_and_once():
     assert told == ["there", *range(10)]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told_is_left_out_after_a_while_and_the_rest_is_told(monkeypatch, caplog):
     monkeypatch.setattr(user_requests, "_TRIES", 2)
     pauses, told = Pauses(Away, wait_s=0.05), []
@@ -246,6 +249,7 @@ def test_what_cannot_be_told_is_left_out_after_a_while_and_the_rest_is_told(monk
     assert "left out" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_failure_that_came_late_is_told_and_pauses():
     pauses, slow = Pauses(Away, 30.0, slow_s=0.0, wait_s=0.2), Slow(EngineDownError("no answer"))
     with pytest.raises(LateError):
@@ -259,6 +263,7 @@ def test_a_failure_that_came_late_is_told_and_pauses():
     assert slow.asked == 1
 
 
+@pytest.mark.slow
 def test_a_job_whose_webhooks_are_slow_is_neither_given_up_nor_stopped_twice(tmp_path):
     held = threading.Event()
     cluster, job = Cluster(held=held), user_job_of(item(suspend=True))
@@ -309,6 +314,7 @@ def test_a_refusal_is_an_answer_however_late_it_is():
     assert in_the_end(pauses, "there", str, "signed") == "signed"
 
 
+@pytest.mark.slow
 def test_what_hangs_in_many_namespaces_leaves_connections_to_others():
     pauses, slow = Pauses(Away, wait_s=0.01), Slow()
     for number in range(60):
@@ -320,6 +326,7 @@ def test_what_hangs_in_many_namespaces_leaves_connections_to_others():
     until(lambda: not pauses.busy)
 
 
+@pytest.mark.slow
 def test_waiting_for_answers_has_a_budget():
     """Answers that are just in time are not waited for one after another."""
     pauses, answered = Pauses(Away, wait_s=0.4), 0
@@ -330,6 +337,7 @@ def test_waiting_for_answers_has_a_budget():
     assert answered <= 4
 
 
+@pytest.mark.slow
 def test_many_answers_that_are_late_by_a_little_have_that_budget_too():
     pauses, began_s, answered = Pauses(Away, wait_s=1.0), time.monotonic(), 0
     for number in range(100):
@@ -360,6 +368,7 @@ def test_what_hangs_often_does_not_count_as_new_after_one_answer(monkeypatch):
     assert pauses.hangs("there")
 
 
+@pytest.mark.slow
 def test_a_late_answer_is_none_about_an_object_that_has_changed_since():
     """It was resumed, late, and suspended by hand: to resume it again takes another request."""
     held = threading.Event()
@@ -417,6 +426,7 @@ def test_what_cannot_wait_in_line_is_said_to_be_left_out(monkeypatch):
     until(lambda: told == [1, 2])
 
 
+@pytest.mark.slow
 def test_a_job_that_is_given_up_while_it_is_resumed_is_suspended_again():
     """What is known of it is from before the request that comes late."""
     held = threading.Event()

@@ -165,6 +165,7 @@ def test_a_line_may_come_in_pieces_and_is_not_endless(monkeypatch):
         asyncio.run(lines(b"ab", b"cd"))
 
 
+@pytest.mark.slow
 def test_an_object_that_cannot_be_read_is_left_out_or_stays_as_it_was(caplog):
     first = page(item("a", 1, value=5), item("b", 1, value="?"), {"metadata": None}, version=5)
     changes = event("MODIFIED", "a", 6, value="?") + event("ADDED", "c", 7, value="?") + event("ADDED", "d", 8)

@@ -128,6 +128,7 @@ def polled(engine, condition):
     return changes
 
 
+@pytest.mark.slow
 def test_starts_whose_pods_are_made_late_are_placed_then(server, engine):
     gate = server.gates["POST", "pods"] = threading.Event()
     began_s = time.monotonic()
@@ -153,6 +154,7 @@ def gang_of_two(server, engine, late):
     return engine._runs[1], names, gate
 
 
+@pytest.mark.slow
 def test_a_pod_that_ends_while_another_is_placed_late_is_left_alone(server, engine):
     run, names, gate = gang_of_two(server, engine, late=0)
     polled(engine, lambda: server.pods[names[1]]["spec"].get("nodeName"))
@@ -167,6 +169,7 @@ def test_a_pod_that_ends_while_another_is_placed_late_is_left_alone(server, engi
     assert server.named.count(("POST", "pods/binding", names[1])) == 1
 
 
+@pytest.mark.slow
 def test_a_binding_that_was_answered_is_not_sent_again_while_others_are_late(server, engine):
     run, names, gate = gang_of_two(server, engine, late=1)
     for _ in range(5):
@@ -178,6 +181,7 @@ def test_a_binding_that_was_answered_is_not_sent_again_while_others_are_late(ser
     assert [server.named.count(("POST", "pods/binding", name)) for name in names] == [1, 1]
 
 
+@pytest.mark.slow
 def test_bindings_that_stay_late_are_given_up_in_the_end(server, tmp_path):
     given = KubernetesSettings(image="x", start_s=2.0)
     work = JobWork(command=("true",), epochs=1)
@@ -193,6 +197,7 @@ def test_bindings_that_stay_late_are_given_up_in_the_end(server, tmp_path):
         made.close()
 
 
+@pytest.mark.slow
 def test_nobody_pays_for_gpus_while_no_pod_has_them(server, engine):
     gate = server.gates["POST", "pods"] = threading.Event()
     assert engine.start_all([Start(1, "j", (0,), 4)], lambda: None) == [None]
@@ -210,6 +215,7 @@ def test_nobody_pays_for_gpus_while_no_pod_has_them(server, engine):
     until(lambda: any(reading.holders for reading in engine.readings(up_to_now=True)))
 
 
+@pytest.mark.slow
 def test_a_job_is_charged_until_it_has_ended_however_late_that_is_seen(server, engine):
     assert engine.start_all([Start(1, "j", (0,), 4)], lambda: None) == [None]
     (name,) = server.pods
@@ -254,6 +260,7 @@ def test_in_a_pause_no_pods_are_made_that_could_not_be_placed(server, engine):
     assert engine._runs == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", ["deleting", "gone"])
 def test_who_gives_way_to_a_pod_of_kubernetes_scheduler_is_not_blamed_and_stays_away(server, engine, leave):
     assert engine.start_all([Start(1, "j", (0,), 8)], lambda: None) == [None]
@@ -275,6 +282,7 @@ def test_who_gives_way_to_a_pod_of_kubernetes_scheduler_is_not_blamed_and_stays_
     assert engine.nodes().usable_gpus.tolist() == [2, 8]
 
 
+@pytest.mark.slow
 def test_a_pod_that_is_made_after_its_engine_has_ended_is_not_waited_for(server, tmp_path):
     """Nobody would place it: it would keep its GPUs from others until it counts as not started."""
     gate = server.gates["POST", "pods"] = threading.Event()
@@ -302,6 +310,7 @@ def test_a_pod_that_is_made_after_its_engine_has_ended_is_not_waited_for(server,
         second.close()
 
 
+@pytest.mark.slow
 def test_pods_of_a_gang_that_are_placed_late_are_waited_for(server, engine):
     gate = server.gates["POST", "pods/binding"] = threading.Event()
     assert engine.start_all([Start(1, "j", (0, 1), 1)], lambda: None) == [None]
@@ -312,6 +321,7 @@ def test_pods_of_a_gang_that_are_placed_late_are_waited_for(server, engine):
     assert sorted(pod["spec"]["nodeName"] for pod in server.pods.values()) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_a_pod_that_is_refused_late_is_a_start_that_was_refused(server, engine):
     gate = server.gates["POST", "pods"] = threading.Event()
     server.answers["POST", "pods"] = httpx.Response(403, json={"message": "not signed"})
@@ -322,6 +332,7 @@ def test_a_pod_that_is_refused_late_is_a_start_that_was_refused(server, engine):
     assert "not signed" in changes[0].cause
 
 
+@pytest.mark.slow
 def test_a_job_that_is_stopped_before_its_pod_is_made_has_none(server, engine):
     gate = server.gates["POST", "pods"] = threading.Event()
     assert engine.start_all([Start(1, "j", (0,), 1)], lambda: None) == [None]
@@ -333,6 +344,7 @@ def test_a_job_that_is_stopped_before_its_pod_is_made_has_none(server, engine):
     assert ("POST", "pods/binding") not in server.asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hangs", [True, False])
 def test_a_node_that_cannot_be_changed_stops_no_decision(server, engine, hangs):
     gate = server.gates["PATCH", "nodes"] = threading.Event()
@@ -373,6 +385,7 @@ def test_a_step_of_power_that_is_not_answered_is_done_again(server, engine, monk
     assert engine._power._work["b"].tries == 1
 
 
+@pytest.mark.slow
 def test_a_node_that_is_to_sleep_late_and_has_a_pod_by_then_is_let_go(server, tmp_path):
     """Its hook was called to turn on a machine that ran a job."""
     called, hook = tmp_path / "called", tmp_path / "hook"
