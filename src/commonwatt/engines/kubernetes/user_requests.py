@@ -6,6 +6,7 @@ Among them what users see of decisions: Events, and annotations of their Jobs an
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -30,6 +31,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0
 _WAIT_S = 1.0  # for answers: decisions go on
 _QUICK_S = 0.025  # an answer is not late
 _ANSWER_S = 30.0  # for so long an answer that came late is one to the same request
+_SAID_AGAIN_S = 60.0
 _MOST_OPEN = 8  # requests of one namespace and resource that nobody waits for
 _MOST_DUE, _TRIES = 2000, 3  # of what is sent in the background, for one namespace and resource
 _MOST_KINDS = 40  # that are open in all, and that are sent for: of the connections that there are
@@ -71,6 +73,7 @@ class Pauses:
         self._of: dict[Hashable, tuple[float, float, str]] = {}  # until when, for how long, and why ("": it answered)
         self._late: dict[tuple[Hashable, Hashable], _Late] = {}  # by kind and object
         self._slow: set[Hashable] = set()  # kinds whose last answer was late
+        self._said_s: dict[Hashable, float] = {}  # when that was logged last
         self._patience_s, self._at_s = wait_s, time.monotonic()  # what may be spent on waiting, as of then
         self._charged_s = self._at_s  # until then, waiting was charged: what is waited for side by side, once
         self._due: dict[Hashable, deque[tuple[Callable[..., object], tuple[Any, ...]]]] = {}  # in the background
@@ -171,7 +174,8 @@ class Pauses:
         with self._lock:
             self._charge(now_s + (_QUICK_S if answered else 0.0))
             if not answered:
-                if of not in self._slow:
+                if now_s > self._said_s.get(of, -math.inf) + _SAID_AGAIN_S:
+                    self._said_s[of] = now_s
                     log.info("answers are slow: nobody waits for them", extra={"of": str(of), "waited_s": wait_s})
                 self._slow.add(of)
                 raise LateError(503, "ServiceUnavailable", "it has not answered yet")
