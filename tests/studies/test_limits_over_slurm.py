@@ -13,8 +13,8 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("pymysql")
 
 from commonwatt.data.sacctmgr import read_associations, read_config, read_qos, spelt
+from commonwatt.data.slurm_config import SlurmPreemption, configured, preemption_of
 from commonwatt.model.scenario import PolicySpec
-from commonwatt.studies.rows import SlurmPreemption, configured, preemption_of
 from tests.controlplane.test_slurm_accounts import AccountedSite, started
 from tests.engines.waiting import until
 from tests.simulation.made import node, prepared, run

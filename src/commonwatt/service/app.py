@@ -29,7 +29,7 @@ from commonwatt.model.live_results import (
     TenantOrder,
     TokenOrder,
 )
-from commonwatt.service import cluster, jobs, sign_in, stream, tenants, tokens
+from commonwatt.service import cluster, jobs, sign_in, stream, tenants
 from commonwatt.service.auth import Authenticator, Watcher
 from commonwatt.service.context import PREFIX, AnswerCache, ServiceContext, TtlCache, context_of
 from commonwatt.service.metrics import metrics_page
@@ -40,7 +40,7 @@ from commonwatt.service.sign_in import SignIns
 
 __all__ = ["make_app"]
 
-_RESOURCES = (jobs, tenants, cluster, tokens, stream)
+_ROUTERS = (jobs.router, tenants.router, cluster.router, tenants.operators, stream.router)
 _BODIES: tuple[type[FileModel], ...] = (JobFile, FairnessOrder, ModeOrder, PhiOrder, TenantOrder, TokenOrder)
 
 
@@ -71,11 +71,11 @@ def make_app(context: ServiceContext) -> FastAPI:
         snapshot=context.snapshot, store=context.store, counts=context.counts, http=times,
         currency=context.config.electricity.currency, set_aside=profiling.nodes if profiling else (),
     )  # fmt: skip
-    for part in _RESOURCES:
-        app.include_router(part.router, responses=refusals(401, 422, 429, 500, 503))
+    for router in _ROUTERS:
+        app.include_router(router, responses=refusals(401, 422, 429, 500, 503))
     for router in (_monitoring, _page, sign_in.router):
         app.include_router(router)
-    routers = (*(part.router for part in _RESOURCES), _monitoring, _page, sign_in.router)
+    routers = (*_ROUTERS, _monitoring, _page, sign_in.router)
     app.state.routes = [route for router in routers for route in router.routes]
     install(app)
     app.add_middleware(Middleware, observe=times.observe)

@@ -18,6 +18,7 @@ from commonwatt.data.log import JobLog
 from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.sacctmgr import read_associations, read_config, read_qos, spelt
 from commonwatt.data.scenario_draft import HOST_W, IDLE_PART, drafted_nodes
+from commonwatt.data.slurm_config import SlurmPreemption, configured, preemption_of
 from commonwatt.data.text import read_text
 from commonwatt.engines.slurm.parsing import host_names
 from commonwatt.model.admin_results import InitNode
@@ -28,7 +29,6 @@ from commonwatt.model.nodes import NodeSpec, PowerState
 from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
 from commonwatt.model.study_file import STEPS, StepName, StudyFile, left_to_study, refuse_set
 from commonwatt.model.units import DAY_S, WEEK_S, plural
-from commonwatt.studies.rows import SlurmPreemption, configured, preemption_of
 
 __all__ = ["Wishes", "load_study", "wished", "with_accounting"]
 
