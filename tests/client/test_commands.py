@@ -236,6 +236,25 @@ def test_the_mode(served, as_operator, monkeypatch):
     assert run("mode").out == "mode live\n"
 
 
+def test_savings(served, as_operator, monkeypatch):
+    assert run("savings").out == "no estimate yet: the first is made a minute after the start, once there are jobs\n"
+    saved = {
+        "energy_kwh": 1.5, "baseline_energy_kwh": 10.0, "cost": -0.25, "baseline_cost": 2.5, "tardiness_cost": 0.0,
+        "baseline": "easy", "jobs": 12.0, "period_s": 86400.0, "capacity": None, "baseline_capacity": None,
+        "no_forecast": None,
+    }  # fmt: skip
+    served.service.now = replace(served.service.now, saved=saved)
+    assert run("savings").out.replace("\N{NO-BREAK SPACE}", " ") == (
+        "Saves against easy, simulated on 12 jobs of the last 24.0 h: 1.50 kWh (15.0%) less energy, "
+        "€0.25 (10.0%) more cost.\n"
+    )
+    assert run("savings", "--json").document == {"mode": "live", "currency": "EUR", "saved": saved}
+    served.service.now = replace(served.service.now, mode="dry-run")
+    assert run("savings").out.startswith("Would save against easy")
+    monkeypatch.setenv("COMMONWATT_TOKEN", served.service.tokens["ada"])
+    assert run("savings").out == "only operators see savings: they are of all jobs\n"
+
+
 @pytest.mark.slow
 def test_nodes_and_tenants(served, as_operator):
     assert run("drain", "v-1", "v-2").out == "node v-1: will be drained\nnode v-2: will be drained\n"

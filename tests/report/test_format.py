@@ -24,7 +24,9 @@ def spaced(text):
         (10_450_000, "CHF", "10.4 million CHF"),
         (2.5e9, "EUR", "€2.50 billion"),
         (-3.2, "EUR", "−€3.20"),
-        (1e-9, "EUR", "€1.0e-09"),
+        (0.000_63, "EUR", "€0.00063"),
+        (6.3e-5, "EUR", "<€0.0001"),
+        (-1e-9, "CHF", ">−0.0001 CHF"),
     ],
 )
 def test_money(value, currency, text):

@@ -12,7 +12,7 @@ from commonwatt.cli.remote import JOB, asked_of_nodes, connected, plain, server_
 if TYPE_CHECKING:
     from commonwatt.model.live_results import EventEntry, NodeState
 
-__all__ = ["capacity", "drain", "events", "mode", "nodes", "services", "tenants", "undrain"]
+__all__ = ["capacity", "drain", "events", "mode", "nodes", "savings", "services", "tenants", "undrain"]
 
 
 @click.command()
@@ -202,6 +202,34 @@ def mode(mode: str | None, *, url: str | None, as_json: bool) -> None:
 
 
 @click.command()
+@server_option
+@json_option
+def savings(*, url: str | None, as_json: bool) -> None:
+    """Show what the policy saves against the baseline (operators); in a dry run, what it would have saved.
+
+    An estimate: every quarter of an hour, the control plane simulates the jobs it has seen under both policies.
+
+    \b
+    Example:
+      commonwatt savings --json
+    """
+    from commonwatt.model.live_results import SavingsState
+    from commonwatt.report import format as fmt
+
+    with connected(url) as client:
+        who, cluster = client.whoami(), client.cluster()
+        state = SavingsState(mode=cluster.mode, currency=client.tenants().currency, saved=cluster.saved)
+    if as_json:
+        print_json(state)
+    elif not who.operator:
+        click.echo("only operators see savings: they are of all jobs")
+    elif state.saved is None:
+        click.echo("no estimate yet: the first is made a minute after the start, once there are jobs")
+    else:
+        click.echo(fmt.savings(state.saved, state.currency, dry=state.mode == "dry-run"))
+
+
+@click.command()
 @click.option("--set", "order", metavar="NAME=WEIGHT", help="First add a tenant, or change its weight (operators).")
 @click.option(
     "--phi", type=click.FloatRange(0, 1), help="First set the guaranteed part of their fair shares (operators)."
@@ -305,7 +333,7 @@ def events(*, job: int | None, after: int, last: int, url: str | None, as_json: 
     for event in found:
         at = datetime.fromtimestamp(event.time_s, UTC).isoformat(sep=" ", timespec="seconds")[:19]
         whose = "" if event.job is None else f"job {event.job}: "
-        said = f"{whose}{event.sentence or event.reason}{_where(event)}"
+        said = f"{whose}{event.sentence or event.reason or event.kind}{_where(event)}"
         click.echo(plain(f"{event.id:>7}  {at}Z  {event.kind:<13} {said}"))
 
 

@@ -38,6 +38,7 @@ VERBS = {
     "log": "Show the output of a job of the control plane.",
     "mode": "Show or switch the mode of the control plane: dry-run or live.",
     "nodes": "Show the nodes of the control plane.",
+    "savings": "Show what the control plane saves against the baseline, by an estimate.",
     "services": "Show the services of the control plane.",
     "release": "Release held jobs of the control plane.",
     "submit": "Submit a job to the control plane.",
@@ -67,7 +68,9 @@ VERBS = {
 # Verbs whose module holds several; every other verb is the ``command`` of the module of its name.
 HOMES = {
     **dict.fromkeys(("cancel", "explain", "hold", "jobs", "log", "release"), "jobs"),
-    **dict.fromkeys(("capacity", "drain", "events", "mode", "nodes", "services", "tenants", "undrain"), "cluster"),
+    **dict.fromkeys(
+        ("capacity", "drain", "events", "mode", "nodes", "savings", "services", "tenants", "undrain"), "cluster"
+    ),
     **dict.fromkeys(("login", "logout", "whoami"), "login"),
     **dict.fromkeys(("check", "serve"), "serve"),
     **dict.fromkeys(("completion", "schema"), "schema"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -154,7 +155,7 @@ def draft_text(inventory: Inventory, nodes: Sequence[InitNode], path: Path) -> s
         f"name: {_flow(path.stem)}",
         _workload(nodes),
         "#   for your own log, `commonwatt data check LOG` prints what to put here",
-        *_cluster(nodes),
+        *_cluster(nodes, sizes=True),
         "electricity: {price_per_kwh: 0.20, pue: 1.4, currency: EUR}   # placeholder: put your own",
         *_POLICIES,
         "  - {solver: fifo}",
@@ -185,12 +186,13 @@ def _workload(nodes: Sequence[InitNode]) -> str:
     return f"workload: {{source: week, jobs_per_day: {jobs_per_day}, days: 1}}   # generated jobs"
 
 
-def _cluster(nodes: Sequence[InitNode]) -> list[str]:
+def _cluster(nodes: Sequence[InitNode], *, sizes: bool = False) -> list[str]:
+    """Return the lines of the nodes; *sizes*: with their CPUs and memory, which schedulers then keep to."""
     return [
         *_speeds(unknown_types(nodes)),
-        "nodes:   # names, GPU types and counts as found; power is assumed:",
+        "nodes:   # names, GPU types, counts and sizes as found; power is assumed:",
         *_assumptions(nodes),
-        *(f"  - {_entry(own)}" for own in _entries(nodes)),
+        *(f"  - {_entry(own, sizes=sizes)}" for own in _entries(nodes)),
     ]
 
 
@@ -215,7 +217,7 @@ def _assumptions(nodes: Sequence[InitNode]) -> list[str]:
     return [host, *(f"  # {kind}: {source}" for kind, source in limits.items())]
 
 
-def _entry(own: Sequence[InitNode]) -> str:
+def _entry(own: Sequence[InitNode], *, sizes: bool) -> str:
     node = own[0]
     if node.host is not None:
         gpus = {part.gpu_type: part.gpus for part in own}
@@ -224,17 +226,23 @@ def _entry(own: Sequence[InitNode]) -> str:
         there = {"partitions": list(node.partitions)} if node.partitions else {}
         return _flow({"name": node.host, "gpus": gpus, "idle_w": idle_w, "gpu_w": gpu_w, **there})
     rest = _size(
-        None if node.count == 1 else node.count, node.gpu_type, node.gpus, node.partitions, node.idle_w, node.gpu_w
-    )
+        None if node.count == 1 else node.count, node.gpu_type, node.gpus, node.cpus if sizes else None,
+        node.memory_gib if sizes else None, node.partitions, node.idle_w, node.gpu_w,
+    )  # fmt: skip
     name = node.name if _PLAIN.fullmatch(node.name) else _flow([node.name])[1:-1]
     return f"{{name: {name}, {rest[1:]}"
 
 
 @cache
-def _size(count: int | None, gpu_type: str, gpus: int, partitions: tuple[str, ...], idle_w: float, gpu_w: float) -> str:
+def _size(
+    count: int | None, gpu_type: str, gpus: int, cpus: int | None, memory_gib: float | None,
+    partitions: tuple[str, ...], idle_w: float, gpu_w: float,
+) -> str:  # fmt: skip
     """Return what an entry says after the name: a cluster has many nodes and few sizes."""
     fields = {
-        "count": count, "gpu_type": gpu_type, "gpus": gpus, "partitions": list(partitions) or None,
+        "count": count, "gpu_type": gpu_type, "gpus": gpus, "cpus": cpus,
+        "memory_gib": None if memory_gib is None else _round(math.floor(memory_gib * 10) / 10),
+        "partitions": list(partitions) or None,
         "idle_w": _round(idle_w), "gpu_w": _round(gpu_w),
     }  # fmt: skip
     return _flow({key: value for key, value in fields.items() if value is not None})

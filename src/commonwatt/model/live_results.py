@@ -42,6 +42,7 @@ __all__ = [
     "PoolState",
     "ProblemDetail",
     "SamplePage",
+    "SavingsState",
     "ServeResult",
     "ServicePage",
     "ServiceState",
@@ -367,6 +368,16 @@ class ModeState(ResultModel):
     """Mode of the controller."""
 
     mode: str = quantity("requested mode, in effect from the controller's next tick")
+
+
+class SavingsState(ResultModel):
+    """What the policy saves against the baseline, by an estimate."""
+
+    mode: str = quantity("mode of the controller: in a dry run, these are savings that were not made")
+    currency: str = quantity("currency of costs")
+    saved: dict[str, float | str | None] | None = quantity(
+        "as `saved` of the cluster; null: there is no estimate yet, or it is hidden from tenants"
+    )
 
 
 class JobOutput(ResultModel):

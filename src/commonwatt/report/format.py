@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from commonwatt.model.units import DAY_S, HOUR_S, plural
 
@@ -20,6 +21,7 @@ __all__ = [
     "plural",
     "power_unit",
     "ratio",
+    "savings",
     "typical",
 ]
 
@@ -46,8 +48,10 @@ def money(value: float | None, currency: str) -> str:
         text = f"{size:,.0f}"
     elif size >= 0.0995 or size == 0:
         text = f"{size:.2f}"
+    elif size >= 0.000_1:
+        text = f"{size:.2g}"
     else:
-        text = f"{size:.2g}" if size >= 0.000_05 else f"{size:.1e}"
+        sign, text = (">" if value < 0 else "<") + sign, "0.0001"
     symbol = _SYMBOLS.get(currency)
     return f"{sign}{symbol}{text}" if symbol else f"{sign}{text}{_SPACE}{currency}"
 
@@ -119,6 +123,30 @@ def ratio(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}×" if value >= 99.5 else f"{value:.1f}×" if value >= 9.95 else f"{value:.2f}×"
+
+
+def savings(saved: Mapping[str, float | str | None], currency: str, *, dry: bool = False) -> str:
+    """Return what was *saved* against the baseline, as the control plane estimates it, in a sentence or two."""
+    sizes = {name: value for name, value in saved.items() if isinstance(value, float | int)}
+
+    def part(name: str, what: str, show: Callable[[float], str]) -> str:
+        if (value := sizes.get(name)) is None:
+            return f"{what} unknown"
+        whole = sizes.get(f"baseline_{name}")
+        share = f" ({percent(abs(value) / whole)})" if whole else ""
+        return f"{show(abs(value))}{share} {'less' if value >= 0 else 'more'} {what}"
+
+    parts = [part("energy_kwh", "energy", energy), part("cost", "cost", partial(money, currency=currency))]
+    if sizes.get("tardiness_cost"):
+        parts.append(part("tardiness_cost", "tardiness cost", partial(money, currency=currency)))
+    jobs, period_s = sizes.get("jobs"), sizes.get("period_s")
+    basis = f", simulated on {plural(int(jobs), 'job')} of the last {duration(period_s)}" if jobs and period_s else ""
+    text = f"{'Would save' if dry else 'Saves'} against {saved.get('baseline')}{basis}: {', '.join(parts)}."
+    plans = [saved.get("capacity"), saved.get("baseline_capacity")]
+    if any(plans):
+        on = [f"nodes follow the capacity plan {plan}" if plan else "all nodes stay on" for plan in plans]
+        text += f" With this policy {on[0]}, with the baseline {on[1]}."
+    return f"{text} No forecast is included: {saved['no_forecast']}." if saved.get("no_forecast") else text
 
 
 def count(value: float | None) -> str:
