@@ -154,6 +154,7 @@ def _facts(result: DataCheckResult, log: LogSummary) -> list[tuple[str, str]]:
     left_out = ", ".join(f"{fmt.count(count)} {reason}" for reason, count in log.left_out.items())
     per_day = "" if log.gpu_hours_per_day is None else f", {fmt.count(log.gpu_hours_per_day)} submitted a day"
     rule = "starts" if log.in_use_from == "starts" else "submissions, as the log has no starts"
+    median, p95 = fmt.column(fmt.duration, [log.median_run_s, log.p95_run_s])
     wait = "" if log.median_wait_s is None else f"; median wait {fmt.duration(log.median_wait_s)}"
     mean = "" if log.mean_gpus is None else f", mean {fmt.count(log.mean_gpus)}"
     no_ends = ": no job has an end, so it cannot be studied or simulated" if log.still_running == result.rows else ""
@@ -164,8 +165,8 @@ def _facts(result: DataCheckResult, log: LogSummary) -> list[tuple[str, str]]:
         ("still running", f"{fmt.plural(log.still_running, 'job')} at the end of the log{no_ends}"),
         *(("not as logged", f"{count:,} {how}") for how, count in log.treated.items()),
         ("first submitted", f"{log.first}{since}"),
-        ("last submitted", f"{log.last} ({log.span_days:.1f} days later)"),
-        ("run time", f"median {fmt.duration(log.median_run_s)}, 95% within {fmt.duration(log.p95_run_s)}{wait}"),
+        ("last submitted", f"{log.last} ({fmt.duration(log.span_days * 86400)} later)"),
+        ("run time", f"median {median}, 95% within {p95}{wait}"),
         ("GPU hours", f"{fmt.count(log.gpu_hours)}{per_day}"),
         ("GPUs in use", f"peak {fmt.count(log.peak_gpus)} at {log.peak_at}; at most {fmt.count(log.p95_gpus)}"),
         ("", f"95% of the time{mean} (from {rule})"),

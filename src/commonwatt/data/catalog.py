@@ -112,6 +112,7 @@ _HEADERS = {  # columns that only this format has together
         {"submit_s", "duration_s", "gpus"},
         {"start_s", "end_s", "gpus"},
         {"start_time", "end_time", "gpus"},
+        {"start_time", "end_time", "num_gpus"},
         {"start", "end", "gpus"},
     ),
 }
@@ -136,6 +137,8 @@ def guess_format(path: Path) -> str:
             )
             raise ArgumentError(what, file=path, field="source", value=text.lstrip().split("\n", 1)[0].strip()[:100])
         what = f"a format: it could be {' or '.join(found)}" if found else f"one of {known}, as the file does not tell"
+        if head.startswith("NodeName="):
+            what = "a job log; this is `scontrol show node`, which `init --from` and `study --nodes` read"
         raise ArgumentError(what, file=path, field="source")
     return found[0]
 

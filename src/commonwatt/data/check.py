@@ -126,7 +126,7 @@ def summarize(log: JobLog, source: str, columns: Mapping[str, str]) -> LogSummar
         treated={how: int(mask.sum()) for how, mask in log.treated.items() if mask.any()},
         median_run_s=float(np.median(log.duration_s)),
         p95_run_s=float(np.percentile(log.duration_s, 95)),
-        median_wait_s=float(np.nanmedian(waited_s)) if held.from_starts else None,
+        median_wait_s=float(np.nanmedian(waited_s)) if held.from_starts and np.any(waited_s > 0) else None,
         peak_gpus=int(held.gpus[peak]),
         peak_at=log.moment(float(held.time_s[peak])),
         p95_gpus=p95,

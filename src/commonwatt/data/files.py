@@ -200,7 +200,7 @@ def _no_fields(path: Path, raw: object) -> InputError:
         source = guess_format(path)
     except InputError:
         return InputError("a mapping of fields at the top", file=path, value=raw)
-    use = f"`commonwatt data check {path}`, which prints what a scenario says of it"
+    use = f"`commonwatt data check {path}`, which prints what a scenario says of it, or `commonwatt study`"
     return InputError(f"a YAML or JSON file of fields; this is a log or table of format {source}: use {use}", file=path)
 
 

@@ -350,7 +350,7 @@ class LogSummary(ResultModel):
     treated: dict[str, int] = quantity("jobs not taken as the log has them, by what was done")
     median_run_s: float = quantity("median run time", "s")
     p95_run_s: float = quantity("95th percentile", "s")
-    median_wait_s: float | None = quantity("median wait; null: the log has no start times", "s")
+    median_wait_s: float | None = quantity("median wait; null: no start times, or none but the submissions", "s")
     peak_gpus: int = quantity("most GPUs in use at once", "GPUs")
     peak_at: str = quantity("first time of that peak")
     p95_gpus: int = quantity("GPUs that were enough 95% of the time from complete_from to the last submission", "GPUs")

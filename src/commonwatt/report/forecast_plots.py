@@ -171,9 +171,9 @@ def _use(axes: Axes, at: Instants, actual: Floats, on: Ints, result: ForecastPla
     own = result.replay[0]
     axes.set_title(f"GPUs on against used: enough at {100 * own.performance:.2f}% of instants")
     axes.set_ylabel("GPUs")
-    axes.set_ylim(0, 1.08 * result.total_gpus)
+    axes.set_ylim(0, 1.25 * result.total_gpus)  # the legend is above all
     axes.tick_params(axis="x", rotation=20)
-    axes.legend(ncols=3, fontsize=7, loc="lower left")
+    axes.legend(ncols=3, fontsize=7, loc="upper left")
 
 
 def _knob(axes: Axes, result: ForecastPlanResult) -> None:
@@ -202,8 +202,9 @@ def _bars(axes: Axes, result: ForecastPlanResult) -> None:
     axes.barh(rows, savings, color=[policy_colour(i) for i in rows.tolist()], height=0.62)
     for i, row in enumerate(result.replay):
         axes.text(
-            0.0, i, f" {row.energy_saving_pct:.1f}% ({100 * row.performance:.1f}% served)", va="center", fontsize=8
-        )
+            0.0, i, f" {row.energy_saving_pct:.1f}% ({100 * row.performance:.1f}% served)", va="center", fontsize=8,
+            bbox={"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 1.0},
+        )  # fmt: skip
     axes.set_yticks(rows, [row.name for row in result.replay])
     axes.invert_yaxis()
     axes.set_xlim(0, max(1.0, *(1.15 * saving for saving in savings)))

@@ -36,7 +36,10 @@ AFTER_FAILURE = "waited for a job to fail (afternotok): until it ends"
 
 COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus", "gpu_type", "time_limit_s", "nodes",
            "partition", "energy_j", "user", "qos", "cpus", "memory_gib", "known_s", "after")  # fmt: skip
-_ALSO = {"submit_s": ("submit_time", "submit"), "start_s": ("start_time", "start"), "end_s": ("end_time", "end")}
+_ALSO = {
+    "submit_s": ("submit_time", "submit"), "start_s": ("start_time", "start"), "end_s": ("end_time", "end"),
+    "gpus": ("num_gpus",),
+}  # fmt: skip
 
 
 class _Times(NamedTuple):
