@@ -117,8 +117,8 @@ def explain(job: int, *, url: str | None, as_json: bool) -> None:
     begins_s = why.expected_start_s
     if begins_s is not None and why.status == "waiting":
         begins_s = max(begins_s, now_s)  # it was worked out some seconds ago
-    said = "" if why.sentence == f"{why.name} is {why.status}" else f": {why.sentence} [{why.reason}]"
-    click.echo(plain(f"job {why.job} ({why.name}) is {why.status}{said}"))
+    more = "" if why.sentence == f"{why.name} is {why.status}" else f": {why.sentence} [{why.reason}]"
+    click.echo(plain(f"job {why.job} ({why.name}) is {why.status}{more}"))
     for what, moment in (
         ("expected start", begins_s), ("expected end", why.expected_end_s), ("due", why.due_s),
     ):  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 from commonwatt.control.engine import Holder, MeterMark, Reading
 from commonwatt.engines.run_spec import RunSpec
@@ -72,8 +74,12 @@ class Meters:
                 self._read_j[n] = since_j
 
     def mark(self, n: int, *, asleep: bool = False) -> MeterMark:
-        """Return how node *n* was read last, for the next engine."""
-        return MeterMark(self._read_s[n], self._read_j[n] if self._energy_j else None, asleep)
+        """Return how node *n* was read last, for the next engine; what was kept back counts as not read."""
+        kept = [reading for reading in self._readings if reading.node == n]
+        if not kept:
+            return MeterMark(self._read_s[n], self._read_j[n] if self._energy_j else None, asleep)
+        since_j = self._read_j[n] - sum(reading.energy_uj or 0 for reading in kept) / MICRO
+        return MeterMark(kept[0].from_s, since_j if self._energy_j else None, asleep)
 
     def close(
         self, n: int, holders: Sequence[Holder], *, waking: bool = False, asleep: bool = False,
@@ -102,10 +108,36 @@ class Meters:
         self._readings.append(Reading(n, from_s, to_s, energy_uj, tuple(holders), waking, asleep))
         self._read_s[n], self._read_at_s[n] = to_s, steady_s - (now_s - to_s)
 
-    def take(self) -> Sequence[Reading]:
-        """Readings closed since the last call."""
+    def amend(self, n: int, holder: Holder, since_s: float, until_s: float) -> None:
+        """Add a *holder* to what the readings of node *n* that are still here say of a time."""
         readings, self._readings = self._readings, []
-        return readings
+        for r in readings:
+            if r.node != n or r.to_s <= since_s or r.from_s >= until_s:
+                self._readings.append(r)
+                continue
+            cuts = sorted({r.from_s, max(r.from_s, since_s), min(r.to_s, until_s), r.to_s})
+            spent_uj = [self._part_uj(r, cut_s) for cut_s in cuts]
+            for (from_s, to_s), before_uj, after_uj in zip(pairwise(cuts), spent_uj, spent_uj[1:], strict=False):
+                energy_uj = None if after_uj is None or before_uj is None else after_uj - before_uj
+                if not (since_s <= from_s and to_s <= until_s):
+                    self._readings.append(replace(r, from_s=from_s, to_s=to_s, energy_uj=energy_uj))
+                    continue
+                holders = (*r.holders, holder)
+                if self._energy_j is None and self._power_w is not None:
+                    energy_uj = round(self._power_w(n, holders, asleep=r.asleep) * MICRO * (to_s - from_s))
+                self._readings.append(replace(r, from_s=from_s, to_s=to_s, energy_uj=energy_uj, holders=holders))
+
+    @staticmethod
+    def _part_uj(reading: Reading, until_s: float) -> int | None:
+        if reading.energy_uj is None:
+            return None
+        return round(reading.energy_uj * (until_s - reading.from_s) / (reading.to_s - reading.from_s))
+
+    def take(self, but: Collection[int] = ()) -> Sequence[Reading]:
+        """Readings closed since the last call, *but* those of some nodes: who had these is not known yet."""
+        taken = [reading for reading in self._readings if reading.node not in but]
+        self._readings = [reading for reading in self._readings if reading.node in but]
+        return taken
 
 
 def holders_of(cluster: Cluster, n: int, specs: Iterable[RunSpec]) -> list[Holder]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -236,6 +236,8 @@ class SchedulerRun:
         It was charged up to when it was over; how it ended is not known yet.
     denied_s
         When it could not be stopped, as that was not allowed; ``None``: it could, or was not to be.
+    released
+        Nodes that it has left before the others.
     """
 
     folder: RunFolder
@@ -246,6 +248,7 @@ class SchedulerRun:
     detached: bool = False
     charged: bool = False
     denied_s: float | None = None
+    released: set[int] = field(default_factory=set)
     now_s: Callable[[], float] = time.time
 
     @property
@@ -282,15 +285,20 @@ class RunAllocations(ABC, Generic[SchedulerRunT, SeenT]):
 
     def enter(self, run: SchedulerRunT) -> None:
         """A run is on its nodes from now on."""
-        run.there = True
+        run.there, run.released = True, set()
         for n in run.spec.nodes:
             self._on[n].append(run)
 
     def leave(self, run: SchedulerRunT) -> None:
         """A run is off its nodes."""
         run.there = False
-        for n in run.spec.nodes:
+        self.release(run, set(run.spec.nodes) - run.released)
+
+    def release(self, run: SchedulerRunT, nodes: Collection[int]) -> None:
+        """A run is off some of its nodes, and still on others."""
+        for n in nodes:
             self._on[n].remove(run)
+        run.released |= set(nodes)
 
     def specs(self, n: int) -> list[RunSpec]:
         """Return the specs of the runs on node *n*, without those that are over, or have yet to come."""
@@ -365,6 +373,25 @@ class SchedulerEngine(RecordedEngine[SchedulerRunT]):
                 waking, asleep = self._power_state(n)
                 self._meters.close(n, self._holders(n), waking=waking, asleep=asleep, at_s=at_s)
             run.charged = True
+
+    def _release(self, run: SchedulerRunT, left: Mapping[int, float]) -> None:
+        """Take a run off nodes that it has *left*, by when it has."""
+        for n, at_s in left.items():
+            waking, asleep = self._power_state(n)
+            self._meters.close(n, self._holders(n), waking=waking, asleep=asleep, at_s=at_s)
+        self._allocations.release(run, left.keys())
+
+    def _charge_between(self, run: SchedulerRunT, since_s: float | None, until_s: float | None = None) -> None:
+        """Charge a run that was pending for what it has had since, which its nodes' kept readings do not say.
+
+        From now on if since when is not known, and until now if it is not over.
+        """
+        self._meter(run.spec.nodes)
+        if since_s is None:
+            return
+        for n in run.spec.nodes:
+            (holder,) = holders_of(self._cluster, n, [run.spec])
+            self._meters.amend(n, holder, since_s, math.inf if until_s is None else until_s)
 
     def _take_over(self, since: Since, asleep: Collection[int] = ()) -> None:
         """Take over the runs of an earlier engine: those that ended unnoticed are reported.

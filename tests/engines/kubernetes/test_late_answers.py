@@ -9,6 +9,8 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
 
 import httpx
 import pytest
@@ -47,6 +49,7 @@ class Server:
 
     def __init__(self) -> None:
         self.lock, self.asked, self.gates, self.answers = threading.Lock(), [], {}, {}
+        self.after = {}  # gates after it was done, before it is answered
         self.named = []
         status = {
             "allocatable": {"nvidia.com/gpu": "8", "cpu": "64"}, "conditions": [{"type": "Ready", "status": "True"}],
@@ -75,12 +78,16 @@ class Server:
         if "watch" in request.url.params:
             return httpx.Response(200, stream=Watch())
         with self.lock:
-            return self.done(method, resource, name, json.loads(request.content or b"{}"))
+            done = self.done(method, resource, name, json.loads(request.content or b"{}"))
+        assert kind not in self.after or self.after[kind].wait(60.0)
+        return done
 
     def done(self, method, resource, name, body) -> httpx.Response:
         there = self.nodes if resource == "nodes" else self.pods
         if method == "POST" and len(name) > 1:
             self.pods[name[0]]["spec"]["nodeName"] = body["target"]["name"]
+            now = datetime.now(UTC).isoformat()
+            self.pods[name[0]]["status"]["conditions"] = [{"type": "PodScheduled", "lastTransitionTime": now}]
             return httpx.Response(201, json={})
         if method == "POST":
             meta = body["metadata"]
@@ -110,10 +117,15 @@ def engine(server, tmp_path):
     work = JobWork(command=("true",), epochs=1)
     made = KubernetesEngine(NODES, tmp_path / "state", lambda _: work, server.api(), settings=given)
     yield made
-    for gate in server.gates.values():
+    for gate in (*server.gates.values(), *server.after.values()):
         gate.set()
     until(lambda: not made._pauses.busy)
     made.close()
+
+
+def held_s(readings, node=0):
+    """GPU-seconds of all who had GPUs of a node."""
+    return sum(holder.gpus * (r.to_s - r.from_s) for r in readings if r.node == node for holder in r.holders)
 
 
 def polled(engine, condition):
@@ -250,6 +262,36 @@ def test_nobody_pays_for_the_time_in_which_a_frozen_controller_heard_nothing(ser
     polled(engine, lambda: not engine._runs)
     held = [reading for reading in engine.readings(up_to_now=True) if reading.holders]
     assert max(reading.to_s for reading in held) == pytest.approx(before_s - 0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["runs", "has ended"])
+def test_who_is_placed_pays_from_then_on_though_the_answer_comes_late(server, engine, ends):
+    """Until it is known whether it was, the readings of its node are kept back: others may come and go meanwhile."""
+    gate = server.after["POST", "pods/binding"] = threading.Event()
+    began_s = time.time()
+    assert engine.start_all([Start(1, "j", (0,), 4)], lambda: None) == [None]
+    until(lambda: all(pod["spec"].get("nodeName") for pod in server.pods.values()))
+    placed_s = time.time()
+    time.sleep(0.4)
+    readings = list(engine.readings(up_to_now=True))
+    assert {reading.node for reading in readings} == {1}
+    assert engine.marks()[0].read_s <= placed_s  # who comes after this engine goes on from there
+    over_s = time.time()
+    if ends:
+        engine._runs[1]._finish(0, End(0, stopped=False, at_s=over_s, cause=""))
+        (name,) = server.pods
+        server.pods[name]["status"]["phase"] = "Succeeded"
+        until(lambda: engine.informer.look(engine._pods)[f"uid of {name}"].over)
+    time.sleep(0.3)
+    engine._meter([0])  # as when another job comes, or leaves
+    gate.set()
+    polled(engine, lambda: not engine._runs if ends else engine._runs[1].placed)
+    time.sleep(0.2)
+    found = [*readings, *engine.readings(up_to_now=True)]
+    until_s = over_s if ends else max(reading.to_s for reading in found)
+    assert held_s(found) == pytest.approx(4 * (until_s - placed_s), abs=4 * (placed_s - began_s) + 0.3)
+    own = sorted((reading.from_s, reading.to_s) for reading in found if reading.node == 0)
+    assert all(before[1] == after[0] for before, after in pairwise(own))  # nothing twice, nothing left out
 
 
 def test_in_a_pause_no_pods_are_made_that_could_not_be_placed(server, engine):

@@ -69,6 +69,24 @@ def failed(job, why="BackoffLimitExceeded"):
     return replace(job, end="Failed", why=f"{why}: said so")
 
 
+def test_a_gang_leaves_the_nodes_on_which_nothing_of_it_runs_once_all_else_is_on_lost_ones(tmp_path):
+    run = run_in(tmp_path, pods=3)
+    pods = [pod(0, code=137), pod(1, phase="Running"), pod(2, phase="Running")]
+    run.choose(pods)
+
+    def left(gone, *lost):
+        there = {one.uid: one for one in pods if one not in gone}
+        return run.left(run.seen(there, {one.uid: one for one in gone}), lost)
+
+    assert left([]) == {}
+    assert left([], "n1") == {}  # another goes on
+    assert left([pods[2]], "n1") == {0: NOW_S - 60, 2: NOW_S}
+    assert left([], "n1", "n2") == {0: NOW_S - 60}
+    assert left(pods, "n1") == {}  # it is over
+    run.released.add(0)
+    assert left([pods[2]], "n1") == {2: NOW_S}
+
+
 def test_what_succeeds_is_completed_and_took_as_long_as_its_container_ran(tmp_path):
     run = run_in(tmp_path)
     assert ended(run, pod(code=0, phase="Succeeded")) is None  # its Job does not count it yet

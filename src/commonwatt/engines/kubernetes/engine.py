@@ -20,7 +20,7 @@ from commonwatt.control.external_jobs import ExternalJob
 from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of, send_all
 from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
-from commonwatt.engines.kubernetes.objects import Node, Pod, PodSeen, node_of, pod_of
+from commonwatt.engines.kubernetes.objects import Node, Pod, PodSeen, bound_s, node_of, pod_of
 from commonwatt.engines.kubernetes.power import Cordons, HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun, StartOrder, change_of
 from commonwatt.engines.kubernetes.settings import (
@@ -38,7 +38,7 @@ from commonwatt.engines.kubernetes.snapshot import KubernetesSnapshot, Strays, e
 from commonwatt.engines.kubernetes.user_job import UserJob, job_file
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
 from commonwatt.engines.kubernetes.user_requests import LateError, Pauses
-from commonwatt.engines.kubernetes.user_run import UserJobRun, nodes_of, runs_over
+from commonwatt.engines.kubernetes.user_run import UserJobRun, maybe_placed, nodes_of, runs_over
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import Since
 from commonwatt.engines.recorded_engine import SchedulerEngine
@@ -51,8 +51,7 @@ from commonwatt.model.nodes import Cluster
 
 __all__ = ["KubernetesEngine"]
 
-_GONE_S = 5.0
-"""How long a kubelet may take to say that a pod it has killed is over."""
+_GONE_S = 5.0  # which a kubelet may take to say that a pod it has killed is over
 _LOOK_S, _SOON_S, _AGAIN_S = 1.0, 0.1, 5.0  # the last after a stop was denied
 _AT_ONCE = 8  # requests under way
 _NO_JOB = "its Job is gone, or has lost its label"
@@ -331,7 +330,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             raise order.error
         if order.error is None:
             self._late.pop(run.spec.handle, None)
-            self._meter(run.spec.nodes)  # until now, its tenant had nothing of them
+            self._charge_between(run, bound_s(seen), run.ended_s())
             run.note_placed()
         in_time = isinstance(order.error, LateError) and time.monotonic() < run.waiting_s + self._settings.start_s
         return None if order.error is None or in_time else refused(order.error, self._now_s())
@@ -380,7 +379,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             raise EngineError(msg)
         fits = partial(self._allocations.check_pods, run, snapshot=snapshot)
         if self.user_jobs.place(run, job, self._by_uid.values(), hosts, fits):
-            self._meter(run.spec.nodes)
+            self._charge_between(run, bound_s(self._seen(run, snapshot)))
             run.note_bound()
 
     def _manifests(self, specs: Sequence[RunSpec]) -> list[dict[str, Any]]:
@@ -437,10 +436,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             if left_s <= 0 or run.detached or run.denied_s is not None:
                 run.detached = True
                 return None
-            poll = select.poll()
-            poll.register(self.informer.woken, select.POLLIN)
-            poll.poll(1000 * min(left_s, _SOON_S))
-            self.informer.rest()
+            self.informer.await_change(min(left_s, _SOON_S))
         return end
 
     def _enter(self, run: KubernetesRun) -> None:
@@ -448,11 +444,12 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._snapshot = None
 
     def _vacate(self, handle: int, end: End | None = None) -> None:
+        run, self._absent = self._runs[handle], {key for key in self._absent if key[0] != handle}
         self._late.pop(handle, None)
-        self._absent = {key for key in self._absent if key[0] != handle}
-        run = self._runs[handle]
         with suppress(EngineError):
             self._charge_until_over(runs_over([run], partial(self._seen, snapshot=self._look())))
+            if end is not None and run.pending and (at_s := bound_s(self._seen(run, self._look()))) is not None:
+                self._charge_between(run, at_s, end.at_s)
         if end is not None and not (run.charged or run.pending):
             self._charge_until_over([(end.at_s, run)])
         if isinstance(run, UserJobRun):
@@ -469,7 +466,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 self._charge_until_over(runs_over(self._runs.values(), partial(self._seen, snapshot=snapshot)))
                 settled = self._pods.steady and self.informer.settled(snapshot.steady_s, self._settings.settle_s)
                 self._meter(set(range(len(self._cluster))) - (set() if settled else nodes_of(self._runs.values())))
-        return super().readings()
+        waiting = {handle for handle, order in self._late.items() if order.waits}
+        return self._meters.take(maybe_placed(run for run in self._runs.values() if run.spec.handle not in waiting))
 
     def _advance(self, snapshot: KubernetesSnapshot) -> None:
         """Give up runs whose node is lost, that were never placed, or that the kubelet does not start."""
@@ -484,6 +482,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             if run.denied_s is not None and time.monotonic() > run.denied_s + _AGAIN_S:
                 self._delete_pods(run, at_work)
             if isinstance(run, UserJobRun):
+                self._release(run, run.left(seen, gone))
                 self._advance_user_job(run, seen)
                 continue
             end: End | None = None
@@ -515,7 +514,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         end: End | None = None
         there = all(one.over or (one.pod is not None and one.pod.node) for one in seen.values())
         if not run.placed and there and run.has_chosen():  # late, or by an earlier engine, which has charged it so far
-            self._meter(run.spec.nodes if run.pending else ())
+            if run.pending:
+                self._charge_between(run, bound_s(seen), run.over_s(seen))
             run.placed = True
         if not run.placed:
             try:

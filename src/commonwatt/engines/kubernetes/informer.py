@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import random
+import select
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -114,6 +115,13 @@ class Informer:
         with suppress(OSError):
             while os.read(self.woken, 4096):
                 pass
+
+    def await_change(self, seconds: float) -> None:
+        """Wait until something changes, at most so long, and clear the pipe."""
+        poll = select.poll()
+        poll.register(self.woken, select.POLLIN)
+        poll.poll(1000 * seconds)
+        self.rest()
 
     def look(self, watched: Watched[_T]) -> dict[str, _T]:
         """Return the objects there are.

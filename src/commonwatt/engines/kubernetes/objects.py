@@ -12,8 +12,8 @@ from commonwatt.engines.kubernetes.containers import Container, containers_of, c
 
 __all__ = [
     "ASLEEP", "ATTEMPT", "CLUSTER", "CORDON", "CPU", "DELETED_THERE", "GATE", "JOB", "MEMORY", "OWN_CONTAINER", "PODS",
-    "RANK", "REQUIRED", "RUN", "GpuRequest", "Node", "Pod", "PodSeen", "disrupted", "is_gated", "kept_off", "matches",
-    "node_of", "pod_of", "rules_of", "taken_away", "tolerated", "tolerations_of", "whole",
+    "RANK", "REQUIRED", "RUN", "GpuRequest", "Node", "Pod", "PodSeen", "bound_s", "disrupted", "is_gated", "kept_off",
+    "matches", "node_of", "pod_of", "rules_of", "taken_away", "tolerated", "tolerations_of", "whole",
 ]  # fmt: skip
 
 CLUSTER, JOB, ATTEMPT, RANK = (f"commonwatt.io/{word}" for word in ("cluster", "job", "attempt", "rank"))
@@ -110,6 +110,7 @@ class Pod:
     gated: bool = False  # whether it has our gate
     nominated: str = ""  # node on which Kubernetes' scheduler makes room for it
     rules: str = ""
+    bound_s: float | None = None  # when it was placed on its node
 
     @property
     def over(self) -> bool:
@@ -133,6 +134,13 @@ class PodSeen:
     def deleted(self) -> bool:
         """Whether somebody deleted it."""
         return self.gone or (self.pod is not None and self.pod.deleting)
+
+
+def bound_s(seen: Mapping[int, PodSeen]) -> float | None:
+    """Return when the last pod of a run was placed on its node, by Kubernetes; ``None`` if one was not, as is known."""
+    moments = [one.pod.bound_s for one in seen.values() if one.pod is not None]
+    found = [moment for moment in moments if moment is not None]
+    return max(found) if found and len(found) == len(moments) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +185,12 @@ def pod_of(item: Mapping[str, Any]) -> Pod:
         owner="" if ours else owner, scheduler=spec.get("schedulerName") or "", began_s=_began_s(status),
         gated=is_gated(spec), rules="" if node else rules_of(spec),
         nominated="" if node else status.get("nominatedNodeName") or "",
+        bound_s=_bound_s(conditions) if node else None,
     )  # fmt: skip
+
+
+def _bound_s(conditions: Iterable[Mapping[str, Any]]) -> float | None:
+    return next((moment_s(c.get("lastTransitionTime")) for c in conditions if c.get("type") == "PodScheduled"), None)
 
 
 def _began_s(status: Mapping[str, Any]) -> float | None:

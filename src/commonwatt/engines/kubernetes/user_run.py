@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ from commonwatt.engines.local.folder import EVICTED, LEFT_EARLY, OWN, TAKEN, End
 from commonwatt.engines.state_folder import read_json, write_record
 from commonwatt.model.errors import EngineDownError
 
-__all__ = ["MADE_S", "UserJobRun", "end_without_run", "nodes_of", "runs_over"]
+__all__ = ["MADE_S", "UserJobRun", "end_without_run", "maybe_placed", "nodes_of", "runs_over"]
 
 _POD, _BOUND = "pod.json", "bound"
 _DONE = "succeeded before"  # in place of a uid
@@ -159,6 +159,17 @@ class UserJobRun(KubernetesRun):
         at_s = max((self._times(one)[0] for rank, one in seen.items() if rank not in before), default=self.now_s())
         known_s = job.end_s if job is not None and job.end == "Complete" else None  # pods may outlive a failure
         return max(self.spec.started_s, at_s if known_s is None else min(at_s, known_s))
+
+    def left(self, seen: Mapping[int, PodSeen], lost: Collection[str]) -> dict[int, float]:
+        """Return nodes that it has left, and when, as all its pods that may go on are on *lost* ones."""
+        going = {self.node_of(rank): one.pod for rank, one in seen.items() if not one.over}
+        if not self.has_chosen() or not going or any(pod is None or pod.node not in lost for pod in going.values()):
+            return {}
+        found: dict[int, float] = {}
+        for rank, one in seen.items():
+            if (n := self.node_of(rank)) not in going and n not in self.released:
+                found[n] = max(self._times(one)[0], found.get(n, 0.0))
+        return found
 
     def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings, end: End | None) -> list[Pod]:
         """Return its pods that have to go, as another has failed; those of one that has succeeded go on."""
@@ -321,6 +332,12 @@ def runs_over(
 
 def _succeeded(seen: PodSeen) -> bool:
     return seen.pod is not None and seen.pod.phase == "Succeeded"
+
+
+def maybe_placed(runs: Iterable[KubernetesRun]) -> set[int]:
+    """Return the nodes of those of *runs* whose pods may be on them, which is not known yet."""
+    late = (run for run in runs if run.pending and (run.has_chosen() if isinstance(run, UserJobRun) else run.uids))
+    return {n for run in late for n in run.spec.nodes}
 
 
 def nodes_of(runs: Iterable[KubernetesRun]) -> set[int]:
