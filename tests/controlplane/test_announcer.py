@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+import time
 from dataclasses import replace
 
 import httpx
@@ -32,7 +33,7 @@ class Server:
     """Keeps the Events and annotations it gets; answers as *status* says."""
 
     def __init__(self) -> None:
-        self.events, self.notes, self.status, self.away = {}, {}, 201, None
+        self.events, self.notes, self.status, self.away, self.takes_s = {}, {}, 201, None, 0.0
         access = Access("https://server", "default", ssl.create_default_context(), token="t")
         self.api = KubernetesApi(access, transport=httpx.MockTransport(self.answer))
 
@@ -45,6 +46,7 @@ class Server:
             pod = {"metadata": {"name": "own", "uid": "p1"}, "status": {"phase": "Pending"}}
             return httpx.Response(200, json={"items": [pod]} if request.url.path.endswith("/pods") else pod)
         body = json.loads(request.content)
+        time.sleep(self.takes_s)
         if request.method == "PATCH":
             self.notes[body["metadata"]["uid"]] = body["metadata"]["annotations"]
             return httpx.Response(200, json=body)
@@ -210,6 +212,22 @@ def test_a_namespace_whose_webhook_does_not_work_keeps_nothing_from_others(desk)
     desk.now_s += 31
     desk.announcer.look()
     assert desk.server.notes.keys() == {"u1", "u2"}
+
+
+@pytest.mark.slow
+def test_an_answer_that_is_late_is_no_refusal(desk, monkeypatch):
+    """A Job that has ended says so as soon as the server has taken it in, and not after a pause."""
+    monkeypatch.setattr("commonwatt.controlplane.announcer._WAIT_S", 0.05)
+    desk.announcer.look()
+    desk.server.takes_s = 0.3
+    desk.happens("completed", "done", status=JobStatus.COMPLETED, ended_s=NOW_S, reason="completed", sentence="done")
+    for _ in range(8):
+        desk.announcer.look()
+        desk.now_s += 2
+        time.sleep(0.2)
+    assert desk.server.notes["u1"]["commonwatt.io/status"] == "completed"
+    assert not desk.announcer._final  # it has been answered, and is not asked again
+    assert desk.server.told("u1") == ["Completed"]
 
 
 def test_connections_in_use_are_not_closed_when_it_stops(desk, monkeypatch):

@@ -22,13 +22,7 @@ from commonwatt.controlplane.supervisor import Supervisor
 from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of
 from commonwatt.engines.kubernetes.connect import api_of, settings_of
 from commonwatt.engines.kubernetes.settings import cluster_label, pod_name
-from commonwatt.engines.kubernetes.user_requests import (
-    About,
-    LateError,
-    Pauses,
-    annotate,
-    post_event,
-)
+from commonwatt.engines.kubernetes.user_requests import About, LateError, Pauses, annotate, post_event
 from commonwatt.engines.state_folder import identity_in
 from commonwatt.model.errors import ClaimLostError, CommonwattError, EngineDownError, EngineError
 from commonwatt.model.scenario import Scenario
@@ -51,6 +45,7 @@ _LATE_S = 3600.0  # Kubernetes deletes Events after an hour
 _MOST_EVENTS, _MOST_PATCHES = 50, 20  # in one look
 _PER_JOB, _MINUTE_S, _SAME_S = 10, 60.0, 600.0
 _MOST_REFUSALS = 10  # of what a Job that has ended is to say
+_MOST_LATE, _SOON_S = 30, 1.0  # after an answer that is late: asked for again, and at last taken for a refusal
 _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 600.0
 """Between two changes of a Job's annotations while its status is the same, or after a refusal; then it doubles."""
 _MOST_PODS = 8
@@ -76,6 +71,7 @@ class _Announced:
     notes: Mapping[str, str | None] = field(default_factory=dict)
     at_s: float = -1e18
     refusals: int = 0
+    late: int = 0  # answers that were late since the last that was not
     said: dict[tuple[str, str], float] = field(default_factory=dict)  # when, by kind and sentence
 
 
@@ -218,8 +214,12 @@ class Announcer:
         recent = sum(event.time_s < at_s + _MINUTE_S for at_s in said.values())
         return event.kind in _ENDED or not (key in said or recent >= _PER_JOB)
 
-    def _allowed(self, namespace: str, request: Callable[..., object], *what: object, of: Hashable = None) -> bool:
-        """Make a request; returns whether it was allowed. If not, that is logged, once for each cause.
+    def _allowed(
+        self, namespace: str, request: Callable[..., object], *what: object, of: Hashable = None
+    ) -> bool | None:
+        """Make a request; returns whether it was allowed, ``None`` if there is no answer yet.
+
+        A refusal is logged, once for each cause.
 
         Raises ``EngineDownError`` if it is the server that does not answer, and not a webhook of the *namespace*.
         """
@@ -227,7 +227,7 @@ class Announcer:
         try:
             self._pauses.ask(namespace, request, *what, about=of)
         except LateError:  # it may be executed yet
-            return False
+            return None
         except EngineError as error:
             if isinstance(error, EngineDownError) and not isinstance(error, DENIED):
                 raise
@@ -249,7 +249,9 @@ class Announcer:
             known = self._announced.setdefault(row.id, _Announced())
             same = known.notes.get("commonwatt.io/status") == row.status.value
             pause_s = min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** min(10, max(0, known.refusals - 1)))
-            if (same or known.refusals) and now_s < known.at_s + pause_s:
+            if known.late:
+                pause_s = min(_PAUSE_S, _SOON_S * known.late)
+            if (same or known.refusals or known.late) and now_s < known.at_s + pause_s:
                 continue
             notes = self._notes(row, snapshot)
             if notes != known.notes:
@@ -260,10 +262,13 @@ class Announcer:
             about, known = _job(row), self._announced[row.id]
             assert about is not None
             known.at_s = now_s
-            if not self._allowed(about.namespace, annotate, api, about, notes, of=about.uid):
-                known.refusals += 1
-            else:
-                known.notes, known.refusals = notes, 0
+            allowed = self._allowed(about.namespace, annotate, api, about, notes, of=about.uid)
+            if allowed is None and known.late < _MOST_LATE:
+                known.late += 1
+                continue
+            known.late, known.refusals = 0, 0 if allowed else known.refusals + 1
+            if allowed:
+                known.notes = notes
             if row.status not in ACTIVE and not 0 < known.refusals < _MOST_REFUSALS:
                 self._final.discard(row.id)
         self._announced = {n: known for n, known in self._announced.items() if n in snapshot.rows or n in self._final}
