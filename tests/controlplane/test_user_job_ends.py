@@ -21,6 +21,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.engines.kubernetes.api import path_of
+from commonwatt.engines.kubernetes.containers import moment_s
 from commonwatt.model.errors import EngineError
 from commonwatt.model.units import MICRO
 from commonwatt.store.controller_store import ControllerStore
@@ -480,6 +481,24 @@ def test_jobs_whose_webhooks_are_slow_run_once_and_others_do_not_wait(plane, kub
                 assert (row.status, row.attempts) == ("completed", 1)
             assert {("UPDATE", "jobs"), ("CREATE", "pods")} <= set(asked)
         assert lines(tmp_path, "slow") == ["begin", "end"]
+    assert ledger_problems(store) == []
+
+
+def test_jobs_whose_placements_are_answered_late_pay_from_when_they_were_placed(plane, kube, tmp_path):
+    path, store = plane
+    rule = {"apiGroups": [""], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    with labelled(kube, USERS) as selector, running(path):
+        with slow_webhook(kube, tmp_path, 0.3, rule, namespaceSelector=selector):
+            time.sleep(2.0)
+            jobs = [kube.user_job(f"late-{n}", "sleep", "2", gpus=1) for n in range(6)]
+            for job in jobs:
+                assert ended(store, job).status == "completed"
+    for job in jobs:
+        (pod,) = kube.pods_of(job)
+        (state,) = (each["state"]["terminated"] for each in pod["status"]["containerStatuses"])
+        (bound,) = (each for each in pod["status"]["conditions"] if each["type"] == "PodScheduled")
+        held_s = moment_s(state["finishedAt"]) - moment_s(bound["lastTransitionTime"])  # in whole seconds
+        assert held_s - 1.1 < gpu_s(store, job) < held_s + 1.1
     assert ledger_problems(store) == []
 
 

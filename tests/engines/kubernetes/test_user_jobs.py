@@ -189,6 +189,30 @@ def test_one_whose_pods_do_not_come_is_withdrawn(engine_on, kubeconfig, kube, mo
     )
 
 
+def test_a_gang_that_is_stopped_while_a_node_of_it_is_lost_keeps_that_node_alone(engine_on, kube):
+    """The GPUs of healthy nodes are nobody's once Kubernetes has removed their pods: nobody pays for them either."""
+    job = kube.user_job("gang", "sleep", "300", gpus=2, pods=2)
+    engine = engine_on(kube.kubeconfig("commonwatt"), gang=job)
+    engine.apply([Start(7, "gang", (0, 1), 2)])
+    assert placed(engine, kube, job, 2) == ["gpu-0", "gpu-1"]
+    kube.power("gpu-1", on=False)
+    try:
+        until(lambda: not engine.poll() and engine._allocations.lost(engine._look()))
+        engine.request_stop([7])
+        until(lambda: not engine.poll() and engine.has_room([0], 2))
+        engine.readings(up_to_now=True)
+        time.sleep(1.0)
+        holders = {reading.node: reading.holders for reading in engine.readings(up_to_now=True)}
+        assert holders[0] == ()
+        assert [holder.handle for holder in holders[1]] == [7]
+        assert engine._runs.keys() == {7}  # something of it may run yet
+    finally:
+        kube.power("gpu-1", on=True)
+    (change,) = changes_of(engine)
+    assert change.handle == 7
+    until(lambda: not engine.poll() and engine.has_room([0, 1], 2))
+
+
 def test_one_on_a_node_that_is_lost_is_not_placed_elsewhere_before_kubernetes_has_removed_its_pod(
     engine_on, kube, tmp_path
 ):
