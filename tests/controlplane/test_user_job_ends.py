@@ -14,6 +14,7 @@ import time
 from base64 import b64encode
 from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -487,12 +488,12 @@ def test_jobs_whose_webhooks_are_slow_run_once_and_others_do_not_wait(plane, kub
 def test_jobs_whose_placements_are_answered_late_pay_from_when_they_were_placed(plane, kube, tmp_path):
     path, store = plane
     rule = {"apiGroups": [""], "operations": ["CREATE"], "resources": ["pods/binding"]}
-    with labelled(kube, USERS) as selector, running(path):
-        with slow_webhook(kube, tmp_path, 0.3, rule, namespaceSelector=selector):
-            time.sleep(2.0)
-            jobs = [kube.user_job(f"late-{n}", "sleep", "2", gpus=1) for n in range(6)]
-            for job in jobs:
-                assert ended(store, job).status == "completed"
+    slow = partial(slow_webhook, kube, tmp_path, 0.3, rule)
+    with labelled(kube, USERS) as selector, running(path), slow(namespaceSelector=selector):
+        time.sleep(2.0)
+        jobs = [kube.user_job(f"late-{n}", "sleep", "2", gpus=1) for n in range(6)]
+        for job in jobs:
+            assert ended(store, job).status == "completed"
     for job in jobs:
         (pod,) = kube.pods_of(job)
         (state,) = (each["state"]["terminated"] for each in pod["status"]["containerStatuses"])

@@ -132,12 +132,11 @@ class Client:
         Operators name the *tenant*.
         """
         file = job if isinstance(job, JobFile) else validate(dict(job), JobFile)
+        body = file.model_dump(mode="json", exclude_defaults=True)  # an older server knows fewer fields
         if key and not _KEY.fullmatch(key):
             raise InputError("up to 128 ASCII characters without blanks", field="key", value=key)
-        return self._link.ask(
-            SubmittedJob, "POST", "/jobs", params={"tenant": tenant}, body=file.model_dump(mode="json"),
-            headers={"Idempotency-Key": key or secrets.token_urlsafe(24)},
-        )  # fmt: skip
+        headers, of = {"Idempotency-Key": key or secrets.token_urlsafe(24)}, {"tenant": tenant}
+        return self._link.ask(SubmittedJob, "POST", "/jobs", params=of, body=body, headers=headers)
 
     def job_page(
         self, *, status: Sequence[str] = (), tenant: str | None = None, newest_first: bool = False, cursor: int = 0,
