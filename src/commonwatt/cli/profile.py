@@ -135,7 +135,7 @@ def _measure(plan: ProfilePlan, hardware: Hardware, out: Path) -> ProfileResult:
 
     def on_point(point: TrainingPoint | FailedPoint) -> None:
         measured.append(point)
-        say(f"{len(measured)} of {runs}: {_told(point)}")
+        say(f"{len(measured)} of {runs}: {_described(point)}")
 
     try:
         profile = profile_training(plan, hardware, out, on_point)
@@ -152,7 +152,7 @@ def _measure(plan: ProfilePlan, hardware: Hardware, out: Path) -> ProfileResult:
     )  # fmt: skip
 
 
-def _told(point: TrainingPoint | FailedPoint) -> str:
+def _described(point: TrainingPoint | FailedPoint) -> str:
     gpus = "1 GPU" if point.gpus == 1 else f"{point.gpus} GPUs"
     where = gpus if point.clock_mhz is None else f"{gpus} at {point.clock_mhz:g} MHz"
     if (reason := getattr(point, "reason", None)) is not None:

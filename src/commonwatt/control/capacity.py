@@ -25,12 +25,12 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 
 __all__ = [
-    "Capacity", "CapacityCounters", "KnownJobs", "PoolCounters", "PoolNow", "PowerNow", "coming_jobs", "only_held",
-    "only_on",
+    "AnnouncedJobs", "Capacity", "CapacityCounters", "PoolCounters", "PoolNow", "PowerNow", "coming_jobs",
+    "only_allocated", "only_on",
 ]  # fmt: skip
 
 
-class KnownJobs(Protocol):
+class AnnouncedJobs(Protocol):
     """Jobs whose time is known before they come: begin times, reservations, jobs that wait for others to end."""
 
     def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints, Ints]:
@@ -41,7 +41,7 @@ class KnownJobs(Protocol):
 def coming_jobs(
     jobs: Iterable[tuple[float, int, int]], now_s: float, until_s: float, pool_of: Callable[[int], int]
 ) -> tuple[Floats, Ints, Ints]:
-    """Return those of *jobs* (time, handle, new GPUs) that come after *now_s*, up to *until_s*, as ``KnownJobs``."""
+    """Return those of *jobs* (time, handle, new GPUs) after *now_s*, up to *until_s*, as ``AnnouncedJobs``."""
     own = sorted(job for job in jobs if now_s < job[0] <= until_s and job[2] > 0)
     times_s, handles, gpus = zip(*own, strict=True) if own else ((), (), ())
     pools = [pool_of(handle) for handle in handles]
@@ -140,7 +140,7 @@ def only_on(view: NodeView) -> NodeView:
     return replace(view, usable_gpus=np.where(view.power_state >= 0, 0, view.usable_gpus))
 
 
-def only_held(view: NodeView, nodes: Collection[int], held: Ints) -> NodeView:
+def only_allocated(view: NodeView, nodes: Collection[int], held: Ints) -> NodeView:
     """Return *view* with the usable GPUs of *nodes* limited to those allocated there, *held*. Shape [N]."""
     usable, some = view.usable_gpus.copy(), sorted(nodes)
     usable[some] = np.minimum(usable, held)[some]
@@ -175,7 +175,7 @@ class Capacity:
         self.pools, self.pool_gpus = planner.pools, planner.pools.gpus(planner.cluster).tolist()
         self.counters = CapacityCounters(pools=[PoolCounters() for _ in planner.pools.names])
         self.renew_s = math.inf  # when its maker should build it again, with the demand observed by then
-        self.known: KnownJobs | None = None
+        self.known: AnnouncedJobs | None = None
         self.planned_s: Mapping[int, float] = {}
         self.pools_now: tuple[PoolNow, ...] = ()
         self.power_now: PowerNow | None = None

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from commonwatt.control.beliefs import Beliefs, Remaining
-from commonwatt.control.capacity import Capacity, only_held, only_on
+from commonwatt.control.capacity import Capacity, only_allocated, only_on
 from commonwatt.control.dry_run import DryRun, awake, without_nodes
 from commonwatt.control.electricity import PriceDeferral, power_of
 from commonwatt.control.engine import (
@@ -354,7 +354,7 @@ class Controller:
         if not self.scheduling.any_closed:
             return view
         drained, reserved = (self.scheduling.nodes(condition) for condition in NodeCondition)
-        seen = only_held(view, drained, self.allocated_gpus())
+        seen = only_allocated(view, drained, self.allocated_gpus())
         seen.usable_gpus[sorted(reserved)] = 0
         return seen
 

@@ -67,7 +67,7 @@ class GpuNeeds:
         """Return what the engine of *config* requests for a job that says nothing."""
         live = config.live
         if config.engine == "slurm":
-            return cls(live.slurm.cpus_per_gpu).told(live.slurm.options, 1.0)
+            return cls(live.slurm.cpus_per_gpu).with_options(live.slurm.options, 1.0)
         if config.engine == "kubernetes":
             return cls(live.kubernetes.cpus_per_gpu, 1e9 * live.kubernetes.memory_gb_per_gpu / 2**30)
         return cls()
@@ -86,9 +86,9 @@ class GpuNeeds:
         cpus = batch.tasks_per_node * self.cpus
         if batch.cpus_per_task is not None:
             cpus = batch.tasks_per_node * batch.cpus_per_task / gpus_per_node
-        return replace(self, cpus=cpus).told(batch.options, gpus_per_node)
+        return replace(self, cpus=cpus).with_options(batch.options, gpus_per_node)
 
-    def told(self, options: Sequence[str], gpus_per_node: float) -> GpuNeeds:
+    def with_options(self, options: Sequence[str], gpus_per_node: float) -> GpuNeeds:
         """Return these needs with the memory that *options* of ``sbatch`` ask for; ``--mem=0`` is all of a node."""
         needs = self
         for option in options:

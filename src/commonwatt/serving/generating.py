@@ -70,7 +70,7 @@ class GenerationCall:
         self._done = False
         self.pieces: asyncio.Queue[str | BackendError | None] = asyncio.Queue()  # None: it is complete
 
-    def told(self, text: str) -> None:
+    def pass_on(self, text: str) -> None:
         """Pass on the text of a token; called on the device's thread."""
         now_ns, counts = time.perf_counter_ns(), self._counts.tokens
         (counts.between if self._tokens else counts.first).observe((now_ns - self._last_ns) * 1e-9)

@@ -162,7 +162,7 @@ class ReplicaFront:
             counts.unanswered += 1
             counts.late += 1
 
-    async def told(self, _: Foreign) -> HttpAnswer:
+    async def counted(self, _: Foreign) -> HttpAnswer:
         """Return the counts of all services."""
         self.look()
         ready = {name: len(own) for name, own in self._replicas.items()}
@@ -181,7 +181,7 @@ class ReplicaFront:
         """Return the ASGI application."""
         applications, routing = wanted("starlette.applications"), wanted("starlette.routing")
         routes = [
-            routing.Route(COUNTS, self.told, methods=["GET"]),
+            routing.Route(COUNTS, self.counted, methods=["GET"]),
             routing.Route("/v2/health/live", self.health, methods=["GET"]),
             routing.Route("/v2/health/ready", self.health, methods=["GET"]),
         ]

@@ -188,7 +188,7 @@ class SharingBackend:
         try:
             order = await asyncio.to_thread(ordered, request, model.coder, plan)
             call = GenerationCall(self.counts[tenant], served.counts)
-            work = Generation(model, plan, order, call.told, call.ended)
+            work = Generation(model, plan, order, call.pass_on, call.ended)
             submission = self.submissions.submit_text(self.session.tenants[tenant], loaded, work, call)
         except BaseException:
             served.in_progress -= 1

@@ -145,7 +145,7 @@ class Dependents:
         return bool(free)
 
     def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints, Ints]:
-        """Return the jobs known to come, as ``KnownJobs``: a job comes when those it waits for are expected to end."""
+        """Return jobs as ``AnnouncedJobs``: one comes when those it waits for are expected to end."""
         asked, capacity = self._controller.registry.job("asked_gpus"), self._controller.capacity
         others = {row: self._known(row, now_s) for own in self._waiting.values() for row in own}
         found = handovers(self._waiting, others)

@@ -230,14 +230,14 @@ class FleetManager:
             present = [
                 PresentCut(gpu.gpu, self._instances(gpu))
                 for gpu in self.gpus.gpus.values()
-                if gpu.cut and gpu.gpu_type == gpu_type and not self._is_leaving(gpu)
+                if gpu.cut and gpu.gpu_type == gpu_type and not self._is_draining(gpu)
             ]
             free = self._free_gpus(gpu_type, "mig")
             cuts = planner.plan(now_s, demands, present, sum(free.values()))
             if cuts is not None:
                 self._carry_out(cuts, gpu_type, {p.gpu for p in present}, now_s)
 
-    def _is_leaving(self, gpu: SharedGpu) -> bool:
+    def _is_draining(self, gpu: SharedGpu) -> bool:
         return any(r.until_s < math.inf for r in self.gpus.on(gpu))
 
     def _instances(self, gpu: SharedGpu) -> tuple[Instance, ...]:

@@ -426,11 +426,11 @@ def read(path: Path) -> JobLog:
         },
         dropped={"earlier runs of requeued jobs": requeued, "runs that are there twice": again},
         path=path,
-        nodes=_told(job.nodes for job in jobs),
+        nodes=_or_none(job.nodes for job in jobs),
         energy_j=[job.energy_j for job in jobs],
-        partition=_told(job.partition for job in jobs),
-        user=_told(job.user for job in jobs),
-        qos=_told(job.qos for job in jobs),
+        partition=_or_none(job.partition for job in jobs),
+        user=_or_none(job.user for job in jobs),
+        qos=_or_none(job.qos for job in jobs),
         cpus=[job.cpus for job in jobs],
         memory_gib=[job.memory_gib for job in jobs],
         treated={HELD: submit_s > asked_s, EARLY_START: early, PARTS: ["+" in job.name for job in jobs]},
@@ -473,7 +473,7 @@ PARTS = "parts of heterogeneous jobs: each as a separate job"
 EARLY_START = "started before they were submitted: at their submission"
 
 
-def _told(column: Iterable[str]) -> list[str] | None:
+def _or_none(column: Iterable[str]) -> list[str] | None:
     """Return a column; ``None`` if it says nothing of any job."""
     values = list(column)
     return values if any(values) else None

@@ -68,14 +68,14 @@ class Generation:
 
     Parameters
     ----------
-    told
+    on_text
         Called on the driver's thread with the text that each token makes certain; it may be empty.
     ended
         Called there when it is over, however.
     """
 
     def __init__(
-        self, model: LanguageModel, plan: LanguagePlan, order: GenerationOrder, told: Callable[[str], None],
+        self, model: LanguageModel, plan: LanguagePlan, order: GenerationOrder, on_text: Callable[[str], None],
         ended: Callable[[Task], None],
     ) -> None:  # fmt: skip
         self.model, self.plan, self.order, self.ended = model, plan, order, ended
@@ -86,7 +86,7 @@ class Generation:
         self.ended_ns = 0
         self.time_ns = 0  # charged
         self.energy_j = 0.0
-        self._told = told
+        self._on_text = on_text
         self._cache: SequenceCache | None = None
 
     def batched(self, task: Task, scheduler: Scheduler, same_device: Callable[[Task], bool]) -> GenerationBatch:
@@ -121,7 +121,7 @@ class Generation:
         except ValueError as error:
             self.error = error
             return False
-        self._told(text)
+        self._on_text(text)
         return True
 
     def forget(self) -> None:

@@ -127,13 +127,13 @@ def _behaviour_rows(runs: list[Run]) -> list[ReproduceRow]:
     shared = overlap(record)
     named = "; ".join(f"{a} and {b}" for a, b in shared) or "none"
     return _comparable(
-        _told(runs, "jobs share the two GPUs of armida-06", lambda r: bool(overlap(r)), f"first seed: {named}"),
-        _told(runs, "J6 and J10 share armida-06", lambda r: ("J6", "J10") in overlap(r), _HANGS),
-        _told(
+        _row_of_text(runs, "jobs share the two GPUs of armida-06", lambda r: bool(overlap(r)), f"first seed: {named}"),
+        _row_of_text(runs, "J6 and J10 share armida-06", lambda r: ("J6", "J10") in overlap(r), _HANGS),
+        _row_of_text(
             runs, "a running job is preempted for another", lambda r: bool(_stops(r)),
             f"first seed: {_stops(record) or 'none'}",
         ),
-        _told(runs, "J7 gives way when J2 is submitted, which runs on armida-07", _gives_way, _HANGS),
+        _row_of_text(runs, "J7 gives way when J2 is submitted, which runs on armida-07", _gives_way, _HANGS),
     )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def _first(runs: list[Run], name: str) -> list[float]:
     return [float(getattr(result.policies[0], name)) for result, _ in runs]
 
 
-def _told(
+def _row_of_text(
     runs: list[Run], quantity: str, holds: Callable[[Record], bool], note: str
 ) -> tuple[str, bool | float, bool | float, str, str]:
     """Say whether something holds in most seeds, and in how many."""
