@@ -206,8 +206,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def external_jobs(self) -> list[ExternalJob]:
         """Return the jobs of others; raises ``EngineError`` if the server does not answer."""
-        snapshot = self._look()
-        pods = self.informer.look(self._pods).values()
+        snapshot, pods = self._look(), self._by_uid.values()
         return external_jobs(pods, snapshot.nodes, self._cluster, self._settings.resources, self._label)
 
     def file_of(self, job: UserJob) -> JobFile:
@@ -289,8 +288,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             return None
         for verb in ("create", "bind"):
             if why := self._pauses.paused((self._settings.namespace, "pods", verb)):
-                msg = f"start {command.name}: no pods are made or placed for a while, a webhook may hang: {why}"
-                raise EngineError(msg)
+                raise EngineError(
+                    f"start {command.name}: no pods are made or placed for a while, a webhook may hang: {why}"
+                )
         own = self._state / "jobs" / str(command.handle)
         specs = rank_specs(replace(planned, echo=True), self._label, self._settings.namespace, own)
         bodies = self._manifests(specs)
@@ -307,8 +307,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def _waits_for_nodes(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> bool:
         """Whether a run of an earlier controller was never placed because its nodes are still waking."""
         if not run.placed:
-            seen = (snapshot.nodes.get(self._allocations.hosts[n]) for n in run.spec.nodes)
-            run.deferred = any(self._power.waking(node) for node in seen)
+            hosts = (self._allocations.hosts[n] for n in run.spec.nodes)
+            run.deferred = any(self._power.waking(snapshot.nodes.get(host)) for host in hosts)
         return run.deferred
 
     def _bind_deferred(
@@ -464,8 +464,10 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             if up_to_now:
                 snapshot = self._look()
                 self._charge_until_over(runs_over(self._runs.values(), partial(self._seen, snapshot=snapshot)))
-                settled = self._pods.steady and self.informer.settled(snapshot.steady_s, self._settings.settle_s)
-                self._meter(set(range(len(self._cluster))) - (set() if settled else nodes_of(self._runs.values())))
+                settled_s = max(self.informer.began_s, snapshot.steady_s) + self._settings.settle_s
+                steady, awake = self._pods.steady and time.monotonic() >= settled_s, self.informer.awake
+                unknown = nodes_of(self._runs.values(), steady=steady, awake=awake)
+                self._meter(set(range(len(self._cluster))) - unknown)
         waiting = {handle for handle, order in self._late.items() if order.waits}
         return self._meters.take(maybe_placed(run for run in self._runs.values() if run.spec.handle not in waiting))
 

@@ -99,16 +99,14 @@ class Informer:
                 with suppress(OSError):
                     os.close(number)
 
-    def settled(self, steady_s: float, settle_s: float) -> bool:
-        """Whether what is known can be trusted to be up to now.
+    @property
+    def awake(self) -> bool:
+        """Whether the process was not frozen a moment ago (SIGSTOP, a suspended machine).
 
-        It is if the server has been watched for *settle_s* without trouble, which was so since *steady_s*, and the
-        process was not frozen a moment ago (SIGSTOP, a suspended machine): what has changed meanwhile is not heard at
-        once.
+        If it was, what has changed meanwhile is not heard at once.
         """
         now_s = _clock_s()
-        awake = now_s < self._pulse_s + _STALL_S and now_s >= self._thawed_s + _CATCH_UP_S
-        return awake and time.monotonic() >= max(self.began_s, steady_s) + settle_s
+        return now_s < self._pulse_s + _STALL_S and now_s >= self._thawed_s + _CATCH_UP_S
 
     def rest(self) -> None:
         """Clear the pipe."""

@@ -340,10 +340,11 @@ def maybe_placed(runs: Iterable[KubernetesRun]) -> set[int]:
     return {n for run in late for n in run.spec.nodes}
 
 
-def nodes_of(runs: Iterable[KubernetesRun]) -> set[int]:
-    """Return the nodes of those of *runs* that were placed and are not known to be over.
+def nodes_of(runs: Iterable[KubernetesRun], *, steady: bool, awake: bool) -> set[int]:
+    """Return the nodes on which *runs* may be over that are not known to be: as long, their readings stay open.
 
-    After the server was away, or the controller was frozen, that may have yet to be heard: as long, their readings stay
-    open.
+    Without a *steady* view of the server, those of users' Jobs: kubelets have yet to say so. If this process was not
+    *awake*, all that were placed.
     """
-    return {n for run in runs if not (run.charged or run.pending) for n in run.spec.nodes}
+    placed = (run for run in runs if not (run.charged or run.pending))
+    return {n for run in placed if not awake or (isinstance(run, UserJobRun) and not steady) for n in run.spec.nodes}
