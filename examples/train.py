@@ -1,11 +1,11 @@
-"""A training job as commonwatt runs it: tells how far it is, keeps snapshots, goes on from them, stops when told to.
+"""A training job as commonwatt runs it: tells how far it is, keeps checkpoints, goes on from them, stops when told to.
 
 It fits a line to made-up points by gradient descent, slowed down to ``--epoch-s`` seconds an epoch on one GPU and
 faster on more, by Amdahl's law. Interrupted at any moment and started again, it ends with the same line.
 
     python examples/train.py --epochs 10 --epoch-s 0.2
 
-Under an engine, snapshots go where ``COMMONWATT_SNAPSHOTS`` says, else to ``--snapshots``.
+Under an engine, checkpoints go where ``COMMONWATT_SNAPSHOTS`` says, else to ``--snapshots``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def step(slope: float, offset: float) -> tuple[float, float]:
 
 
 def save(snapshot: Path, epoch: int, line: tuple[float, float]) -> Path:
-    """Replace the snapshot at once: whoever reads it sees the old one or the new one."""
+    """Replace the checkpoint at once: whoever reads it sees the old one or the new one."""
     part = snapshot.with_name(f"{snapshot.name}.part")
     part.write_text(json.dumps({"epochs": epoch, "line": line}), encoding="utf-8")
     part.replace(snapshot)
@@ -68,7 +68,7 @@ def main() -> int:
             time.sleep(pause_s)
             line = step(*line)
             job.step(i + 1, of=STEPS)
-            if job.stop_requested:  # the epoch is not whole: the last snapshot is the one to go on from
+            if job.stop_requested:  # the epoch is not whole: the last checkpoint is the one to go on from
                 print(f"stopped in epoch {epoch}", flush=True)
                 return 143
         job.epoch(epoch + 1, snapshot=save(snapshot, epoch + 1, line))

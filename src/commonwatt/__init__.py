@@ -3,7 +3,7 @@
 Each decision by one call; each takes a file, a mapping or a validated model and returns a typed result:
 
 - ``simulate``: replay a workload on a cluster under several policies.
-- ``study``: what another scheduler would have saved on a job log, and what that assumes.
+- ``study``: what another scheduler would have saved on a job log, under stated assumptions.
 - ``place``: which job runs on which node with how many GPUs now.
 - ``partition``, ``partition_mig``: which hardware configuration, and whose share of it.
 - ``map_layers``: which layer on which sub-accelerator, in which order.

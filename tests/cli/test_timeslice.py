@@ -271,7 +271,7 @@ ONNX = {"name": "n", "path": "n.onnx"}
             {"policy": "vtc", "others": [ONNX]},
             "'tenants.ann.models.n.language': got 'none', expected language models only",
         ),
-        ({}, "tiny.npz: got 'no such file', expected a decoder"),
+        ({}, "tiny.npz: expected a decoder"),
         ({"model": {"path": "nowhere"}}, "nowhere: got 'no folder', expected a folder of transformers"),
         ({"model": {"path": "llm.json"}}, "llm.json: got 'no folder'"),
     ],

@@ -227,7 +227,7 @@ def test_a_log_is_followed_through_all_runs_to_the_end(served, monkeypatch):
 
 def test_the_mode(served, as_operator, monkeypatch):
     assert run("mode", "--json").document == {"mode": "live"}
-    assert run("mode", "dry-run").out == "mode dry-run from the next tick on\n"
+    assert run("mode", "dry-run").out == "mode dry-run, effective at the next tick\n"
     assert run("mode", "live", "--json").document == {"mode": "live"}
     assert run("mode", "sometimes").code == 2
     monkeypatch.setenv("COMMONWATT_TOKEN", served.service.tokens["ada"])
@@ -520,7 +520,7 @@ def test_phi_of_tenants(as_operator, tmp_path, monkeypatch):
     monkeypatch.setenv("COMMONWATT_URL", fair.url)
     monkeypatch.setenv("COMMONWATT_TOKEN", service.tokens["operator"])
     assert "guaranteed 70% of their fair shares" in run("tenants").out
-    assert "guaranteed 50% from the next tick on" in run("tenants", "--phi", "0.5").out
+    assert "guaranteed 50%, effective at the next tick" in run("tenants", "--phi", "0.5").out
     assert [(request.kind, request.value) for request in service.ticks.requests()] == [("fairness", 0.5)]
     assert run("tenants", "--phi", "1.5").code == 2
     fair.close()

@@ -55,7 +55,7 @@ def test_an_urgent_job_preempts_and_the_other_goes_on_from_its_snapshot():
     told = next(e for e in done.log.since(0) if e.kind == "preempted")
     assert told.reason == "displaced"
     assert "go to urgent" in told.sentence
-    assert "50 s of work since the last snapshot are lost" in told.sentence
+    assert "50 s of work since the last checkpoint are lost" in told.sentence
     assert told.lost_s == 50.0
     assert done.preemptions == 1
 

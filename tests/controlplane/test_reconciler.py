@@ -222,7 +222,7 @@ def test_a_dry_run_says_of_each_job_what_would_become_of_it(bench):
     b.settle()
     starts, waits = sorted((b.row(first), b.row(second)), key=lambda row: row.reason != "would-start")
     assert (starts.reason, starts.status) == ("would-start", JobStatus.WAITING)
-    assert why_of(starts)[1].startswith("in a dry run; else it would start: ")
+    assert why_of(starts)[1].startswith("it would start, but this is a dry run: ")
     assert waits.reason == "no-room"
     assert b.kinds(waits.id) == ["submitted", "waits"]
 

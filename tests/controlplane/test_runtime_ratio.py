@@ -192,7 +192,7 @@ def test_a_job_that_lost_its_work_elsewhere_took_as_long_as_planned(bench, first
     b.settle()
     assert lasted(b) == {job: pytest.approx(1.0)}
     (event,) = [event for event in b.live.store.events(job=job) if event.kind == "interrupted"]
-    lost = f"{held_s:.0f} s of work since the last snapshot are lost"
+    lost = f"{held_s:.0f} s of work since the last checkpoint are lost"
     assert event.sentence == f"{job}-j was interrupted: node {first} went down; {lost}"
     assert event.lost_s == held_s
 

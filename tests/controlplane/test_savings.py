@@ -114,7 +114,7 @@ def test_the_estimate_comes_from_a_process_of_its_own_and_stops_with_it(bench, c
     while b.live.store.setting("saved") is None:
         assert time.monotonic() < end_s
         time.sleep(0.05)
-    said = [record for record in caplog.records if record.message == "savings, by an estimate"]
+    said = [record for record in caplog.records if record.message == "estimated savings"]
     assert (said[0].energy_kwh, said[0].baseline) == (saved["energy_kwh"], "fifo")
     assert Estimator(*made).saved() == saved  # after a restart
     other = b.live.config.model_copy(update={"policies": (b.live.config.policies[0], PolicySpec(solver="edf"))})

@@ -49,7 +49,7 @@ def test_what_is_told_is_what_the_engine_reads(job, file):
 def test_a_snapshot_counts_if_it_is_there(job, file, tmp_path, warned):
     job.epoch(1, snapshot=tmp_path / "model.pt")
     assert read_progress(file) == (1, 0)
-    assert warned.messages == [f"no snapshot at {tmp_path / 'model.pt'}: epoch 1 does not count as kept"]
+    assert warned.messages == [f"no checkpoint at {tmp_path / 'model.pt'}: epoch 1 does not count as kept"]
     (tmp_path / "model.pt").touch()
     job.epoch(2, snapshot=tmp_path / "model.pt")
     assert read_progress(file) == (2, 2)

@@ -1,6 +1,6 @@
-"""A promise about waiting: jobs find their GPUs on when they come, or wait little.
+"""A promise about waiting: jobs find enough GPUs powered on at submission, or wait little.
 
-Every job that has come says by how much the median forecast, made a wake-up time before, fell short of the demand it
+Each past job shows by how much the median forecast, made a wake-up time before, fell short of the demand it
 met. In units of the scale ``sqrt(GPUs that came lately)`` these shortfalls are the scores of the job; GPUs are kept on
 at *median + margin x scale*. The margin is the smallest one that would have cost no more than was allowed over the last
 days, where "allowed" is the promised rate plus what an account of outcomes holds: jobs allowed to wait, less jobs that

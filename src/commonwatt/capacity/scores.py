@@ -46,7 +46,7 @@ def job_delays_s(on: Floats, index: Ints, met_gpus: Floats, step_s: float, steps
     """Return how long each job waits for its GPUs to be on, s; NaN where the demand it met is unknown. Shape [J].
 
     A job waits until as many GPUs are on as were wanted when it came, at most *steps* values: by then the nodes that
-    were woken for it are on. Jobs that end meanwhile shorten no wait, so delays are rather too long.
+    were woken for it are on. Ends in the meantime are ignored, so delays are overestimated.
 
     Parameters
     ----------

@@ -155,7 +155,7 @@ def _ms(value_s: float | None) -> str:
 @server_option
 @json_option
 def drain(nodes: tuple[str, ...], *, url: str | None, as_json: bool) -> None:
-    """Start no further jobs on nodes (operators). Running jobs stay.
+    """Drain nodes (operators): let running jobs finish, start no new ones.
 
     \b
     Example:
@@ -198,7 +198,7 @@ def mode(mode: str | None, *, url: str | None, as_json: bool) -> None:
     if as_json:
         print_json(state)
     else:
-        click.echo(f"mode {state.mode}" if mode is None else f"mode {state.mode} from the next tick on")
+        click.echo(f"mode {state.mode}" if mode is None else f"mode {state.mode}, effective at the next tick")
 
 
 @click.command()
@@ -273,7 +273,7 @@ def tenants(*, order: str | None, phi: float | None, url: str | None, as_json: b
     guaranteed = "" if page.phi is None else f", guaranteed {page.phi:.0%} of their fair shares"
     show(f"{fmt.plural(len(rows), 'tenant')}{guaranteed}", headings, rows, right=headings[1:])
     if phi is not None:
-        click.echo(f"guaranteed {phi:.0%} from the next tick on")
+        click.echo(f"guaranteed {phi:.0%}, effective at the next tick")
 
 
 def _promised(value: float | None) -> str:

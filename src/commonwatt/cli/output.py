@@ -106,7 +106,7 @@ def seed_option(command: F) -> F:
 def kubernetes_options(command: F) -> F:
     """Add ``--kubeconfig``, ``--context`` and ``--topology``, of commands that ask an API server for its nodes."""
     kubeconfig = click.Path(path_type=Path)
-    topology = "Label of Kubernetes' nodes (rack, zone): no job has nodes of two values."
+    topology = "Label of Kubernetes nodes (rack, zone): a job never spans two values of it."
     for option in (
         click.option("--topology", metavar="LABEL", help=topology),
         click.option("--context", metavar="NAME", help="Context of the kubeconfig, instead of its current one."),

@@ -44,7 +44,7 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
 @click.option("--skip", multiple=True, metavar="NAME", help="With all: leave this one or this paper out; repeatable.")
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR",
-    help="With all: folder of the report and of what ends; a later call goes on from there.  [default: out/reproduce]",
+    help="With all: folder for the report and finished runs; rerun to resume.  [default: out/reproduce]",
 )  # fmt: skip
 @click.option(
     "--from", "recorded", type=click.Path(path_type=Path), metavar="FILE",

@@ -27,7 +27,7 @@ _QUOTED = re.compile("'([^']*)'")  # what a message of click says was given come
 VERBS = {
     "cancel": "Cancel jobs of the control plane.",
     "capacity": "Show which GPUs the control plane keeps on, and for whom.",
-    "drain": "Start no further jobs on nodes of the control plane.",
+    "drain": "Drain nodes: let running jobs finish, start no new ones.",
     "events": "Show the events of the control plane; in a dry run, the actions not taken.",
     "explain": "Explain why a job of the control plane runs where it does, or waits.",
     "hold": "Hold jobs of the control plane in the queue.",
@@ -60,7 +60,7 @@ VERBS = {
     "schema": "Print the JSON Schema of a file, or the data dictionary.",
     "serve": "Run the control plane: the same scheduler over real jobs.",
     "simulate": "Replay a workload on a cluster under several policies.",
-    "study": "Say what another scheduler would have saved on a job log, and what that assumes.",
+    "study": "Estimate what another scheduler would have saved on a job log.",
     "store": "Back up, restore, upgrade or check the store of the control plane.",
     "timeslice": "Share one device among tenants: plan, run, profile, serve.",
 }

@@ -142,8 +142,8 @@ class WithCommand(click.Command):
 @click.option("--kind", metavar="LABEL", help="Kind of job: jobs of one kind are assumed to scale alike.")
 @click.option("--profile", "profiles", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
               help="Take run times and kind from a profile (`commonwatt profile`); repeatable.")  # fmt: skip
-@click.option("--mail-user", metavar="ADDRESS", help="Whom to tell, if the site sends mail.")
-@click.option("--mail-type", metavar="TYPE,...", help="What to tell: BEGIN, END, FAIL, REQUEUE, ALL.  [default: END]")
+@click.option("--mail-user", metavar="ADDRESS", help="Address to notify, if the site sends mail.")
+@click.option("--mail-type", metavar="TYPE,...", help="Mail on: BEGIN, END, FAIL, REQUEUE, ALL.  [default: END]")
 @click.option("--wrap", metavar="TEXT", help="Run TEXT in a shell (sh -c).")
 @click.option("-A", "--account", "--tenant", "tenant", metavar="NAME", help="Tenant to submit for (operators).")
 @click.option("--key", metavar="TEXT", help="Idempotency key: submissions with the same key are one job.")

@@ -285,7 +285,7 @@ class Client:
         return self._link.ask(FairnessState, "POST", "/fairness", body={"phi": phi})
 
     def drain(self, node: str) -> NodeState:
-        """Start no further jobs on a node (operators)."""
+        """Drain a node (operators): let running jobs finish, start no new ones."""
         return self._link.ask(NodeState, "POST", f"/nodes/{_node(node)}/drain")
 
     def undrain(self, node: str) -> NodeState:

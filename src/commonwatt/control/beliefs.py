@@ -38,7 +38,7 @@ class Remaining:
     Attributes
     ----------
     now_s, kept_s
-        Expected work left if a job is not disturbed, and if it is restarted from its last snapshot.
+        Expected work left if a job is not disturbed, and if it is restarted from its last checkpoint.
     limit_s
         Work left by the time backfill plans with.
     outcomes
@@ -178,7 +178,7 @@ class Beliefs:
         What a job that has run is thought to take is revised when it has run twice as long as at the last revision,
         or as long as was expected. In between, less and less of it is left, as of a job whose run time is known. If
         every tick revised it, the longer a job ran the more of it would seem left, and jobs would displace each other
-        for ever, each losing the work since its last snapshot. A job that has not run is seen afresh at every tick.
+        for ever, each losing the work since its last checkpoint. A job that has not run is seen afresh at every tick.
         """
         jobs = self._all
         due = (attained_s >= jobs["revise_s"][handles]) | (attained_s <= 0)
@@ -200,7 +200,7 @@ def _until_limit(limit_s: Floats, attained_s: Floats) -> Floats:
 
 
 def _unsaved_s(worked_s: Floats, progress: JobProgress, base: Floats) -> Floats:
-    """Seconds of the present run that a restart would repeat: the part of its progress that is in no snapshot."""
+    """Seconds of the present run that a restart would repeat: the part of its progress that is in no checkpoint."""
     done = progress.done_epochs - base
     unsaved = progress.done_epochs - progress.kept_epochs
     part = np.divide(unsaved, done, out=np.ones(len(done)), where=done > 0)

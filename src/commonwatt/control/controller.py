@@ -250,7 +250,7 @@ class Controller:
         self.registry.release(handle)
 
     def decide_anew(self) -> None:
-        """Let the next tick decide even if nothing has happened: something a decision depends on was changed."""
+        """Force a decision at the next tick: something that decisions depend on has changed."""
         self._settled = None
         if self._pacing is not None:
             self._pacing.hurry()

@@ -80,7 +80,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Start:
-    """Run a job, from its last snapshot if it has one, on equally many GPUs of each of *nodes*."""
+    """Run a job, from its last checkpoint if it has one, on equally many GPUs of each of *nodes*."""
 
     handle: int
     name: str
@@ -90,7 +90,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Stop:
-    """Take a running job off its nodes; it can be started again from its last snapshot."""
+    """Take a running job off its nodes; it can be started again from its last checkpoint."""
 
     handle: int
 
@@ -111,7 +111,7 @@ Command = Start | Stop | SetPower
 
 @dataclass(frozen=True)
 class Stopped:
-    """Answer to ``Stop``: how many seconds of work since the last snapshot are lost.
+    """Answer to ``Stop``: how many seconds of work since the last checkpoint are lost.
 
     With *later*, the job is terminating: a ``JobLeft`` reports when it is off its nodes, and what it lost.
     """
@@ -151,7 +151,7 @@ class JobEnded:
 
 @dataclass(frozen=True)
 class JobInterrupted:
-    """A job lost its nodes though no stop was requested; it can be started again from its last snapshot.
+    """A job lost its nodes though no stop was requested; it can be started again from its last checkpoint.
 
     If it had not *begun*, its command never ran there, and the job is not at fault. If it is not *blamed*, neither: who
     had admitted it to the engine has made it wait again. What it used is *paid* by its tenant, and is no loss of the
@@ -169,7 +169,7 @@ class JobInterrupted:
 
 @dataclass(frozen=True)
 class JobLeft:
-    """A terminating job is off its nodes; it can be started again from its last snapshot."""
+    """A terminating job is off its nodes; it can be started again from its last checkpoint."""
 
     handle: int
     at_s: float

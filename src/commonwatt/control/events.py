@@ -91,7 +91,7 @@ class Event:
     text
         What there is to say beside the kind, unless *why* says it.
     lost_s
-        Seconds of work since the last snapshot that this event cost the job; ``None``: unknown, or none can be lost.
+        Seconds of work since the last checkpoint that this event cost the job; ``None``: unknown, or none can be lost.
     requester
         Who asked for it; ``None``: nobody, or unknown.
     why
@@ -131,11 +131,11 @@ def cancelled_by(requester: Requester | None) -> tuple[str, str]:
 
 def lost_work(lost_s: float) -> str:
     """Return how much work a job lost, in words."""
-    return f"{lost_s:.0f} s of work since the last snapshot are lost"
+    return f"{lost_s:.0f} s of work since the last checkpoint are lost"
 
 
 def completed(name: str, change: JobEnded) -> str:
-    """Return that a job is completed, in words, and what is odd about that."""
+    """Describe a completion, with its anomaly if there is any."""
     return f"{name} is completed: {change.cause}" if change.reason else f"{name} is completed"
 
 

@@ -50,7 +50,7 @@ class Rules:
     postponement_penalty
         rho of eq. (1).
     restart_s
-        Time a job has its GPUs before it works again when it is started from a snapshot.
+        Time a job has its GPUs before it works again when it is started from a checkpoint.
     preempt
         Whether running jobs may be stopped or moved.
     half_life_s

@@ -4,7 +4,7 @@ A waiting job whose QOS may preempt others takes the place of jobs of these, if 
 start, and if that really makes room for it. First go those that a decision only just starts, which costs nothing; then
 running ones, of the QOS with the lowest priority first, of these those with the fewest nodes, of these the youngest.
 (Slurm orders by priority and nodes alone, or with ``preempt_youngest_first`` by start.) None goes without which there
-would be room too. A preempted job waits again, and goes on from its last snapshot.
+would be room too. A preempted job waits again, and goes on from its last checkpoint.
 
 Sources: ``preempt.c`` and ``preempt_qos.c`` of Slurm 22.05, and its manual (preempt.html).
 """

@@ -22,9 +22,9 @@ class EpochTimer:
     """Measures whole epochs of a job in one configuration, from reports of the epochs it has done.
 
     The moments at which the job completed an epoch are interpolated; an epoch lasts from one to the next, so that
-    pauses at its end (validation, snapshots) count. The time before the first has loading and compiling in it, and does
-    not count. The answer is the median of the last epochs: a pause of the machine, or a jump of the clock, does not
-    move it. Times no epoch can take are ignored.
+    pauses at its end (validation, checkpoints) count. The time before the first includes loading and compiling,
+    and does not count. The answer is the median of the last epochs: neither a pause of the machine nor a jump of the
+    clock moves it. Times no epoch can take are ignored.
 
     Parameters
     ----------

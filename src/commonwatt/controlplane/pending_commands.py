@@ -1,6 +1,6 @@
 """Commands whose effect takes time: jobs that are terminating, starts deferred for them, and power commands.
 
-A job may need half a minute for its last snapshot. Only the job that gets its place waits for that: the controller
+A job may need half a minute for its last checkpoint. Only the job that gets its place waits for that: the controller
 takes the stop as done, and what it starts there begins as soon as there is room. A job that survives being killed is
 not waited for at all: its engine reports when it is gone, however long that takes.
 

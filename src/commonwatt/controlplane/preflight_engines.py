@@ -532,7 +532,7 @@ def shared_user(config: Scenario) -> CheckLine | None:
         f"all jobs run as the user of this process ({user}): a job can read and change the store and what other jobs "
         f"write{where}, and so become an operator"
     )
-    advice = "let only people submit who may be operators; keep the store in a database that jobs cannot reach"
+    advice = "restrict submission to people trusted as operators; keep the store in a database that jobs cannot reach"
     return warning("users", found, advice)
 
 

@@ -1,7 +1,7 @@
 """The job profiler: measures new jobs on reserved nodes, and corrects the times of all jobs while they run.
 
 A waiting job is measured when a profiling node is free; while none is, it is placed like any other. Its work there
-counts: only work since its last snapshot is repeated. ``control.profiling`` decides what to measure, and
+counts: only work since its last checkpoint is repeated. ``control.profiling`` decides what to measure, and
 ``control.scaling`` predicts the rest.
 """
 

@@ -27,7 +27,7 @@ _ENDS = {
 }
 _STAYS = {EventKind.SUBMITTED, EventKind.WAITS}
 _ACCOUNTS_S, _FOR_EACH_S, _PROGRESS_S = 4.5, 0.01, 60.0
-"""How often the accounts of running jobs (less often the more there are), and epochs that are in no snapshot yet, are
+"""How often the accounts of running jobs (less often the more there are), and epochs that are in no checkpoint yet, are
 written down: for 1,000 jobs that takes 0.1 s, in which nobody else can write. Nothing is lost in between: energy is
 metered from where it was last written down, and the API shows all progress."""
 _OFF: dict[str, Any] = {"nodes": [], "gpu_type": None, "gpus_per_node": 0, "expected_end_s": None}
@@ -163,7 +163,7 @@ class Recorder:
         return {"done_epochs": done} if done > written else {}
 
     def _left_s(self, handle: int, row: int) -> float:
-        """Time a job needs from its last snapshot in configuration *row*."""
+        """Time a job needs from its last checkpoint in configuration *row*."""
         registry = self.controller.registry
         kept = self.engine.jobs[handle].kept_epochs / registry.job("epochs")[handle]
         return float(registry.row("time_s")[row] * (1.0 - min(1.0, kept)))

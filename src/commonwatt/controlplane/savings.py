@@ -269,7 +269,7 @@ class Estimator:
                 if (saved := self.look()) is None:
                     continue
                 self._saved = saved
-                log.info("savings, by an estimate", extra=saved)
+                log.info("estimated savings", extra=saved)
                 self._store.keep_setting(SAVED, saved)
             except (CommonwattError, OSError) as error:
                 log.warning("no estimate of savings", extra={"cause": str(error)})

@@ -94,7 +94,7 @@ def why_of(job: SnapshotJob | JobRow) -> tuple[str | None, str | None]:
         why = replace(why, spare_s=job.due_s - job.expected_end_s)
     sentence = why.sentence if lost_s is None else f"{why.sentence}; {lost_work(lost_s)}"
     dry = job.reason == EventKind.WOULD_START
-    return job.reason, f"in a dry run; else it would start: {sentence}" if dry else sentence
+    return job.reason, f"it would start, but this is a dry run: {sentence}" if dry else sentence
 
 
 def is_late(due_s: float | None, now_s: float, expected_end_s: float | None) -> bool:

@@ -75,10 +75,10 @@ class Pace:
 
 @contextmanager
 def _many_made() -> Iterator[None]:
-    """Let no full garbage collection look at what is made here, neither meanwhile nor later.
+    """Run no full garbage collection here, then freeze the objects created so that later collections skip them.
 
-    It looks at every object there is while no other thread runs: with 50,000 jobs for seconds, and finds nothing. What
-    is left of the last time is collected first.
+    A full collection visits every object while no other thread runs: with 50,000 jobs it takes seconds and finds
+    nothing. What is left of the last time is collected first.
     """
     if gc.get_freeze_count():
         gc.unfreeze()
@@ -254,7 +254,7 @@ class Supervisor:
         return True
 
     def _let_go(self, *, orderly: bool = False) -> None:
-        """Give up the claim; *orderly*: nothing is being done any more, so that the next controller need not wait."""
+        """Give up the claim. If *orderly*, all work has stopped and the next controller may start at once."""
         claim = self._store.claim
         with ExitStack() as last_first:  # whatever fails, the claim is given up
             if claim is not None:
@@ -364,10 +364,10 @@ class Supervisor:
         deleted = self._store.prune(before_s, go_on=go_on)
         if engine.capabilities.prune:
             engine.prune(self._store.ended_before(engine.prunable(), before_s))
-        log.info("old rows were deleted", extra={"rows": deleted})
+        log.info("deleted expired rows", extra={"rows": deleted})
 
     def _write(self, tick: Tick) -> None:
-        """Write *tick* down, retrying for as long as the database does not answer: it has happened."""
+        """Persist *tick*, retrying until the database answers: what it records has happened."""
         pause_s = self._pace.pause_s
         while True:
             try:

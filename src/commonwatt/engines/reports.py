@@ -1,8 +1,8 @@
 """Progress that jobs report, and what is left of it once they are off their nodes.
 
 A job reports progress in a small file, which it replaces after each epoch, or more often. The file has a number, the
-epochs done, of which whole ones count as kept in a snapshot; or ``{"done_epochs": 3.4, "kept_epochs": 3}``. A file that
-cannot be read, or makes no sense, is ignored.
+epochs done, of which whole ones count as kept in a checkpoint; or ``{"done_epochs": 3.4, "kept_epochs": 3}``. A file
+that cannot be read, or makes no sense, is ignored.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Reports:
         return JobEnded(spec.handle, end.at_s, Outcome.FAILED, end.cause, end.reason)
 
     def interrupted(self, spec: RunSpec, at_s: float, ran_s: float | None = None) -> float:
-        """Fall back to the job's last snapshot; returns the seconds of this run's work that a restart repeats.
+        """Fall back to the job's last checkpoint; returns the seconds of this run's work that a restart repeats.
 
         It ran for *ran_s*, where that is known, else from its start until *at_s*. A later call for the same run, by
         another controller, returns the same. Raises ``EngineDownError`` if nothing can be written; an obstacle that the

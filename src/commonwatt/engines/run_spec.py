@@ -40,7 +40,7 @@ class JobWork:
     environment
         Variables it gets beside those of the engine.
     snapshots
-        Where it keeps its snapshots; the engine's own folder for the job if not given.
+        Where it keeps its checkpoints; the engine's own folder for the job if not given.
     image
         Container image it runs in, by the site's runtime; none if not given.
     time_limit_s

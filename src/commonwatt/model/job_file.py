@@ -234,8 +234,8 @@ class JobFile(FileModel):
         "working directory, absolute; absent: the site's default, or a folder for this job", "-", None
     )
     environment: dict[str, str] = quantity("environment variables of the job", "-", dict)
-    snapshots: str | None = quantity("folder for snapshots, absolute; absent: a folder of the site", "-", None)
-    epochs: int = quantity("number of epochs; a snapshot is taken after each", "-", 1, ge=1, le=1_000_000_000)
+    snapshots: str | None = quantity("folder for checkpoints, absolute; absent: a folder of the site", "-", None)
+    epochs: int = quantity("number of epochs; a checkpoint is taken after each", "-", 1, ge=1, le=1_000_000_000)
     due: str | None = quantity("due date (ISO 8601; UTC without a time zone)", "-", None)
     due_in_s: float | None = quantity("due date, as seconds from submission", "s", None, gt=0)
     tardiness_weight: float = quantity("cost of each second of lateness (omega)", "currency/s", 0.0, ge=0, le=1e9)

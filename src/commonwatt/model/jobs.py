@@ -43,7 +43,7 @@ class Job:
     tardiness_weight
         Currency per second of lateness (omega of ANDREAS, Table I).
     epochs
-        Equal parts of the work; progress is counted in epochs, and a snapshot is taken after each.
+        Equal parts of the work; progress is counted in epochs, and a checkpoint is taken after each.
     gpu_w
         Power added by each of its GPUs, by type, where it differs from the node's figure.
     requested_gpus, requested_type

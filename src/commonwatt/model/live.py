@@ -334,7 +334,7 @@ class TenantLimits(FileModel):
         "largest sum of the tardiness weights of all queued and running jobs", "currency/s", None, ge=0
     )
     due_after_s: float | None = quantity(
-        "time from submission before which decisions take no job to be due", "s", None, ge=0
+        "earliest due date that decisions take into account, as time from submission", "s", None, ge=0
     )
     queued_jobs: int | None = quantity("largest number of queued jobs", "-", None, ge=0)
     running_jobs: int | None = quantity("largest number of jobs that run at once", "-", None, ge=0)

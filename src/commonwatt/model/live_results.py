@@ -113,7 +113,7 @@ class JobState(ResultModel):
     gpus_asked: int = quantity("requested GPUs", "GPUs")
     epochs: int = quantity("epochs of the whole job")
     done_epochs: float = quantity("epochs done")
-    kept_epochs: float = quantity("epochs in a snapshot")
+    kept_epochs: float = quantity("epochs in a checkpoint")
     reason: str | None = quantity("typed reason of the last decision; null: none yet")
     sentence: str | None = quantity("the reason as a sentence")
     expected_start_s: float | None = quantity("expected start; null: running, or unknown", "s")
@@ -141,7 +141,7 @@ class JobDetail(JobState):
     command: tuple[str, ...] = quantity("program and arguments")
     image: str | None = quantity("container image")
     folder: str | None = quantity("working directory")
-    snapshots: str | None = quantity("folder of its snapshots")
+    snapshots: str | None = quantity("folder of its checkpoints")
     environment: tuple[str, ...] = quantity("names of its environment variables")
     kind: str = quantity("label of jobs that scale alike")
     tardiness_weight: float = quantity("cost of each second of lateness", "currency/s")
@@ -178,7 +178,7 @@ class EventEntry(ResultModel):
     gpus: int = quantity("GPUs of the event", "GPUs")
     reason: str = quantity("typed reason; empty: none")
     sentence: str = quantity("the reason as a sentence")
-    lost_s: float | None = quantity("lost work since the last snapshot; null: none, or unknown", "s", None)
+    lost_s: float | None = quantity("lost work since the last checkpoint; null: none, or unknown", "s", None)
     requester: str | None = quantity("requester of the change: tenant or operator; null: none, or unknown", "-", None)
 
 
@@ -317,7 +317,7 @@ class PhiOrder(FileModel):
 
 
 class PhiState(ResultModel):
-    """Phi of shared GPUs, in force from the next tick on; raised where a service would miss its target."""
+    """Phi of shared GPUs, effective at the next tick; raised where a service would miss its target."""
 
     phi: float = quantity("guaranteed part of the time-fair share of each service", "share")
 
@@ -329,7 +329,7 @@ class FairnessOrder(FileModel):
 
 
 class FairnessState(ResultModel):
-    """Phi of what the policy guarantees tenants, in force from the next tick on."""
+    """Phi of what the policy guarantees tenants, effective at the next tick."""
 
     phi: float = quantity("guaranteed part of a tenant's fair share of GPU time", "share")
 

@@ -30,7 +30,7 @@ class PlaceJob(FileModel):
     tardiness_weight: float = quantity("cost of each second of lateness (omega)", "currency/s", ge=0)
     times_s: dict[str, tuple[float | None, ...] | dict[int, float]] = quantity(
         "remaining time if started now, by GPU type: a list for 1, 2, ... GPUs (null: not possible) or a map "
-        "from GPU count; for a running job this includes its restart and the work lost since its last snapshot",
+        "from GPU count; for a running job this includes its restart and the work lost since its last checkpoint",
         "s",
     )
     gpu_w: dict[str, float] = quantity(

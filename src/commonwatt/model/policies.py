@@ -56,7 +56,7 @@ class Preemption(FileModel):
     allowed: bool = quantity("whether running jobs can be stopped or moved", "-", True)  # noqa: FBT003
     restart_s: float = quantity("time from allocation until a restarted job makes progress", "s", 60.0, ge=0)
     lose_work: bool = quantity(
-        "whether the work since the last snapshot is lost; false, with restart_s 0, is the simulator of ANDREAS",
+        "whether the work since the last checkpoint is lost; false, with restart_s 0, is the simulator of ANDREAS",
         "-",
         True,  # noqa: FBT003
     )
@@ -117,7 +117,7 @@ class PriceWait(FileModel):
     )  # fmt: skip
     preempt: bool = quantity(
         "whether jobs also pause while the price is high, where that saves more than their restart and the work since "
-        "the last snapshot cost",
+        "the last checkpoint cost",
         "-",
         False,  # noqa: FBT003
     )

@@ -129,7 +129,7 @@ class _FromLog(FileModel):
     due_dates: Annotated[DueDates | Literal["none"], BeforeValidator(_none_or_fields)] = quantity(
         "due dates and tardiness weights; none: no due date, and weight 0", "-", DueDates
     )
-    epoch_s: float = quantity("time between snapshots, in logged run time", "s", 600.0, gt=0)
+    epoch_s: float = quantity("time between checkpoints, in logged run time", "s", 600.0, gt=0)
 
 
 class LogWorkload(_FromLog):
@@ -216,7 +216,7 @@ class ScenarioJob(FileModel):
         None,
         min_length=1,
     )
-    epochs: int = quantity("number of epochs; a snapshot is taken after each", "-", 1, ge=1)
+    epochs: int = quantity("number of epochs; a checkpoint is taken after each", "-", 1, ge=1)
     gpu_w: dict[str, float] = quantity(
         "power added by each of its GPUs, by type, where it differs from the node's", "W", dict
     )
@@ -287,7 +287,7 @@ Workload = Annotated[
 
 
 class NodeOutage(FileModel):
-    """An outage of a node, whose jobs return to their last snapshots."""
+    """An outage of a node, whose jobs return to their last checkpoints."""
 
     node: str = quantity("name of the node", "-")
     from_s: float = quantity("start of the outage", "s", ge=0)
@@ -442,7 +442,7 @@ class Scenario(FileModel):
             )
         if shares and preemption.lose_work:
             raise FieldError(
-                f"false: {policy.solver} stops jobs at the end of rounds, with a snapshot, and jobs that lost their "
+                f"false: {policy.solver} stops jobs at the end of rounds, with a checkpoint, and jobs that lost their "
                 "work each time would never end",
                 field=f"policies.{policy.label}.preemption.lose_work",
                 value="true",

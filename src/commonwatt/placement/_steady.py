@@ -8,12 +8,12 @@ Energy and tardiness leave it open which of two jobs in time waits, and plans by
 - orders are by cost of delay over GPU time (W. E. Smith, Naval Research Logistics Quarterly 3, 1956); running jobs come
   first by a large factor, and lose GPUs only to a job that finds no others;
 - a move or a stop is charged ``MOVE_FACTOR`` times what restart and lost work cost, as plans are estimates; what is
-  still worth it is carried out, so that jobs come together on few nodes, and grow where they are alone;
-- jobs go to nodes that are on for as long as they run, before those with the least room;
+  still worth it is carried out, so that jobs are consolidated, and grow where they are alone;
+- jobs go to nodes that stay on for their whole run, otherwise to the fullest node that fits;
 - jobs pay rent for GPU time, at prices at which about as many GPUs of each class are wanted as there are, so that
   those get a class that gain most by it (L. Walras, Elements of Pure Economics, 1874), or nothing: both are tried;
 - no job starts in a configuration that takes ``POOR`` times its least run time;
-- the jobs that do not start now are charged as on one large GPU with the capacity that comes free, in order (W.
+- the waiting cost of jobs that do not start now is that on one pooled GPU with the freed capacity, in order (W.
   Eastman, S. Even and I. Isaacs, Management Science 11(2), 1964). List scheduling jumps when a job moves by a second;
   this does not, so that of two plans the better one is the one with the better start.
 

@@ -126,7 +126,8 @@ def cheapest_target(
     """
     jobs, m, series = loaded.arrivals, quantiles.shape[1], loaded.file.series
     if jobs is None or not len(jobs):
-        raise InputError("a job log: a series does not say who waits", field="delay_price", value=price.delay_per_gpu_h)
+        said = "a job log with jobs; a series has no waiting times"
+        raise InputError(said, field="delay_price", value=price.delay_per_gpu_h)
     if price.gpu_w is None or not price.is_priced:
         expected = "the power of a GPU and a price of energy, which delay is weighed against"
         raise InputError(expected, field="delay_price", value=price.delay_per_gpu_h)

@@ -56,7 +56,7 @@ def compare_ways(
     """
     series, m = loaded.file.series, predictor.horizon
     if loaded.arrivals is None or not len(loaded.arrivals):
-        raise InputError("a job log: a series does not say who waits", field="series", value="no jobs")
+        raise InputError("a job log with jobs; a series has no waiting times", field="series")
     begin = len(series) * 6 // 7 if test_from is None else test_from
     first = fit_before(series, predictor, begin, seed, fitted=isinstance(predictor, SavedPredictor))
     origins = np.arange(first - m, len(series) - m, dtype=np.int64)

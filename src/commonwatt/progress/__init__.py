@@ -5,7 +5,7 @@
     from commonwatt import progress
 
     job = progress.begin(epochs=90)
-    for epoch in job.left():  # starts at the last snapshot
+    for epoch in job.left():  # starts at the last checkpoint
         train(epoch)
         job.epoch(epoch + 1, snapshot=save(epoch))
 
@@ -40,11 +40,11 @@ class TrainingJob:
     total
         Epochs of the whole training; ``None`` if not given.
     kept
-        Whole epochs in the last snapshot: a restart continues from there.
+        Whole epochs in the last checkpoint: a restart continues from there.
     done
         Epochs done, including the fraction of the current one.
     snapshots
-        Folder for snapshots (``COMMONWATT_SNAPSHOTS``); ``None`` outside an engine.
+        Folder for checkpoints (``COMMONWATT_SNAPSHOTS``); ``None`` outside an engine.
     gpus
         GPUs allocated to the job (``COMMONWATT_GPUS``); ``None`` outside an engine.
     """
@@ -73,7 +73,7 @@ class TrainingJob:
         done
             Epochs done in all, including earlier runs.
         snapshot
-            ``True``, or the path of an existing file or folder: a snapshot of this state was written, and a restart
+            ``True``, or the path of an existing file or folder: a checkpoint of this state was written, and a restart
             continues from it. Without one, a restart is expected to repeat the epoch.
         """
         if not self._is_sound(done):
@@ -83,7 +83,7 @@ class TrainingJob:
             bool(snapshot) if isinstance(snapshot, bool) else snapshot is not None and state_of(snapshot) is not None
         )
         if not there and snapshot:
-            self._warn("snapshot", f"no snapshot at {snapshot}: epoch {done:g} does not count as kept")
+            self._warn("snapshot", f"no checkpoint at {snapshot}: epoch {done:g} does not count as kept")
         self.kept = self.done if there else min(self.kept, self.done)
         self._report()
 
@@ -100,7 +100,7 @@ class TrainingJob:
                 self._report()
 
     def left(self) -> Iterator[int]:
-        """Yield the indices of the remaining epochs, from the first that is in no snapshot."""
+        """Yield the indices of the remaining epochs, from the first that is in no checkpoint."""
         epoch = math.floor(self.kept)
         while self.total is None or epoch < self.total:
             yield epoch
@@ -108,7 +108,7 @@ class TrainingJob:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the engine has asked the job to stop (SIGTERM): write a snapshot and exit within the grace time.
+        """Whether the engine has asked the job to stop (SIGTERM): write a checkpoint and exit within the grace time.
 
         Once this has been read, SIGTERM no longer ends the process. A handler installed before is still called.
         """
@@ -187,7 +187,7 @@ def begin(
     epochs
         Epochs of the whole training.
     kept
-        Epochs in the snapshot that the script has just loaded; by default, those last reported.
+        Epochs in the checkpoint that the script has just loaded; by default, those last reported.
     environment
         The engine's variables; ``os.environ`` by default.
     """

@@ -5,8 +5,8 @@
     snapshot = f"{os.environ['COMMONWATT_SNAPSHOTS']}/backup"
     model.fit(x, y, epochs=90, callbacks=[BackupAndRestore(snapshot), KerasCallback(snapshot)])
 
-Keras does not announce what it saves: an epoch counts as kept when the snapshot's files have changed after it. SIGTERM
-ends the training at once, and the next run continues from the snapshot.
+Keras does not announce what it saves: an epoch counts as kept when the checkpoint's files have changed after it.
+SIGTERM ends the training at once, and the next run continues from the checkpoint.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class KerasCallback(LibraryCallback):
         self._job = None
 
     def _look(self) -> None:
-        """The snapshot may be written by a callback before or after this one, but not within an epoch."""
+        """The checkpoint may be written by a callback before or after this one, but not within an epoch."""
         state = state_of(self._snapshot)
         if self._job is not None and state is not None and state != self._seen:
             self._job.epoch(self._epochs, snapshot=True)

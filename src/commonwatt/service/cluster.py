@@ -173,7 +173,7 @@ def _version(snapshot: Snapshot) -> tuple[object, ...]:
 
 @router.post("/nodes/{node}/drain", status_code=202, response_model=NodeState, responses=refusals(403, 404))
 def drain(request: Request, caller: Operator, node: NodeName) -> NodeState:  # noqa: ARG001
-    """Start no further jobs on a node; running jobs stay."""
+    """Drain a node: let running jobs finish, start no new ones."""
     return _ask(context_of(request), node, RequestKind.DRAIN)
 
 

@@ -97,7 +97,7 @@ class EventColumns:
     gpus: Ints
     reason: tuple[str, ...]
     sentence: tuple[str, ...]
-    lost_s: Floats  # work since the last snapshot that is lost; NaN: none can be lost
+    lost_s: Floats  # work since the last checkpoint that is lost; NaN: none can be lost
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ events = sa.Table(
     sa.Column("gpus", sa.Integer, nullable=False),
     sa.Column("reason", _NAME, nullable=False),
     sa.Column("sentence", _TEXT, nullable=False),
-    sa.Column("lost_s", _REAL, nullable=True),  # work since the last snapshot that is lost; null: unknown, or none
+    sa.Column("lost_s", _REAL, nullable=True),  # work since the last checkpoint that is lost; null: unknown, or none
     sa.Column("requester", sa.String(16), nullable=True),  # tenant, operator; null: nobody, or unknown
     sa.Index("ix_events_job_id", "job", "id"),
     sa.Index("ix_events_time_s", "time_s"),

@@ -37,7 +37,7 @@ STEP_ASSUMES: dict[StepName, str] = {
     "switching-off": "Nodes can be powered off and booted by the scheduler, with the power and times that are stated.",
     "resizing": "Jobs can run on other numbers of GPUs than they requested. How their speed scales is modelled for a "
     "drawn kind of model.",
-    "preemption": "Jobs take snapshots and can be stopped and moved at a stated cost.",
+    "preemption": "Jobs take checkpoints and can be stopped and moved at a stated cost.",
     "price": "The price of electricity changes over time and is known in advance. No job is held back for it.",
     "one-pool": "Whoever has nodes of their own lets all jobs use them while they are free, by one queue.",
 }
@@ -141,7 +141,7 @@ def _of_jobs(plan: StudyPlan) -> list[Assumption]:
 
 
 def _stop_costs(file: StudyFile) -> str:
-    lost = f"the work since the last snapshot, one every {file.workload.epoch_s:g} s, and "
+    lost = f"the work since the last checkpoint, one every {file.workload.epoch_s:g} s, and "
     return f"costs {lost if file.preemption.lose_work else ''}{file.preemption.restart_s:g} s for the restart"
 
 
@@ -264,8 +264,8 @@ def _stops(file: StudyFile) -> str:
     if not names:
         return "are never stopped or moved"
     return (
-        f"of QOS {', '.join(names)} wait again, and lose their work since the last snapshot, where a job of a QOS that "
-        "may preempt theirs has no other room; no others are stopped or moved"
+        f"of QOS {', '.join(names)} wait again, and lose their work since the last checkpoint, where a job of a QOS "
+        "that may preempt theirs has no other room; no others are stopped or moved"
     )
 
 

@@ -143,7 +143,7 @@ class EngineContract:
             lab.engine.apply([Stop(handle)])
 
     def test_a_stopped_job_goes_on_from_its_last_snapshot(self, lab: Lab) -> None:
-        """Work since the snapshot is lost and reported; the job can continue on another node with other GPUs."""
+        """Work since the checkpoint is lost and reported; the job can continue on another node with other GPUs."""
         handle = lab.start("j1", (0,))
         lab.pass_time(4.5)
         before = lab.done(handle)
@@ -158,7 +158,7 @@ class EngineContract:
         assert [c.handle for c in lab.pass_time(15)] == [handle]
 
     def test_a_job_that_is_asked_to_stop_leaves_without_anybody_waiting_for_it(self, lab: Lab) -> None:
-        """It keeps its GPUs until a poll reports, once, that it is gone; then it can continue from its snapshot."""
+        """It keeps its GPUs until a poll reports, once, that it is gone; then it can continue from its checkpoint."""
         engine = cast("LiveEngine", lab.engine)
         if not engine.capabilities.deferred_stop:
             pytest.skip("this engine stops jobs at once, or waits for them")

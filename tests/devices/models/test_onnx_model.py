@@ -181,7 +181,7 @@ def test_weights_in_files_beside_the_model(tiny, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "value"),
-    [(b"", "an empty file"), (b"\x00\x01 no model", "InvalidProtobuf"), (None, "no such file"), ("", "a directory")],
+    [(b"", "an empty file"), (b"\x00\x01 no model", "InvalidProtobuf"), (None, None), ("", "a directory")],
 )
 def test_what_is_no_model(content, value, tmp_path):
     path = tmp_path / "m.onnx"
@@ -192,7 +192,9 @@ def test_what_is_no_model(content, value, tmp_path):
     with pytest.raises(InputError) as caught:
         load_onnx("m", path, CPU, 0.002)
     assert (caught.value.file, caught.value.value) == (path, value)
-    assert str(caught.value).startswith(f"{path}: got '{value}', expected an ONNX model")
+    got = "" if value is None else f"got '{value}', "
+    assert str(caught.value).startswith(f"{path}: {got}expected an ONNX model")
+    assert ("there is no such file" in str(caught.value)) == (value is None)
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.99])

@@ -69,7 +69,7 @@ def target_option(command: F) -> F:
     return click.option(
         "--target", type=_Target(), default="0.98", show_default=True, metavar="TARGET",
         help="Share of instants with enough GPUs on (1 keeps everything on). For a job log also jobs:0.98, the share "
-        "of jobs that find their GPUs on; delay_s:p99:60, a percentile of delays; delayed_gpu_h:2, GPU hours of "
+        "of jobs that find enough GPUs on; delay_s:p99:60, a percentile of delays; delayed_gpu_h:2, GPU hours of "
         "waiting a day.",
     )(command)  # fmt: skip
 

@@ -61,7 +61,7 @@ __all__ = ["evaluate"]
     "--known-share",
     type=NumberRange(0, 1),
     metavar="SHARE",
-    help="For a job log: as if this share of jobs were known one horizon before they come (seeded by --seed).",
+    help="For a job log: assume this share of jobs was announced one horizon ahead (drawn by --seed).",
 )
 @power_option
 @features_option

@@ -141,7 +141,7 @@ class FleetManager:
         return self._slicer.sharing.phi
 
     def set_phi(self, phi: float) -> None:
-        """Guarantee this part of the time-fair share from the next tick on."""
+        """Guarantee this part of the time-fair share, effective at the next tick."""
         self._slicer.sharing = self._slicer.sharing.model_copy(update={"phi": phi})
         self._dirty |= self.gpus.gpus.keys()
 

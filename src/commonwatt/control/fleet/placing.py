@@ -1,6 +1,6 @@
 """Replicas and fractional jobs on GPUs: a placement problem whose nodes are single GPUs of a thousand parts.
 
-The policy's own solver decides, as it does for training jobs. A GPU that is shared already costs nothing more to be on;
+The policy's own solver decides, as it does for training jobs. A GPU already in use adds no idle power;
 one more GPU costs its share of the idle power of a node that is on, or all of the node's if that sleeps.
 """
 

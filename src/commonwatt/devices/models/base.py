@@ -82,7 +82,7 @@ def checked_file(path: str | Path, what: str) -> Path:
     if file.is_dir():
         raise InputError(f"{what}, a file", file=file, value="a directory")
     if not file.is_file():
-        raise InputError(what, file=file, value="no such file")
+        raise InputError(f"{what}; there is no such file", file=file)
     try:
         if file.stat().st_size == 0:
             raise InputError(what, file=file, value="an empty file")

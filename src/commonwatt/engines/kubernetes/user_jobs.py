@@ -169,7 +169,7 @@ class UserJobs:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Another one whenever a Job, what a quota leaves, or for which Jobs no pods are made, has changed.
+        """Changes whenever a Job, a quota's remainder or the set of Jobs without pods changes.
 
         Pods count while some of a gang are to go.
         """

@@ -1,8 +1,8 @@
 """A simulated cluster.
 
-A job works at the speed its configuration gives it, epoch by epoch. Stopped, it falls back to its last snapshot, taken
-at the end of each epoch; started again, it has its GPUs for ``restart_s`` before it works. Nodes draw the power of
-their class and the GPU power of the jobs on them; unused, they go to a low-power state after a while.
+A job works at the speed its configuration gives it, epoch by epoch. Stopped, it falls back to its last checkpoint,
+taken at the end of each epoch; started again, it has its GPUs for ``restart_s`` before it works. Nodes draw the power
+of their class and the GPU power of the jobs on them; unused, they go to a low-power state after a while.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class World:
     first_start
         Whether the first start takes it too.
     lose_work
-        Whether stopping a job loses the work since its last snapshot; without, ANDREAS' own simulator.
+        Whether stopping a job loses the work since its last checkpoint; without, ANDREAS' own simulator.
     unused_state, unused_after_s
         Low-power state an unused node enters, and after how long; ``None``: it stays on.
     slowdown

@@ -21,7 +21,7 @@ from commonwatt.model.nodes import Cluster
 __all__ = ["KEPT_EVERY_S", "SharingCluster"]
 
 KEPT_EVERY_S = 600.0
-"""Work of a fractional job between two snapshots, in seconds of a whole GPU."""
+"""Work of a fractional job between two checkpoints, in seconds of a whole GPU."""
 
 
 @dataclass(slots=True)

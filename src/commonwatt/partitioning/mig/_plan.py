@@ -106,8 +106,7 @@ def tenant_sentence(
         kept = problem.limits[i] * market.limit_prices[i] / problem.weights[i]
         text += f"; it can use no more at a time, and {kept:.0%} of its budget is left over"
     elif small:
-        useless = f"{small} of {len(shares)} kinds of instance {'is' if small == 1 else 'are'} of no use to it"
-        text += f"; {useless} (memory or speed)"
+        text += f"; it cannot use {small} of {len(shares)} instance profiles (memory or speed)"
     if market is not None and reason != "at-limit":
         name, price = _cheapest(problem, i, market)
         text += f"; for more it would buy {name}, of which one costs {price / problem.weights[i]:.0%} of its budget"

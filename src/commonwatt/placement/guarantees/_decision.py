@@ -63,7 +63,7 @@ def decided(
 
 
 def checked(problem: PlacementProblem, found: object) -> Schedule:
-    """Return the schedule *found* by a solver that nobody here wrote, as whole numbers of its own.
+    """Copy the schedule *found* by a third-party solver into integer arrays.
 
     Raises ``SolverError`` if it is none, is one of another problem, or cannot be carried out.
     """
@@ -174,7 +174,7 @@ class _Keeping:
     def _earliest(
         self, job: int, where: Bools, width: int | None = None, per_node: int | None = None
     ) -> tuple[Reservation, int] | None:
-        """Earliest start of *job* on the nodes *where* if running jobs stay; ``None`` if it fits there never."""
+        """Earliest start of *job* on the nodes *where* if running jobs stay; ``None`` if it never fits."""
         problem = self.problem
         rows = np.arange(problem.start[job], problem.start[job + 1])
         rows = rows[self.allowed[rows]]

@@ -69,7 +69,7 @@ export function openJob(job) {
     ["Tenant", job.tenant], ["State", job.held ? `${job.status}, on hold` : job.status],
     ["Why", [job.reason, job.sentence].filter(Boolean).join(": ")], ["Nodes", job.nodes.join(", ")],
     ["GPUs", job.nodes.length ? `${number(job.gpus)}${job.gpu_type ? ` \u00d7 ${job.gpu_type}` : ""}` : ""],
-    ["Epochs", `${number(job.done_epochs, 1)} of ${number(job.epochs)}, ${number(job.kept_epochs, 1)} kept in snapshots`],
+    ["Epochs", `${number(job.done_epochs, 1)} of ${number(job.epochs)}, ${number(job.kept_epochs, 1)} kept in checkpoints`],
     ["Submitted", at(job.submit_s, now)], ["Due", at(job.due_s, now)],
     ["Running since", job.status === "running" ? at(job.started_s, now) : ""],
     ["Expected start", job.status === "waiting" && job.expected_start_s !== null ? at(Math.max(job.expected_start_s, now), now) : ""],

@@ -31,7 +31,7 @@ export function openSubmit() {
   field("Time limit, s", "time_limit_s", { type: "number", min: 1, step: "any" }, "Used for planning if no times are known."),
   h("details", {}, h("summary", {}, "More"),
     field("Working folder", "folder", { placeholder: "/home/me/project" }), field("Image", "image"),
-    field("Snapshot folder", "snapshots", { placeholder: "/home/me/snapshots" }), field("Kind", "kind", {}, "Jobs of one kind are assumed to scale alike."),
+    field("Checkpoint folder", "snapshots", { placeholder: "/home/me/snapshots" }), field("Kind", "kind", {}, "Jobs of one kind are assumed to scale alike."),
     field("Allowed GPU counts", "gpu_counts", { placeholder: "1, 2, 4", pattern: "\\s*\\d+(\\s*,\\s*\\d+)*\\s*" })),
   error,
   h("p", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Back"), send));
