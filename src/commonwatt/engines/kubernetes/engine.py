@@ -193,8 +193,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                     self._waited_for = self.user_jobs.version
                     return
                 soon = any(run.missing_s or run.asked_s or run.spec.handle in self._late for run in self._runs.values())
-            ready = woken.poll(1000 * min(left_s, _SOON_S if soon else _LOOK_S))
-            if any(number == waker for number, _ in ready):
+            if any(number == waker for number, _ in woken.poll(1000 * min(left_s, _SOON_S if soon else _LOOK_S))):
                 return
             self.informer.rest()
 
@@ -288,9 +287,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             return None
         for verb in ("create", "bind"):
             if why := self._pauses.paused((self._settings.namespace, "pods", verb)):
-                raise EngineError(
-                    f"start {command.name}: no pods are made or placed for a while, a webhook may hang: {why}"
-                )
+                msg = f"start {command.name}: no pods are made or placed for a while, a webhook may hang: {why}"
+                raise EngineError(msg)
         own = self._state / "jobs" / str(command.handle)
         specs = rank_specs(replace(planned, echo=True), self._label, self._settings.namespace, own)
         bodies = self._manifests(specs)
@@ -425,8 +423,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def _meter_power(self, snapshot: KubernetesSnapshot) -> None:
         """Close the readings of nodes that fell asleep, or began to wake."""
-        for n in self._power.changed(self._metered, [snapshot.nodes.get(host) for host in self._allocations.hosts]):
-            self._meter([n])
+        self._meter(self._power.changed(self._metered, [snapshot.nodes.get(host) for host in self._allocations.hosts]))
 
     def _await_end(self, run: KubernetesRun) -> End | None:
         run.asked_s = time.monotonic() if run.asked_s is None else run.asked_s
