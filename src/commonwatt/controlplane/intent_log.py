@@ -315,7 +315,7 @@ class WriteAheadEngine:
                 continue
             job = self.jobs[handle]
             if isinstance(change, JobLeft):
-                self._off_nodes(job, change.at_s, change.lost_s)
+                self._off_nodes(job, change.at_s, change.lost_s, begun=change.begun)
                 continue
             if isinstance(change, JobEnded) and change.outcome is Outcome.CANCELLED and self._stopping(job.id):
                 change = JobInterrupted(change.handle, change.at_s, 0.0, change.cause)  # by us, before a crash
@@ -324,7 +324,7 @@ class WriteAheadEngine:
                 if before:
                     continue
                 if job.id in self._terminating:
-                    self._off_nodes(job, change.at_s, change.lost_s)
+                    self._off_nodes(job, change.at_s, change.lost_s, begun=change.begun)
                     continue
                 self._changes.append(self._interrupted(job, replace(change, handle=handle)))
             elif change.outcome is not Outcome.COMPLETED and before and not change.waited:
@@ -350,11 +350,11 @@ class WriteAheadEngine:
             if intent is not None:
                 self.intents.append(replace(intent, outcome="done"))
 
-    def _off_nodes(self, job: TrackedJob, at_s: float, lost_s: float) -> None:
+    def _off_nodes(self, job: TrackedJob, at_s: float, lost_s: float, *, begun: bool = True) -> None:
         self._settle(job)
         handle = self._handles[job.id]
         self.touched.add(handle)
-        self._changes.append(JobLeft(handle, at_s, lost_s))
+        self._changes.append(JobLeft(handle, at_s, lost_s, begun))
 
     def _interrupted(self, job: TrackedJob, change: JobInterrupted) -> Change:
         """Count an interruption; a job with one too many without progress in between has failed.
@@ -387,11 +387,12 @@ class WriteAheadEngine:
             if start := self._terminating.withdraw(job_id):
                 self.intents.append(replace(start.intent, outcome="void", cause="withdrawn"))
                 self.intents.append(replace(open_.pop(job_id), outcome="done"))
-                answers[command.handle] = Stopped(command.handle, 0.0, later=job_id in self._terminating)
+                answers[command.handle] = Stopped(command.handle, 0.0, job_id in self._terminating, begun=False)
         self._skip_ended(open_, answers)
         for job_id in self._terminating.request_stop(open_, self._absorb):
             handle = self._handles[job_id]
-            answers[handle] = Stopped(handle, self._take_left(handle), later=job_id in self._terminating)
+            lost_s, begun = self._take_left(handle)
+            answers[handle] = Stopped(handle, lost_s, job_id in self._terminating, begun)
             del open_[job_id]
         self._skip_ended(open_, answers)
         if open_:
@@ -410,17 +411,17 @@ class WriteAheadEngine:
             answers[handle] = Stopped(handle, 0.0)
             if isinstance(change, JobInterrupted):
                 self._changes.remove(change)
-                answers[handle] = Stopped(handle, change.lost_s)
+                answers[handle] = Stopped(handle, change.lost_s, begun=change.begun)
             self.intents.append(replace(stops.pop(job_id), outcome="done"))
 
-    def _take_left(self, handle: int) -> float:
-        """Take out of the changes that a job has left its nodes, if it has; returns what it lost."""
+    def _take_left(self, handle: int) -> tuple[float, bool]:
+        """Take out of the changes that a job has left its nodes, if it has; what it lost, and if it had begun."""
         for change in self._changes:
             if isinstance(change, JobLeft) and change.handle == handle:
                 self._changes.remove(change)
                 self.touched.discard(handle)
-                return change.lost_s
-        return 0.0
+                return change.lost_s, change.begun
+        return 0.0, True
 
     def _stop_by_command(self, stops: dict[int, IntentRow], answers: dict[int, Stopped]) -> None:
         stopped = {job_id: self._stop_one(job_id) for job_id in stops}
@@ -430,7 +431,7 @@ class WriteAheadEngine:
         # A job that had just ended by itself reports that next: now, or it would be taken for the end of its next run.
         for change in self.inner.poll():
             if isinstance(change, JobInterrupted) and change.handle in stopped.keys() - going:
-                stopped[change.handle] = Stopped(change.handle, change.lost_s)
+                stopped[change.handle] = Stopped(change.handle, change.lost_s, begun=change.begun)
             else:
                 self._absorb([change])
         for job_id, answer in stopped.items():
