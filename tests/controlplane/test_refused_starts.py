@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commonwatt.control.engine import JobInterrupted, JobLeft, Start, Stopped
+from commonwatt.control.engine import JobInterrupted, JobLeft, SetPower, Start, Stopped
 from commonwatt.model.errors import EngineError
 from commonwatt.store.records import RequestKind
 
@@ -123,3 +123,18 @@ def test_an_engine_that_has_one_stop_before_it_began_says_so(bench):
     engine._absorb([JobInterrupted(job, b.clock(), 0.0, "stopped", begun=False)])
     (left,) = engine.waiting_changes()
     assert (type(left), left.begun) == (JobLeft, False)
+
+
+def test_who_waits_for_a_node_that_does_not_wake_is_told_which_and_why(bench):
+    b = bench
+    job = b.submit(100.0)
+    b.settle()
+    engine, why = b.reconciler.engine, "node n did not wake: its hook exited with 3"
+    own, b.engine.apply = b.engine.apply, lambda _: (_ for _ in ()).throw(EngineError(why))
+    engine.power_commands.give([SetPower(0, None)])
+    b.engine.apply = own
+    engine.power_commands.offered = lambda view: view
+    engine._absorb([JobInterrupted(job, b.clock(), 0.0, "its nodes did not wake", begun=False)])
+    b.settle(1)
+    (told,) = (event.sentence for event in b.live.store.events(job=job) if event.kind == "not-started")
+    assert told.endswith(f" did not start: {why}")

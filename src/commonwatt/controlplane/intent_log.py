@@ -34,8 +34,9 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.control.fleet.interface import DeviceShares, ServingEngine, ServingState, SharedChange, SharingEngine
+from commonwatt.controlplane.capacity import PowerCommands
 from commonwatt.controlplane.jobs import TrackedJob
-from commonwatt.controlplane.pending_commands import DeferredStart, PowerCommands, Terminating
+from commonwatt.controlplane.pending_commands import DeferredStart, Terminating
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import IntentRow
@@ -130,8 +131,8 @@ class WriteAheadEngine:
     # -- the Engine interface
 
     def nodes(self) -> NodeView:
-        """State of the nodes."""
-        return self.inner.nodes()
+        """State of the nodes; those that did not wake are down for a while."""
+        return self.power_commands.offered(self.inner.nodes())
 
     def progress(self, handles: Ints) -> JobProgress:
         """Progress of jobs."""
@@ -247,7 +248,9 @@ class WriteAheadEngine:
         Deferred starts are given if there is room for them now.
         """
         self.guard()
-        self._absorb(self.inner.poll())
+        changes = self.inner.poll()
+        self.power_commands.look()  # why nodes did not wake is why jobs did not start there
+        self._absorb(changes)
         confirmed_s = self._begun_s + max(_CONFIRMED_S, self.capabilities.stop_s)
         if self.unconfirmed_stops and self.now_s() > confirmed_s:
             ran_on = self.unconfirmed_stops.values()
@@ -258,7 +261,8 @@ class WriteAheadEngine:
         while start := self._terminating.take_ready():
             self._give([start])
             self.touched.add(start.handle)
-        return bool(self._changes) or (self._serves and cast(ServingEngine, self.inner).has_shared_news())
+        news = bool(self._changes) or self.power_commands.has_news()
+        return news or (self._serves and cast(ServingEngine, self.inner).has_shared_news())
 
     def waiting_changes(self) -> Sequence[Change]:
         """What the next ``poll`` will return."""
@@ -363,7 +367,9 @@ class WriteAheadEngine:
         """
         if not change.begun:
             job.refusals += 1
-            return change
+            unwoken = self.power_commands.unwoken
+            cause = next((unwoken[n] for n in job.nodes if n in unwoken), "")
+            return replace(change, cause=cause) if cause else change
         job.refusals = 0
         if job.id in self.unconfirmed_stops:
             return replace(change, cause="a stop had been requested")
