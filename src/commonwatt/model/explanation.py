@@ -224,14 +224,12 @@ class PlacementExplanation:
             sure = "will" if self._certain else "is expected to"
             late = f"; it {sure} be late by {_span(-self.spare_s)} or more"
         if self.reason is Reason.DISPLACED:
-            whom = _listed(self.takers, self.other_takers)
+            whom, s = _listed(self.takers, self.other_takers), self.restart_s
             cause = f": its GPUs on {_names(self.nodes)} go to {whom}" if whom else f" on {_names(self.nodes)}"
             if self.gone:
                 cause = f": too few usable GPUs are left on {_names(self.gone)}, as on a node that is lost"
-            much = (
-                "as long as its configuration allows" if (s := self.restart_s) is None else f"at least {_span(s)} more"
-            )
-            return f"is preempted{cause}; restarting from its last checkpoint takes {much}{self._beyond('; ')}{late}"
+            least = "as long as its configuration allows" if s is None else f"at least {_span(s)} more"
+            return f"is preempted{cause}; restarting from its last checkpoint takes {least}{self._beyond('; ')}{late}"
         if self.reason is Reason.NODES_DOWN:
             return f"waits: too many of its GPUs are down, drained or held by services{late}"
         if self.reason in (Reason.RESERVED, Reason.NEXT) and self.starts_within_s is not None:
