@@ -330,7 +330,9 @@ class WriteAheadEngine:
                 if job.id in self._terminating:
                     self._off_nodes(job, change.at_s, change.lost_s, begun=change.begun)
                     continue
-                self._changes.append(self._interrupted(job, replace(change, handle=handle)))
+                unwoken = {} if change.begun else self.power_commands.unwoken
+                cause = next((unwoken[n] for n in job.nodes if n in unwoken), change.cause)
+                self._changes.append(self._interrupted(job, replace(change, handle=handle, cause=cause)))
             elif change.outcome is not Outcome.COMPLETED and before and not change.waited:
                 continue
             elif change.outcome is Outcome.FAILED and not change.reason and self.may_restart(handle):
@@ -367,9 +369,7 @@ class WriteAheadEngine:
         """
         if not change.begun:
             job.refusals += 1
-            unwoken = self.power_commands.unwoken
-            cause = next((unwoken[n] for n in job.nodes if n in unwoken), "")
-            return replace(change, cause=cause) if cause else change
+            return change
         job.refusals = 0
         if job.id in self.unconfirmed_stops:
             return replace(change, cause="a stop had been requested")
