@@ -7,11 +7,13 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.cli.cluster import _state
 from commonwatt.control.engine import NodeView, SetPower
 from commonwatt.controlplane.capacity import PowerCommands
 from commonwatt.engines.kubernetes.user_requests import LateError
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.live_results import NodeState
 from commonwatt.store.records import JobStatus
 from tests.controlplane.bench import Bench
 from tests.controlplane.test_capacity import NODES, PLAN, go_on
@@ -186,6 +188,20 @@ def test_an_answer_that_is_late_is_no_failure():
     powers = PowerCommands(engine := Sleepers(LateError(503, "", "not answered yet")), lambda: 0.0)
     powers.give([SetPower(0, None)])
     assert (shown(powers.offered(engine.view)), powers.unwoken) == (ALL, {})
+
+
+def test_in_a_dry_run_nobody_asks_why_a_node_does_not_wake():
+    powers = PowerCommands(engine := Sleepers(), lambda: 0.0)
+    powers.give([SetPower(0, None)])
+    powers.forget_orders()
+    powers.look()
+    assert len(engine.given) == 1
+
+
+def test_nodes_are_listed_with_why_they_are_down():
+    figures = {"gpu_type": "V100", "gpus": 2, "usable_gpus": 0, "held_gpus": 0, "jobs": (), "power_w": None}
+    node = NodeState(name="a", state="down", drained=True, cause=str(NO), **figures)
+    assert _state(node) == "down, drained: node a did not wake: its hook exited with 3"
 
 
 class Stuck(VirtualWork):

@@ -240,11 +240,15 @@ class PowerCommands:
         """Find out why nodes sleep again that were told to wake."""
         if not self._waking:
             return
-        view = self.engine.nodes()
-        slept = [n for n in sorted(self._waking) if view.power_state[n] >= 0]
-        self._waking -= {*slept, *(n for n in self._waking if _is_on(view, n))}
-        with suppress(EngineDownError):
+        with suppress(EngineError):  # at the next look
+            view = self.engine.nodes()
+            slept = [n for n in sorted(self._waking) if view.power_state[n] >= 0]
+            self._waking -= {*slept, *(n for n in self._waking if _is_on(view, n))}
             self.give([SetPower(n, None) for n in slept])
+
+    def forget_orders(self) -> None:
+        """Ask nothing about nodes that were told to wake: a dry run begins."""
+        self._waking.clear()
 
     @property
     def unwoken(self) -> Mapping[int, str]:

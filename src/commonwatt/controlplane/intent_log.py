@@ -301,7 +301,9 @@ class WriteAheadEngine:
         self._changes.append(JobInterrupted(handle, self.now_s(), 0.0, cause))
 
     def cancel_deferred(self, nodes: Collection[int] | None, cause: str) -> None:
-        """Cancel deferred starts on any of *nodes*; all of them if not given."""
+        """Cancel deferred starts on any of *nodes*; all of them if not given, and forget which nodes are to wake."""
+        if nodes is None:
+            self.power_commands.forget_orders()
         for start in self._terminating.deferred():
             if nodes is None or not set(nodes).isdisjoint(start.command.nodes):
                 self._terminating.withdraw(start.command.handle)

@@ -228,13 +228,8 @@ class SnapshotBuilder:
         figures = (
             rows, registry.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s, *self._shared(),
         )  # fmt: skip
-        own = (
-            dict(registry.nodes),
-            list(reconciler.drained),
-            reconciler.engine.power_commands.unwoken,
-            _up(view).tobytes(),
-        )
-        seen = (*own, *(column.tobytes() for column in figures))
+        own = dict(registry.nodes), list(reconciler.drained), reconciler.engine.power_commands.unwoken
+        seen = (*own, _up(view).tolist(), *(column.tobytes() for column in figures))
         if seen != self._cached[0]:
             self._cached = (seen, self._make_nodes(view))
         return self._cached[1]
