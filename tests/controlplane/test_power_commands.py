@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.control.engine import SetPower
-from commonwatt.controlplane.pending_commands import PowerCommands
+from commonwatt.cli.cluster import _state
+from commonwatt.control.engine import NodeView, SetPower
+from commonwatt.controlplane.capacity import PowerCommands
+from commonwatt.engines.kubernetes.user_requests import LateError
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.live_results import NodeState
 from commonwatt.store.records import JobStatus
 from tests.controlplane.bench import Bench
 from tests.controlplane.test_capacity import NODES, PLAN, go_on
@@ -100,3 +104,138 @@ def test_an_engine_that_is_away_is_no_refusal():
     with pytest.raises(EngineDownError):
         powers.give([SetPower(0, "off")])
     assert told(powers) == []
+
+
+def view(states, wait_s=None, usable=None):
+    states = np.array(states)
+    wait_s = np.where(states >= 0, 30.0, 0.0) if wait_s is None else np.array(wait_s, dtype=float)
+    usable = np.full(len(states), 2) if usable is None else np.array(usable)
+    return NodeView(usable, wait_s, states, np.zeros(len(states), bool), np.ones(len(states), bool))
+
+
+def shown(seen):
+    """Usable GPUs, states, and which nodes are up."""
+    return seen.usable_gpus.tolist(), seen.power_state.tolist(), seen.up.tolist()
+
+
+class Sleepers(Engine):
+    """Nodes that sleep."""
+
+    def __init__(self, *causes):
+        super().__init__(*causes)
+        self.view = view([0, 0, 0])
+
+    def nodes(self):
+        return self.view
+
+
+ALL = [2, 2, 2], [0, 0, 0], [True] * 3
+BUT_A = [0, 2, 2], [-1, 0, 0], [False, True, True]
+NO = EngineError("node a did not wake: its hook exited with 3")
+
+
+def test_a_node_that_did_not_wake_is_down_for_a_while_longer_each_time():
+    now = [0.0]
+    powers = PowerCommands(engine := Sleepers(*[NO] * 9), lambda: now[0])
+    assert shown(powers.offered(engine.view)) == ALL
+    for pause_s in (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0):
+        powers.give([SetPower(0, None)])
+        assert powers.unwoken == {0: str(NO)}
+        now[0] += pause_s - 1.0
+        assert shown(powers.offered(engine.view)) == BUT_A
+        now[0] += 1.0
+        assert shown(powers.offered(engine.view)) == ALL
+        assert powers.unwoken == {}
+    (row,) = powers.take(("a", "b", "c"))
+    assert (row.nodes, row.sentence) == (("a",), f"a power command failed: {NO}")
+
+
+def test_one_that_is_on_after_all_is_offered_at_once_and_what_was_is_forgotten():
+    now = [0.0]
+    powers = PowerCommands(engine := Sleepers(NO, None, NO), lambda: now[0])
+    powers.give([SetPower(0, None)])
+    on = view([-1, 0, 0])
+    assert powers.offered(on) is on
+    powers.give([SetPower(0, "off"), SetPower(0, None)])
+    now[0] += 59.0
+    assert shown(powers.offered(engine.view)) == BUT_A
+    now[0] += 1.0
+    assert shown(powers.offered(engine.view)) == ALL
+
+
+def test_that_one_did_not_wake_is_seen_when_it_sleeps_again():
+    now = [0.0]
+    powers = PowerCommands(engine := Sleepers(None, NO, None, None, EngineDownError("x")), lambda: now[0])
+    powers.give([SetPower(0, None)])
+    engine.view = view([-1, 0, 0], [30.0, 30.0, 30.0])
+    powers.look()
+    assert len(engine.given) == 1  # it is waking
+    engine.view = view([0, 0, 0])
+    powers.look()
+    powers.look()
+    assert (engine.given, powers.unwoken) == ([(0, None)] * 2, {0: str(NO)})
+    powers.give([SetPower(1, None)])
+    engine.view = view([0, -1, 0])
+    powers.look()
+    assert len(engine.given) == 3  # it has woken
+    powers.give([SetPower(2, None)])
+    powers.look()
+    assert len(engine.given) == 5  # nobody answered
+    assert list(powers.unwoken) == [0]
+
+
+def test_an_answer_that_is_late_is_no_failure():
+    powers = PowerCommands(engine := Sleepers(LateError(503, "", "not answered yet")), lambda: 0.0)
+    powers.give([SetPower(0, None)])
+    assert (shown(powers.offered(engine.view)), powers.unwoken) == (ALL, {})
+
+
+def test_in_a_dry_run_nobody_asks_why_a_node_does_not_wake():
+    powers = PowerCommands(engine := Sleepers(), lambda: 0.0)
+    powers.give([SetPower(0, None)])
+    powers.forget_orders()
+    powers.look()
+    assert len(engine.given) == 1
+
+
+def test_nodes_are_listed_with_why_they_are_down():
+    figures = {"gpu_type": "V100", "gpus": 2, "usable_gpus": 0, "held_gpus": 0, "jobs": (), "power_w": None}
+    node = NodeState(name="a", state="down", drained=True, cause=str(NO), **figures)
+    assert _state(node) == "down, drained: node a did not wake: its hook exited with 3"
+
+
+class Stuck(VirtualWork):
+    """The first node does not wake; nodes are told so when they are asked to wake, and one that runs there is ended."""
+
+    tries = 0
+
+    def apply(self, commands):
+        if SetPower(0, None) in commands and self.nodes().power_state[0] >= 0:
+            self.tries += 1
+            raise NO
+        return super().apply(commands)
+
+
+class Starving(Bench):
+    work = Stuck
+
+
+@pytest.mark.slow
+def test_a_job_turns_to_the_next_node_and_the_one_that_did_not_wake_says_why(tmp_path):
+    b = Starving(tmp_path, nodes=NODES, interval_s=3000, capacity={**PLAN, "policy": "last-value", "floor_gpus": 0})
+    try:
+        b.settle()
+        go_on(b, 1800)
+        assert b.engine.nodes().power_state.tolist() == [0, 0, 0]
+        job = b.submit(500.0, gpus=2)
+        go_on(b, 50, 5.0)
+        assert b.row(job).nodes == ("n-2",)
+        assert b.engine.tries == 1
+        node = b.snapshot().nodes[0]
+        assert (node.state, node.usable_gpus, node.cause) == ("down", 0, str(NO))
+        (event,) = (event for event in b.live.store.events() if event.kind == "not-powered")
+        assert (event.nodes, event.sentence) == (("n-1",), f"a power command failed: {NO}")
+        go_on(b, 70)
+        assert (b.snapshot().nodes[0].state, b.snapshot().nodes[0].cause) == ("asleep", "")
+    finally:
+        b.close()

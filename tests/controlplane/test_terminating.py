@@ -427,7 +427,7 @@ def test_a_start_that_was_put_off_is_taken_back_by_a_stop(tmp_path):
         durable.apply([Start(at["deaf"], "", (0,), 2)])
         until(lambda: durable.progress(np.array([at["deaf"]])).done_epochs[0] > 0)
         durable.apply([Stop(at["deaf"]), Start(at["nxt"], "", (0,), 2)])
-        assert durable.apply([Stop(at["nxt"])]) == [Stopped(at["nxt"], 0.0)]
+        assert durable.apply([Stop(at["nxt"])]) == [Stopped(at["nxt"], 0.0, begun=False)]
         until(lambda: durable.look() or durable.waiting_changes())
         assert engine._runs == {}
         assert [i.outcome for i in durable.take_intents() if i.job == 11] == ["void", "done"]

@@ -343,6 +343,35 @@ def test_changes_that_come_too_late_are_told_once_also_while_it_runs(desk):
     assert len(desk.kube.done) == 1
 
 
+def annotated(uid="u1", **notes):
+    return user_job(uid, notes=tuple(sorted((f"commonwatt.io/{key.replace('_', '-')}", v) for key, v in notes.items())))
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        ({}, {"due": "2026-11-29", "run_time": "9"}, "due 2026-11-29 now, none then; run-time 9 now, none then"),
+        ({"due": "2026-12-01T08:00"}, {}, "due none now, 2026-12-01T08:00 then"),
+        ({"run_time": "2:00"}, {"run_time": "soon"}, "run-time soon now, 120 s then"),
+        ({"tardiness_weight": "2"}, {"tardiness_weight": "5"}, "tardiness-weight 5 now, 2 then"),
+        ({"run_time": "100", "tardiness_weight": "0.5"}, {"run_time": "1:40", "tardiness_weight": "0.50"}, ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("again", [False, True], ids=["same", "another"])
+def test_annotations_that_are_changed_later_are_not_followed_and_that_is_told(desk, then, now, said, again):
+    desk.kube.set(annotated(**then))
+    desk.look()
+    if again:
+        desk.intake = desk.another()
+    desk.kube.set(annotated(**now))
+    desk.look()
+    desk.look()
+    assert desk.intake.awaiting == {}  # it can be placed as it was taken over
+    told = [message for reason, _, message in desk.kube.done if reason == "NotFollowed"]
+    changed = f"its Job was changed ({said}): undo that, or delete and create it; it goes on as it was taken over"
+    assert told == ([changed] if said else [])
+
+
 def test_one_that_kueue_holds_again_awaits_it_and_may_come_back_with_other_gpus(desk):
     def pods(product):
         return user_job_of(item(pod={"nodeSelector": {"product": product}}, labels=QUEUED)).rules

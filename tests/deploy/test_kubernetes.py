@@ -98,6 +98,13 @@ def test_two_replicas_share_a_store_that_has_leases_and_name_its_secret(monkeypa
     assert config.live.model_copy(update={"store": alone.live.store}) == alone.live
 
 
+def test_an_engine_that_is_down_does_not_have_the_control_plane_restarted():
+    (deployment,) = (d for d in documents(FOLDER / "control-plane.yaml") if d["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    probes = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    assert probes == {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
+
+
 def test_what_is_scraped_is_the_service_and_no_other():
     (monitor,) = documents(FOLDER / "monitoring.yaml")
     wanted = monitor["spec"]["selector"]["matchLabels"].items()

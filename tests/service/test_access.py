@@ -25,6 +25,7 @@ ACCESS = {
     "GET /": EVERYBODY,
     "GET /static/{name}": EVERYBODY,
     "GET /healthz": EVERYBODY,
+    "GET /livez": EVERYBODY,
     "GET /readyz": EVERYBODY,
     "GET /metrics": (200, 403, 403, 200, 401),  # nobody: from this machine only
     "GET /api/v1/openapi.json": EVERYBODY,

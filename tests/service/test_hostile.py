@@ -6,13 +6,15 @@ import asyncio
 import io
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 
 from commonwatt.controlplane.logs import configure
 from commonwatt.model.errors import StoreError
+from commonwatt.service.app import make_app
 from commonwatt.service.middleware import LARGEST_BODY
-from tests.service.conftest import API, httpx
+from tests.service.conftest import API, Caller, httpx
 from tests.service.made import job
 
 NASTY = (
@@ -125,6 +127,17 @@ def test_a_database_that_is_away(as_, service, monkeypatch):
     assert as_("bob").get("/jobs").status_code == 503
     monkeypatch.setattr(service.store, "setting", fails)
     assert as_(None)("GET", "http://127.0.0.1/readyz").status_code == 503
+    assert as_(None)("GET", "http://127.0.0.1/livez").status_code == 200  # a restart would not bring it back
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_an_engine_that_is_down_is_no_reason_to_restart(service, alive):
+    service.now = replace(service.now, healthy=False, trouble="the engine does not answer")
+    ask = Caller(make_app(replace(service.context, alive=lambda: alive)), None)
+    assert ask.get("http://127.0.0.1/healthz").status_code == 503
+    assert ask.get("http://127.0.0.1/readyz").status_code == 200
+    answer = ask.get("http://127.0.0.1/livez")
+    assert (answer.status_code, answer.json()["status"]) == ((200, "ok") if alive else (503, "failing"))
 
 
 def test_a_defect_of_ours_tells_nothing(as_, service, monkeypatch, caplog):

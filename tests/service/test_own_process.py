@@ -113,13 +113,18 @@ def test_a_controller_that_is_silent_is_said_to_fail_until_it_is_heard():
         replica.apply(message)
     now_s[0] = 14.0
     assert replica.snapshot().healthy
+    assert replica.alive()
     now_s[0] = 16.0
     failing = replica.snapshot()
     assert (failing.healthy, failing.trouble) == (False, "the controller's process does not answer")
     assert replica.snapshot() is failing
+    assert not replica.alive()
     for message in changes(good, replace(good, time_s=5.0), TickCounts()):
         replica.apply(message)
     assert replica.snapshot().healthy
+    for message in changes(good, replace(good, healthy=False, trouble="the engine does not answer"), TickCounts()):
+        replica.apply(message)
+    assert replica.alive()
 
 
 def test_large_clusters_have_it_unless_they_say_otherwise(tmp_path):

@@ -51,7 +51,9 @@ def nodes(*, url: str | None, as_json: bool) -> None:
 
 
 def _state(node: NodeState) -> str:
-    """Return the state of a node, and its usable GPUs where those are not all."""
+    """Return the state of a node, why it is down, and its usable GPUs where those are not all."""
+    if node.cause:
+        return f"{node.state}{', drained' if node.drained else ''}: {node.cause}"
     if node.drained:
         return f"{node.state}, drained"
     few = node.state == "on" and node.usable_gpus < node.gpus

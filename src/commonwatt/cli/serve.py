@@ -133,7 +133,7 @@ def serve(
         else:
             context = ServiceContext(
                 live.config, live.folder, live.store, live.maker, supervisor.snapshot, supervisor.wake,
-                supervisor.counters.counts
+                supervisor.counters.counts, lambda: supervisor.alive,
             )  # fmt: skip
             app = make_app(context)
             run_server(app, listening, ready, limits_of(server), certificates=certificates, local=local)
@@ -157,7 +157,7 @@ def _api_process(
         live.config, live.folder, live.database.url, IDLE_S, live.maker, supervisor.snapshot(), log,
         listening.fileno(), -1 if local is None else local.listening.fileno(),
     )  # fmt: skip
-    return ApiProcess(setup, supervisor.wait_for, supervisor.counters.counts, supervisor.wake)
+    return ApiProcess(setup, supervisor.wait_for, supervisor.counters.counts, supervisor.wake, lambda: supervisor.alive)
 
 
 def _local_socket(live: Live, path: Path | None) -> LocalSocket | None:

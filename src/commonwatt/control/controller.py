@@ -152,9 +152,7 @@ class Controller:
         row = self.registry.row_of(handle, nodes, gpus_per_node)
         if row is None:
             return False
-        starts = self.registry.job("starts")[handle]
-        self.registry.place(handle, row, nodes, self.registry.job("began_s")[handle])
-        self.registry.job("starts")[handle] = max(1, starts)
+        self.registry.adopt(handle, row, nodes)
         self.ledger.resume(handle, segment)
         self._give(handle, len(nodes) * gpus_per_node)
         return True
@@ -173,8 +171,7 @@ class Controller:
         if running := [handle for handle, nodes in there.items() if nodes]:
             for stopped in self.engine.apply([Stop(handle) for handle in running]):
                 if stopped.later:
-                    handle = stopped.handle
-                    self.scheduling.terminate(handle, Allocation(there[handle], gpus[handle]))
+                    self.scheduling.terminate(h := stopped.handle, Allocation(there[h], gpus[h]))
             self.charge()
             self.absorb()
         for handle, nodes in there.items():
@@ -228,7 +225,7 @@ class Controller:
         if row is None:
             msg = f"{self.registry.names[handle]} cannot run with {plural(gpus, 'GPU')} on {self.cluster.names[node]}"
             raise EngineError(msg)
-        kind = EventKind.RESUMED if self.registry.job("starts")[handle] else EventKind.STARTED
+        kind = EventKind.RESUMED if self.registry.has_begun(handle) else EventKind.STARTED
         self.log.append(Event(now_s, kind, handle, (node,), gpus, *why))
         self._run(handle, row, (node,), gpus, now_s)
         self.scheduling.mark(handle, JobCondition.PROFILING)
@@ -498,6 +495,7 @@ class Controller:
                 continue  # it was given up before its engine reported how it ended
             if isinstance(change, JobLeft):
                 self.ledger.lost(handle, change.lost_s * (left.gpus if left else 0))
+                self.registry.left(handle, begun=change.begun, elsewhere=handle in self.registry.nodes)
                 if handle in self._gpus:  # it has another place, where it starts now
                     self.ledger.began(handle)
                 continue
@@ -516,6 +514,7 @@ class Controller:
                     if self.beliefs is not None:
                         self.beliefs.left(handle, change.at_s, change.lost_s)
                     self.registry.release(handle)
+                    self.registry.left(handle, begun=change.begun or refused)
                     if not (refused or change.paid):
                         self.ledger.lost(handle, change.lost_s * gpus)
                     self._dry_run.explained.discard(handle)
@@ -574,6 +573,7 @@ class Controller:
             self.scheduling.terminate(handle, Allocation(self.registry.nodes[handle], self._gpus[handle]))
         else:
             self.ledger.lost(handle, stopped.lost_s * self._gpus[handle])
+            self.registry.left(handle, begun=stopped.begun)
 
     def _started(
         self, explainer: Explainer, j: int, handle: int, row: int, nodes: tuple[int, ...], now_s: float,
@@ -583,7 +583,7 @@ class Controller:
         if explainer.problem.stay[j] >= 0:
             kind = EventKind.RESIZED if self._gpus[handle] != gpus else EventKind.MIGRATED
         else:
-            kind = EventKind.RESUMED if self.registry.job("starts")[handle] else EventKind.STARTED
+            kind = EventKind.RESUMED if self.registry.has_begun(handle) else EventKind.STARTED
         why = explainer.explain(j)
         self.log.append(Event(now_s, kind, handle, nodes, gpus, why.reason, lost_s=lost_s, why=why))
         self._run(handle, row, nodes, gpus, now_s)

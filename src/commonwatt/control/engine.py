@@ -113,12 +113,14 @@ Command = Start | Stop | SetPower
 class Stopped:
     """Answer to ``Stop``: how many seconds of work since the last checkpoint are lost.
 
-    With *later*, the job is terminating: a ``JobLeft`` reports when it is off its nodes, and what it lost.
+    With *later*, the job is terminating: a ``JobLeft`` reports when it is off its nodes, and what it lost. If it had
+    not *begun*, its command never ran there.
     """
 
     handle: int
     lost_s: float
     later: bool = False
+    begun: bool = True
 
     @property
     def known_lost_s(self) -> float | None:
@@ -169,11 +171,12 @@ class JobInterrupted:
 
 @dataclass(frozen=True)
 class JobLeft:
-    """A terminating job is off its nodes; it can be started again from its last checkpoint."""
+    """A terminating job is off its nodes, and can start again from its last checkpoint. *begun* as of ``Stopped``."""
 
     handle: int
     at_s: float
     lost_s: float
+    begun: bool = True
 
 
 Change = JobEnded | JobInterrupted | JobLeft

@@ -133,6 +133,7 @@ class JobRegistry:
         self._jobs = {name: _Column(dtype) for name, dtype in _JOB_COLUMNS.items()}
         self._rows = {name: _Column(dtype) for name, dtype in _ROW_COLUMNS.items()}
         self._tenant_at: dict[str, int] = {}
+        self._unsure: set[int] = set()  # jobs of which it is not known whether their first run has begun
         self.node_gpus: Ints = self.cluster.gpus  # as declared, [N]
         self.allocated_gpus: Ints = np.zeros(len(self.cluster), dtype=np.int64)  # of each node, [N]
         sizes = [(kind.cpus or np.inf, kind.memory_gib or np.inf) for kind in self.cluster.classes]
@@ -242,11 +243,31 @@ class JobRegistry:
         self.job("placed_s")[handle] = now_s
         if np.isnan(self.job("began_s")[handle]):
             self.job("began_s")[handle] = now_s
+            self._unsure.add(handle)
         self.nodes[handle] = tuple(nodes)
         self.waiting.discard(handle)
         self.allocated_gpus[list(nodes)] += self.row("per_node")[row]
         if self._any_asks:
             self._left_cpus_memory[list(nodes)] -= self._cpus_memory(np.array([handle]), np.array([row]))
+
+    def adopt(self, handle: int, row: int, nodes: Sequence[int]) -> None:
+        """The job runs since before this controller."""
+        starts = int(self.job("starts")[handle])
+        self.place(handle, row, nodes, self.job("began_s")[handle])
+        self.job("starts")[handle] = max(1, starts)
+        if starts <= 1:
+            self._unsure.add(handle)
+
+    def has_begun(self, handle: int) -> bool:
+        """Whether it ran before, or may have: started again, it takes its restart time."""
+        return not np.isnan(self.job("began_s")[handle])
+
+    def left(self, handle: int, *, begun: bool, elsewhere: bool = False) -> None:
+        """A run of the job is over; if it had not *begun*, it was no first start. *elsewhere* it has another one."""
+        if handle in self._unsure and not begun:
+            self.job("began_s")[handle] = self.job("placed_s")[handle] if elsewhere else np.nan
+        if begun or not elsewhere:
+            self._unsure.discard(handle)
 
     def _leave(self, handle: int) -> None:
         """Free the GPUs of a job, if it has any."""
@@ -357,6 +378,7 @@ class JobRegistry:
         self.job("ended_s")[handle] = at_s
         self.active.discard(handle)
         self.waiting.discard(handle)
+        self._unsure.discard(handle)
 
     def problem(
         self, handles: Ints, now_s: float, rules: Rules, tariff: Tariff, progress: JobProgress, nodes: NodeView,
@@ -378,7 +400,7 @@ class JobRegistry:
             left_kept, left_now, limit_s = remaining.kept_s, remaining.now_s, remaining.limit_s
             whole = left_now if remaining.attained_s is None else left_now + remaining.attained_s
         own_s = self.job("restart_s")[handles]
-        again = (self.job("starts")[handles] > 0) | rules.first_start
+        again = ~np.isnan(self.job("began_s")[handles]) | rules.first_start
         restart_s = np.where(again, np.where(np.isnan(own_s), rules.restart_s, own_s), 0.0)
         current = self.job("row")[handles]
         running = current >= 0

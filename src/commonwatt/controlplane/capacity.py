@@ -1,18 +1,29 @@
-"""The capacity plan of a live cluster: which nodes stay on, forecast from the demand so far."""
+"""The capacity plan of a live cluster: which nodes stay on, forecast from the demand so far; and power commands.
+
+These wait for nothing: a refusal is logged once, and nothing else waits for it. A node that did not wake is down for a
+while, so that decisions turn to others.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from commonwatt.capacity import calibration_steps, check_spec
 from commonwatt.control.capacity import Capacity
+from commonwatt.control.engine import Engine, NodeView, SetPower
+from commonwatt.control.events import EventKind
+from commonwatt.engines.kubernetes.user_requests import LateError
 from commonwatt.forecasting import PREDICTORS
+from commonwatt.model.arrays import Bools
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.electricity import Tariff
-from commonwatt.model.errors import CommonwattError, InputError
+from commonwatt.model.errors import CommonwattError, EngineDownError, EngineError, InputError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.pools import Pools
 from commonwatt.model.units import DAY_S, plural
@@ -24,9 +35,9 @@ from commonwatt.planning.capacity import (
     demand_of_samples,
     make_capacity,
 )
-from commonwatt.store.records import SampleRow
+from commonwatt.store.records import EventRow, SampleRow
 
-__all__ = ["check_plan", "live_capacity", "since_s"]
+__all__ = ["PowerCommands", "check_plan", "live_capacity", "since_s"]
 
 _RENEW_S = 3600.0
 _NEARLY = 0.95
@@ -154,3 +165,126 @@ def _check_enough(plan: CapacitySpec, demand: DemandSeries | None) -> None:
 def since_s(plan: CapacitySpec, now_s: float) -> float:
     """Return the time from which samples count for *plan*."""
     return now_s - plan.history_days * DAY_S
+
+
+# -- power
+
+
+_power_log = logging.getLogger("commonwatt.power_commands")
+
+_RETRY_S = 600.0
+"""How long a node that could not be put to sleep stays on before that is tried again, which takes time."""
+_FIRST_S, _LONGEST_S = 60.0, 3600.0
+"""How long a node that did not wake is down before that is tried again, and at most, as it is doubled each time."""
+
+
+class _Unwoken(NamedTuple):
+    """A node that did not wake: why, for how long it is down, and until when."""
+
+    cause: str
+    pause_s: float
+    until_s: float
+
+
+@dataclass
+class PowerCommands:
+    """Gives power commands one by one, and remembers refusals, and nodes that did not wake.
+
+    Parameters
+    ----------
+    engine
+        Where the nodes are.
+    now_s
+        The time.
+    """
+
+    engine: Engine
+    now_s: Callable[[], float]
+    _reported: dict[int, set[str]] = field(default_factory=dict)  # causes by node since it last obeyed
+    _refused_s: dict[int, float] = field(default_factory=dict)  # when a node could not be put to sleep
+    _fresh: dict[tuple[float, str], list[int]] = field(default_factory=dict)  # nodes by time and cause, to be reported
+    _waking: set[int] = field(default_factory=set)  # nodes that were told to wake
+    _unwoken: dict[int, _Unwoken] = field(default_factory=dict)  # until they are on
+    _news: bool = False  # one of them is new
+
+    def give(self, commands: Collection[SetPower]) -> None:
+        """Give *commands*; raises ``EngineDownError`` if the engine does not answer."""
+        for command in commands:
+            n, now_s = command.node, self.now_s()
+            if command.state is not None and now_s < self._refused_s.get(n, -_RETRY_S) + _RETRY_S:
+                continue
+            try:
+                self.engine.apply([command])
+            except EngineDownError:
+                raise
+            except EngineError as error:
+                if command.state is not None:
+                    self._refused_s[n] = now_s
+                elif not isinstance(error, LateError):  # which may be executed
+                    self._waking.discard(n)
+                    before = self._unwoken.get(n, _Unwoken("", _FIRST_S / 2, now_s))
+                    pause_s = min(_LONGEST_S, 2 * before.pause_s)
+                    self._unwoken[n], self._news = _Unwoken(str(error), pause_s, now_s + pause_s), True
+                self._refuse(n, str(error), now_s)
+            else:
+                (self._waking.add if command.state is None else self._waking.discard)(n)
+                self._reported.pop(n, None)
+                self._refused_s.pop(n, None)
+
+    def has_news(self) -> bool:
+        """Return whether decisions have to turn from a node that did not wake; says so once."""
+        news, self._news = self._news, False
+        return news
+
+    def look(self) -> None:
+        """Find out why nodes sleep again that were told to wake."""
+        if not self._waking:
+            return
+        with suppress(EngineError):  # at the next look
+            view = self.engine.nodes()
+            slept = [n for n in sorted(self._waking) if view.power_state[n] >= 0]
+            self._waking -= {*slept, *(n for n in self._waking if _is_on(view, n))}
+            self.give([SetPower(n, None) for n in slept])
+
+    def forget_orders(self) -> None:
+        """Ask nothing about nodes that were told to wake: a dry run begins."""
+        self._waking.clear()
+
+    @property
+    def unwoken(self) -> Mapping[int, str]:
+        """Nodes that are down now as they did not wake, and why."""
+        now_s = self.now_s()
+        return {n: one.cause for n, one in self._unwoken.items() if now_s < one.until_s}
+
+    def offered(self, view: NodeView) -> NodeView:
+        """Return *view* for decisions: nodes that did not wake are down for a while."""
+        for n in [n for n in self._unwoken if _is_on(view, n)]:
+            del self._unwoken[n]
+        if not (down := list(self.unwoken)):
+            return view
+        usable, wait_s, states = view.usable_gpus.copy(), view.wait_s.copy(), view.power_state.copy()
+        up: Bools = view.usable_gpus > 0 if view.up is None else view.up.copy()
+        usable[down], wait_s[down], states[down], up[down] = 0, 0.0, -1, False
+        return replace(view, usable_gpus=usable, wait_s=wait_s, power_state=states, up=up)
+
+    def take(self, names: Sequence[str]) -> list[EventRow]:
+        """Return the refusals since the last call, each node and cause once; *names* are those of the nodes."""
+        fresh, self._fresh = self._fresh, {}
+        rows = []
+        for (at_s, cause), nodes in fresh.items():
+            named = tuple(names[n] for n in nodes)
+            sentence = f"a power command failed: {cause}"
+            _power_log.warning("nodes are not put to sleep or woken", extra={"nodes": list(named), "cause": cause})
+            rows.append(EventRow(0, at_s, EventKind.NOT_POWERED, None, named, 0, "refused", sentence))
+        return rows
+
+    def _refuse(self, n: int, cause: str, now_s: float) -> None:
+        reported = self._reported.setdefault(n, set())
+        if cause not in reported:
+            reported.add(cause)
+            same = next((key for key in self._fresh if key[1] == cause), (now_s, cause))
+            self._fresh.setdefault(same, []).append(n)
+
+
+def _is_on(view: NodeView, n: int) -> bool:
+    return bool(view.power_state[n] < 0 and view.wait_s[n] <= 0 and view.usable_gpus[n] > 0)

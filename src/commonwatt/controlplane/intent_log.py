@@ -34,8 +34,9 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.control.fleet.interface import DeviceShares, ServingEngine, ServingState, SharedChange, SharingEngine
+from commonwatt.controlplane.capacity import PowerCommands
 from commonwatt.controlplane.jobs import TrackedJob
-from commonwatt.controlplane.pending_commands import DeferredStart, PowerCommands, Terminating
+from commonwatt.controlplane.pending_commands import DeferredStart, Terminating
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.store.records import IntentRow
@@ -130,8 +131,8 @@ class WriteAheadEngine:
     # -- the Engine interface
 
     def nodes(self) -> NodeView:
-        """State of the nodes."""
-        return self.inner.nodes()
+        """State of the nodes; those that did not wake are down for a while."""
+        return self.power_commands.offered(self.inner.nodes())
 
     def progress(self, handles: Ints) -> JobProgress:
         """Progress of jobs."""
@@ -247,7 +248,9 @@ class WriteAheadEngine:
         Deferred starts are given if there is room for them now.
         """
         self.guard()
-        self._absorb(self.inner.poll())
+        changes = self.inner.poll()
+        self.power_commands.look()  # why nodes did not wake is why jobs did not start there
+        self._absorb(changes)
         confirmed_s = self._begun_s + max(_CONFIRMED_S, self.capabilities.stop_s)
         if self.unconfirmed_stops and self.now_s() > confirmed_s:
             ran_on = self.unconfirmed_stops.values()
@@ -258,7 +261,8 @@ class WriteAheadEngine:
         while start := self._terminating.take_ready():
             self._give([start])
             self.touched.add(start.handle)
-        return bool(self._changes) or (self._serves and cast(ServingEngine, self.inner).has_shared_news())
+        news = bool(self._changes) or self.power_commands.has_news()
+        return news or (self._serves and cast(ServingEngine, self.inner).has_shared_news())
 
     def waiting_changes(self) -> Sequence[Change]:
         """What the next ``poll`` will return."""
@@ -297,7 +301,9 @@ class WriteAheadEngine:
         self._changes.append(JobInterrupted(handle, self.now_s(), 0.0, cause))
 
     def cancel_deferred(self, nodes: Collection[int] | None, cause: str) -> None:
-        """Cancel deferred starts on any of *nodes*; all of them if not given."""
+        """Cancel deferred starts on any of *nodes*; all of them if not given, and forget which nodes are to wake."""
+        if nodes is None:
+            self.power_commands.forget_orders()
         for start in self._terminating.deferred():
             if nodes is None or not set(nodes).isdisjoint(start.command.nodes):
                 self._terminating.withdraw(start.command.handle)
@@ -315,7 +321,7 @@ class WriteAheadEngine:
                 continue
             job = self.jobs[handle]
             if isinstance(change, JobLeft):
-                self._off_nodes(job, change.at_s, change.lost_s)
+                self._off_nodes(job, change.at_s, change.lost_s, begun=change.begun)
                 continue
             if isinstance(change, JobEnded) and change.outcome is Outcome.CANCELLED and self._stopping(job.id):
                 change = JobInterrupted(change.handle, change.at_s, 0.0, change.cause)  # by us, before a crash
@@ -324,9 +330,11 @@ class WriteAheadEngine:
                 if before:
                     continue
                 if job.id in self._terminating:
-                    self._off_nodes(job, change.at_s, change.lost_s)
+                    self._off_nodes(job, change.at_s, change.lost_s, begun=change.begun)
                     continue
-                self._changes.append(self._interrupted(job, replace(change, handle=handle)))
+                unwoken = {} if change.begun else self.power_commands.unwoken
+                cause = next((unwoken[n] for n in job.nodes if n in unwoken), change.cause)
+                self._changes.append(self._interrupted(job, replace(change, handle=handle, cause=cause)))
             elif change.outcome is not Outcome.COMPLETED and before and not change.waited:
                 continue
             elif change.outcome is Outcome.FAILED and not change.reason and self.may_restart(handle):
@@ -350,11 +358,11 @@ class WriteAheadEngine:
             if intent is not None:
                 self.intents.append(replace(intent, outcome="done"))
 
-    def _off_nodes(self, job: TrackedJob, at_s: float, lost_s: float) -> None:
+    def _off_nodes(self, job: TrackedJob, at_s: float, lost_s: float, *, begun: bool = True) -> None:
         self._settle(job)
         handle = self._handles[job.id]
         self.touched.add(handle)
-        self._changes.append(JobLeft(handle, at_s, lost_s))
+        self._changes.append(JobLeft(handle, at_s, lost_s, begun))
 
     def _interrupted(self, job: TrackedJob, change: JobInterrupted) -> Change:
         """Count an interruption; a job with one too many without progress in between has failed.
@@ -387,11 +395,12 @@ class WriteAheadEngine:
             if start := self._terminating.withdraw(job_id):
                 self.intents.append(replace(start.intent, outcome="void", cause="withdrawn"))
                 self.intents.append(replace(open_.pop(job_id), outcome="done"))
-                answers[command.handle] = Stopped(command.handle, 0.0, later=job_id in self._terminating)
+                answers[command.handle] = Stopped(command.handle, 0.0, job_id in self._terminating, begun=False)
         self._skip_ended(open_, answers)
         for job_id in self._terminating.request_stop(open_, self._absorb):
             handle = self._handles[job_id]
-            answers[handle] = Stopped(handle, self._take_left(handle), later=job_id in self._terminating)
+            lost_s, begun = self._take_left(handle)
+            answers[handle] = Stopped(handle, lost_s, job_id in self._terminating, begun)
             del open_[job_id]
         self._skip_ended(open_, answers)
         if open_:
@@ -410,17 +419,17 @@ class WriteAheadEngine:
             answers[handle] = Stopped(handle, 0.0)
             if isinstance(change, JobInterrupted):
                 self._changes.remove(change)
-                answers[handle] = Stopped(handle, change.lost_s)
+                answers[handle] = Stopped(handle, change.lost_s, begun=change.begun)
             self.intents.append(replace(stops.pop(job_id), outcome="done"))
 
-    def _take_left(self, handle: int) -> float:
-        """Take out of the changes that a job has left its nodes, if it has; returns what it lost."""
+    def _take_left(self, handle: int) -> tuple[float, bool]:
+        """Take out of the changes that a job has left its nodes, if it has; what it lost, and if it had begun."""
         for change in self._changes:
             if isinstance(change, JobLeft) and change.handle == handle:
                 self._changes.remove(change)
                 self.touched.discard(handle)
-                return change.lost_s
-        return 0.0
+                return change.lost_s, change.begun
+        return 0.0, True
 
     def _stop_by_command(self, stops: dict[int, IntentRow], answers: dict[int, Stopped]) -> None:
         stopped = {job_id: self._stop_one(job_id) for job_id in stops}
@@ -430,7 +439,7 @@ class WriteAheadEngine:
         # A job that had just ended by itself reports that next: now, or it would be taken for the end of its next run.
         for change in self.inner.poll():
             if isinstance(change, JobInterrupted) and change.handle in stopped.keys() - going:
-                stopped[change.handle] = Stopped(change.handle, change.lost_s)
+                stopped[change.handle] = Stopped(change.handle, change.lost_s, begun=change.begun)
             else:
                 self._absorb([change])
         for job_id, answer in stopped.items():

@@ -131,7 +131,7 @@ class Recorder:
             tick.change(
                 job.id, status=JobStatus.WAITING, reason=reason, **_why(event),
                 done_epochs=float(progress.done_epochs[0]), kept_epochs=job.kept_epochs, expected_start_s=None,
-                **_OFF, **state,
+                began_s=_time(registry.job("began_s")[event.handle]), **_OFF, **state,
             )  # fmt: skip
         elif event.kind is EventKind.WOULD_START:
             tick.change(job.id, reason=str(event.kind), **_why(event))
@@ -148,7 +148,8 @@ class Recorder:
                 kept = float(progress.kept_epochs[0])
                 if kept > job.kept_epochs:
                     job.kept_epochs, job.failures = kept, 0
-                tick.change(job.id, done_epochs=float(progress.done_epochs[0]), kept_epochs=kept)
+                began_s = _time(self.controller.registry.job("began_s")[handle])
+                tick.change(job.id, done_epochs=float(progress.done_epochs[0]), kept_epochs=kept, began_s=began_s)
             tick.change(job.id, attempts=job.attempts, settled=job.settled, failures=job.failures)
         return bool(touched)
 

@@ -210,7 +210,7 @@ class Recovery:
             return
         gpus, moved = len(run.nodes) * run.gpus_per_node, row.nodes != tuple(self.engine.names[n] for n in run.nodes)
         if row.status is not JobStatus.RUNNING or row.attempts != run.attempts:
-            kind = EventKind.STARTED if run.attempts <= 1 else EventKind.RESUMED
+            kind = EventKind.STARTED if row.began_s is None else EventKind.RESUMED
             sentence = f"{row.name} was started just before the controller stopped, and still runs"
             controller.log.append(Event(self.now_s(), kind, handle, run.nodes, gpus, "found", sentence))
         elif moved or row.gpus_per_node != run.gpus_per_node:

@@ -42,6 +42,7 @@ class SnapshotNode:
     drained: bool
     jobs: tuple[int, ...]
     power_w: float | None  # as the configuration declares it, for what runs there
+    cause: str = ""  # why it is down, where that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +226,10 @@ class SnapshotBuilder:
         registry, view = reconciler.controller.registry, reconciler.engine.nodes()
         rows = registry.job("row")[np.fromiter(registry.nodes, dtype=np.int64)]
         figures = (
-            rows, registry.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s, _up(view),
-            *self._shared(),
+            rows, registry.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s, *self._shared(),
         )  # fmt: skip
-        seen = (dict(registry.nodes), list(reconciler.drained), tuple(column.tobytes() for column in figures))
+        own = dict(registry.nodes), list(reconciler.drained), reconciler.engine.power_commands.unwoken
+        seen = (*own, _up(view).tolist(), *(column.tobytes() for column in figures))
         if seen != self._cached[0]:
             self._cached = (seen, self._make_nodes(view))
         return self._cached[1]
@@ -252,17 +253,16 @@ class SnapshotBuilder:
                 jobs[n].append(reconciler.engine.jobs[handle].id)
                 allocated[n] += each
                 busy_w[n] += each * float(registry.row("gpu_w")[row])
-        drained, up = set(reconciler.drained), _up(view)
+        drained, up, causes = set(reconciler.drained), _up(view), reconciler.engine.power_commands.unwoken
         made = []
         for n, name in enumerate(cluster.names):
             kind, state = cluster.classes[cluster.klass[n]], int(view.power_state[n])
-            usable = int(view.usable_gpus[n])
             where = "asleep" if state >= 0 else "waking" if view.wait_s[n] > 0 else "on" if up[n] else "down"
             power_w = kind.states[state].power_w if state >= 0 else kind.idle_w + float(busy_w[n])
             made.append(
                 SnapshotNode(
-                    name, kind.gpu_type, kind.gpus, usable, int(allocated[n]), where, name in drained, tuple(jobs[n]),
-                    None if where == "down" else power_w,
+                    name, kind.gpu_type, kind.gpus, int(view.usable_gpus[n]), int(allocated[n]), where, name in drained,
+                    tuple(jobs[n]), None if where == "down" else power_w, causes.get(n, ""),
                 )
             )  # fmt: skip
         return tuple(made)

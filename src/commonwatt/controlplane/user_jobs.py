@@ -17,7 +17,7 @@ from itertools import islice
 from commonwatt.controlplane.jobs import JobMaker, TimeFigure, due_of
 from commonwatt.controlplane.pending_commands import OneByOne
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
-from commonwatt.engines.kubernetes.user_gang import KINDS, reshaped
+from commonwatt.engines.kubernetes.user_gang import KINDS, reannotated, reshaped
 from commonwatt.engines.kubernetes.user_job import DUE, WEIGHT, UserJob, by_kueue
 from commonwatt.engines.kubernetes.user_run import end_without_run
 from commonwatt.model.errors import EngineError, InputError, ServiceError
@@ -78,7 +78,7 @@ class UserJobIntake:
     _begun: bool = False
     _jobs: dict[str, int] = field(default_factory=dict)  # those not known to have ended, by uid
     _spaces: dict[str, tuple[str, str]] = field(default_factory=dict)  # their namespaces and kinds, by uid
-    _taken: dict[str, tuple[str, int, float]] = field(default_factory=dict)  # tenant, pods and their GPUs then, by uid
+    _taken: dict[str, tuple[str, int, float, JobFile]] = field(default_factory=dict)  # tenant, pods, their GPUs, by uid
     _decided: dict[str, UserJob] = field(default_factory=dict)  # not taken over as they were then: longest ago first
     _turn_s: float = 0.0  # when some of them had their turn
     _unkept: dict[str, str] = field(default_factory=dict)  # by uid: the change that its Event NotFollowed names
@@ -195,7 +195,7 @@ class UserJobIntake:
         jobs = self.engine.user_jobs
         if self.engine.runs(job):
             return ""
-        if reshaped(job, *self._taken[job.uid][1:]):
+        if reshaped(job, *self._taken[job.uid][1:3]):
             return self._unfollowed(job)
         if jobs.is_stopping(job):
             return f"the controller of its {job.kind} has yet to delete pods of it, as it is suspended"
@@ -203,8 +203,8 @@ class UserJobIntake:
 
     def _unfollowed(self, job: UserJob) -> str:
         """Return which changes of a Job come too late for its job, in words; "": none."""
-        tenant, pods, gpus = self._taken[job.uid]
-        found = reshaped(job, pods, gpus)
+        tenant, pods, gpus, file = self._taken[job.uid]
+        found = reshaped(job, pods, gpus) + reannotated(job, file)
         found += [] if tenant == job.tenant else [f"tenant {job.tenant or 'none'} now, {tenant} then"]
         return f"its {job.kind} was changed ({'; '.join(found)}): undo that, or delete and create it" if found else ""
 
@@ -300,7 +300,7 @@ class UserJobIntake:
         if (there := row.file.workload) is not None:
             self._jobs[there.uid], self._spaces[there.uid] = row.id, (there.namespace, there.kind)
             pods = there.pods or row.file.nodes or 1
-            self._taken[there.uid] = row.tenant, pods, row.file.gpus / pods
+            self._taken[there.uid] = row.tenant, pods, row.file.gpus / pods, row.file
 
     def _submitted(self, job: UserJob) -> JobRow | None:
         """Return the job that was submitted for a Job, also if its tenant was changed since."""

@@ -92,6 +92,8 @@ class PlacementExplanation:
         the node that is nearest to it (``nodes``) has left. Memory and storage in GiB; empty: not known.
     shared_w
         What services and fractional jobs draw under the power cap that it waits for; ``None``: nothing.
+    gone
+        Nodes it ran on that do not have the GPUs of their jobs any more.
     """
 
     reason: Reason
@@ -125,6 +127,7 @@ class PlacementExplanation:
     lacks: tuple[str, ...] = ()
     needs: tuple[float, ...] = ()
     left: tuple[float, ...] = ()
+    gone: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
@@ -221,15 +224,12 @@ class PlacementExplanation:
             sure = "will" if self._certain else "is expected to"
             late = f"; it {sure} be late by {_span(-self.spare_s)} or more"
         if self.reason is Reason.DISPLACED:
-            whom = _listed(self.takers, self.other_takers)
-            gone = f"go to {whom}" if whom else "are allocated to other jobs"
-            extra = "as long as its configuration allows"
-            if self.restart_s is not None:
-                extra = f"at least {_span(self.restart_s)} more"
-            return (
-                f"is preempted: its GPUs on {_names(self.nodes)} {gone}; "
-                f"restarting from its last checkpoint takes {extra}{self._beyond('; ')}{late}"
-            )
+            whom, s = _listed(self.takers, self.other_takers), self.restart_s
+            cause = f": its GPUs on {_names(self.nodes)} go to {whom}" if whom else f" on {_names(self.nodes)}"
+            if self.gone:
+                cause = f": too few usable GPUs are left on {_names(self.gone)}, as on a node that is lost"
+            least = "as long as its configuration allows" if s is None else f"at least {_span(s)} more"
+            return f"is preempted{cause}; restarting from its last checkpoint takes {least}{self._beyond('; ')}{late}"
         if self.reason is Reason.NODES_DOWN:
             return f"waits: too many of its GPUs are down, drained or held by services{late}"
         if self.reason in (Reason.RESERVED, Reason.NEXT) and self.starts_within_s is not None:

@@ -267,6 +267,7 @@ class NodeState(ResultModel):
     drained: bool = quantity("whether no further jobs start on it until it is undrained")
     jobs: tuple[int, ...] = quantity("numbers of its visible jobs")
     power_w: float | None = quantity("its power; null: unknown", "W")
+    cause: str = quantity("why it is down, where that is known", default="")
 
 
 class NodePage(ResultModel):

@@ -158,7 +158,7 @@ class Explainer:
             nodes, lack = self._lack(rows)
         elif held:
             reason = Reason.DISPLACED
-            takers, other_takers = self._takers(job)
+            (takers, other_takers), lack = self._takers(job), {"gone": self._gone(nodes)}
             if len(again_s := p.time_s[rows[rows != p.stay[job]]]):
                 restart_s = max(float(again_s.min() - p.time_s[p.stay[job]]), 0.0)
         elif reserved is not None and reserved.job == job:
@@ -190,6 +190,13 @@ class Explainer:
             spare_s=_finite(p.due_s[job] - p.now_s - p.interval_s - p.fastest_s[job]),
             **self._uncertain(job, int(rows[np.argmin(p.time_s[rows])]), 0.0),
         )  # fmt: skip
+
+    def _gone(self, nodes: Ints | tuple[()]) -> tuple[str, ...]:
+        """Return those of *nodes* that have fewer GPUs than the jobs that run there."""
+        p, held = self.problem, np.zeros_like(self.problem.node_gpus)
+        for job in np.flatnonzero(p.stay >= 0):
+            np.add.at(held, p.nodes_held(job), p.per_node[p.stay[job]])
+        return tuple(p.node_names[n] for n in nodes if held[n] > p.node_gpus[n])
 
     @cached_property
     def _left(self) -> Floats:

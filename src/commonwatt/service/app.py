@@ -104,6 +104,12 @@ async def healthz(request: Request, response: Response) -> Health:
     return _health(response, good=snapshot.healthy, standby=snapshot.role == "standby")
 
 
+@_monitoring.get("/livez", response_model=Health, responses=_FAILING)
+async def livez(request: Request, response: Response) -> Health:
+    """Return whether a restart is not needed: the controller goes on, also while its engine or database is down."""
+    return _health(response, good=context_of(request).alive())
+
+
 @_monitoring.get("/readyz", response_model=Health, responses=_FAILING)
 def readyz(request: Request, response: Response) -> Health:
     """Return whether the database answers, so that jobs can be accepted."""

@@ -63,6 +63,8 @@ class ServiceContext:
         Lets the controller handle new requests at once.
     counts
         Returns the controller's counters.
+    alive
+        Returns whether the controller goes on, whatever its engine and its database do.
     """
 
     config: Scenario
@@ -72,6 +74,7 @@ class ServiceContext:
     snapshot: Callable[[], Snapshot]
     wake: Callable[[], None]
     counts: Callable[[], TickCounts] = TickCounts
+    alive: Callable[[], bool] = lambda: True
 
     def job_log(self, job: int, attempt: int, last_bytes: int) -> bytes | None:
         """Return the end of the output of a job's run; ``None`` if it is not on this machine."""

@@ -17,7 +17,7 @@ __all__ = ["LARGEST_BODY", "MOST_AT_ONCE", "HttpTimes", "Middleware", "Observer"
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 _STREAMS = ("/stream",)
-_UNCOUNTED = (*_STREAMS, "/healthz", "/readyz", "/metrics")
+_UNCOUNTED = (*_STREAMS, "/healthz", "/livez", "/readyz", "/metrics")
 MOST_AT_ONCE = 200
 """Requests that are answered at a time, over all tokens; those that watch the service are not counted."""
 

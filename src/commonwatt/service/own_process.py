@@ -149,11 +149,14 @@ class Replica:
 
     def snapshot(self) -> Snapshot:
         """Return the snapshot; one that fails where nothing was heard for a while."""
-        silent_s = self._clock() - self._heard_s
-        if silent_s > _SILENT_S and self._snapshot.healthy:
+        if self._snapshot.healthy and not self.alive():
             trouble = "the controller's process does not answer"
             self._snapshot = replace(self._snapshot, healthy=False, trouble=trouble)
         return self._snapshot
+
+    def alive(self) -> bool:
+        """Return whether the controller was heard of late."""
+        return self._clock() - self._heard_s <= _SILENT_S
 
     def counts(self) -> TickCounts:
         """Return the controller's counters."""
@@ -194,14 +197,15 @@ class ApiProcess:
     ----------
     snapshot_after
         Waits for another snapshot than the one given, at most so many seconds, and returns the newest.
-    counts, wake
+    counts, wake, alive
         As in ``ServiceContext``.
     """
 
     def __init__(
         self, setup: ApiSetup, snapshot_after: Callable[[Snapshot, float], Snapshot],
-        counts: Callable[[], TickCounts], wake: Callable[[], None],
+        counts: Callable[[], TickCounts], wake: Callable[[], None], alive: Callable[[], bool],
     ) -> None:  # fmt: skip
+        self._alive = alive
         self._setup, self._snapshot_after, self._counts, self._wake = setup, snapshot_after, counts, wake
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -266,14 +270,15 @@ class ApiProcess:
         return ended
 
     def _feed(self, connection: Connection) -> None:
-        """Send snapshots until the other end is gone."""
+        """Send snapshots until the other end is gone; nothing while the controller does not go on."""
         before = replace(self._setup.first)
         with suppress(OSError):
             connection.send(self._setup)
             while True:
                 after = self._snapshot_after(before, _BEAT_S)
-                for message in changes(before, after, self._counts()):
-                    connection.send(message)
+                if self._alive() or after is not before:
+                    for message in changes(before, after, self._counts()):
+                        connection.send(message)
                 before = after
 
     def _hear(self, connection: Connection, on_ready: Callable[[], None]) -> None:
@@ -317,8 +322,9 @@ def _serve(connection: Connection) -> int:
     threading.Thread(target=hear, daemon=True, name="replica").start()
     database = Database(setup.database, idle_s=setup.idle_s)
     context = ServiceContext(
-        setup.config, setup.folder, ApiStore(database), setup.maker, replica.snapshot, lambda: say(WAKE), replica.counts
-    )
+        setup.config, setup.folder, ApiStore(database), setup.maker, replica.snapshot, lambda: say(WAKE),
+        replica.counts, replica.alive,
+    )  # fmt: skip
     server, sockets = setup.config.live.server, [socket.socket(fileno=setup.listening)]
     if setup.local >= 0:
         sockets.append(socket.socket(fileno=setup.local))

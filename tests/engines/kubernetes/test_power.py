@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, SetPower, Start
+from commonwatt.controlplane.capacity import PowerCommands
 from commonwatt.engines.clocks import RealClock
 from commonwatt.engines.kubernetes import power as power_module
 from commonwatt.engines.kubernetes.api import path_of
@@ -195,7 +196,7 @@ def test_a_hook_that_fails_leaves_the_node_on(engine_on, kube, hook, monkeypatch
     engine.apply([SetPower(1, "off")])
     polled(engine, lambda: not cordoned(kube, "gpu-1"))
     assert calls(hook) == ["gpu-1 off"] * 3
-    with pytest.raises(EngineError, match="exit code 1: no such BMC"):
+    with pytest.raises(EngineError, match="exited with 1: no such BMC"):
         engine.apply([SetPower(1, "off")])
 
 
@@ -207,7 +208,7 @@ def test_a_hook_that_does_not_end_is_killed_with_what_it_began_and_the_node_stay
     engine = engine_on(limit_s=2.0)
     engine.apply([SetPower(1, "off")])
     polled(engine, lambda: not cordoned(kube, "gpu-1"))
-    with pytest.raises(EngineError, match=r"gpu-1 off: not ended after 2 s"):
+    with pytest.raises(EngineError, match=r"its hook did not end within 2 s"):
         engine.apply([SetPower(1, "off")])
     child = Path("/proc", hook.with_name("pids").read_text())
     until(lambda: not child.exists() or child.joinpath("stat").read_text().rsplit(")", 1)[1].split()[0] == "Z")
@@ -226,13 +227,35 @@ def test_a_node_that_cannot_be_woken_stays_asleep_says_so_and_is_tried_again(eng
     assert calls(hook) == ["gpu-1 off", *["gpu-1 on"] * 3]
     assert engine.nodes().power_state.tolist() == [-1, 0]
     assert cordoned(kube, "gpu-1")
-    with pytest.raises(EngineError, match=r"wake node gpu-1: .* exit code 1: no such BMC"):
+    with pytest.raises(EngineError, match=r"node gpu-1 did not wake: its hook exited with 1: no such BMC"):
         engine.apply([SetPower(1, None)])
     hook.with_name("fail").unlink()
     engine.apply([SetPower(1, None)])
     polled(engine, lambda: not cordoned(kube, "gpu-1"))
     until(lambda: usable(engine) == [2, 2])
     engine.apply([SetPower(1, "off")])  # nothing is left of the failure
+
+
+def test_decisions_turn_from_a_node_that_did_not_wake_and_it_is_tried_again(engine_on, kube, hook, monkeypatch):
+    monkeypatch.setattr(power_module, "_BACKOFF_S", 0.1)
+    engine, now = engine_on(), [0.0]
+    powers = PowerCommands(engine, lambda: now[0])
+    powers.give([SetPower(0, "off"), SetPower(1, "off")])
+    polled(engine, lambda: engine._metered == [(False, True)] * 2)
+    hook.with_name("fail").touch()
+    powers.give([SetPower(0, None)])
+    polled(engine, lambda: powers.look() or powers.unwoken)
+    assert powers.unwoken == {0: "node gpu-0 did not wake: its hook exited with 1: no such BMC"}
+    seen = powers.offered(engine.nodes())
+    assert (seen.usable_gpus.tolist(), seen.power_state.tolist(), seen.up.tolist()) == ([0, 2], [-1, 0], [False, True])
+    assert calls(hook)[2:] == ["gpu-0 on"] * 3
+    now[0] += 60.0
+    assert powers.offered(engine.nodes()).usable_gpus.tolist() == [2, 2]
+    hook.with_name("fail").unlink()
+    powers.give([SetPower(0, None)])
+    polled(engine, lambda: not cordoned(kube, "gpu-0"))
+    until(lambda: powers.offered(engine.nodes()).usable_gpus.tolist() == [2, 2])
+    assert powers._unwoken == {}
 
 
 def test_a_controller_that_was_replaced_turns_nothing_off(engine_on, kube, hook, monkeypatch):
@@ -292,7 +315,7 @@ def test_a_hook_that_a_controller_left_and_that_does_not_end_counts_as_a_failure
     first.close()
     second = engine_on(limit_s=1.0)
     polled(second, lambda: not cordoned(kube, "gpu-1"))
-    with pytest.raises(EngineError, match="one that an earlier controller has started does not end"):
+    with pytest.raises(EngineError, match="its hook, which an earlier controller has started, does not end"):
         second.apply([SetPower(1, "off")])
     assert calls(hook) == ["gpu-1 off"]
     hook.with_name("enough").touch()

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from commonwatt.model.errors import InputError
+
 __all__ = [
     "CREATE", "NEVER", "PULL", "Container", "containers_of", "counted", "moment_s", "quantity_of", "requests_of",
-    "wrong_quantity",
+    "seconds_of", "wrong_quantity",
 ]  # fmt: skip
 
 PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
@@ -27,6 +29,7 @@ _UNITS = {
 }  # fmt: skip
 _MOST = 2.0**63  # Kubernetes knows none beyond: definitions of others, and users, may
 _COUNTED = ("cpu", "memory", "pods", "ephemeral-storage")
+_CLOCK = re.compile(r"(?:(?:(\d{1,5})-)?(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
 _NAMED = re.compile(r".*/.*|hugepages-.*")
 
 
@@ -173,3 +176,18 @@ def _container(state: Mapping[str, Any]) -> Container:
     return Container(
         waiting=waiting.get("reason") or "", message=" ".join(str(waiting.get("message") or "").split())[:400]
     )
+
+
+def seconds_of(text: str, field: str) -> float:
+    """Return a run time: seconds, or Slurm's ``[[days-]hours:]minutes:seconds``; raises ``InputError``."""
+    if text.isdecimal() and len(text) <= 10:
+        seconds = float(text)
+    elif match := _CLOCK.fullmatch(text):
+        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+        seconds = ((days * 24.0 + hours) * 60 + minutes) * 60 + rest
+    else:
+        seconds = 0.0
+    if seconds <= 0:
+        expected = "seconds above 0, or a time such as 12:30:00 or 2-00:00:00"
+        raise InputError(expected, field=field, value=text)
+    return seconds

@@ -117,7 +117,7 @@ class _Hook:
                 start_new_session=True, pass_fds=(self._lock,),
             )  # fmt: skip
         except OSError as error:
-            self.error = f"{self._what}: {error.strerror or error}"
+            self.error = f"its hook cannot be run: {error.strerror or error}"
             return
         finally:
             os.close(self._lock)
@@ -139,9 +139,9 @@ class _Hook:
         timer.cancel()
         said = " ".join(kept.decode(errors="replace").split())
         if late.is_set():
-            self.error = f"{self._what}: not ended after {self._limit_s:g} s"
+            self.error = f"its hook did not end within {self._limit_s:g} s"
         elif code:
-            self.error = f"{self._what}: exit code {code}{f': {said[-300:]}' if said else ''}"
+            self.error = f"its hook exited with {code}{f': {said[-300:]}' if said else ''}"
         _LOG.info("%s: exit code %s: %s", self._what, code, said)
 
 
@@ -274,7 +274,7 @@ class HostPower:
         if command.state is None:
             if node is not None and mark is not None and mark["word"] == "off":
                 if cause := self._failed.pop(name, ""):
-                    msg = f"wake node {name}: {cause}"
+                    msg = f"node {name} did not wake: {cause}"
                     raise EngineError(msg)
                 self.wake(node)
         elif mark is None or mark["word"] != "off":
@@ -426,7 +426,7 @@ class HostPower:
             if now_s < work.busy_s + self._limit_s:
                 return
             work.tries += 1
-            error = f"{self._hook[0]} {node.name}: one that an earlier controller has started does not end"
+            error = "its hook, which an earlier controller has started, does not end"
             self._ended(node, mark, work, error)
             return
         except OSError as error:

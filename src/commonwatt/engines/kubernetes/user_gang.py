@@ -11,15 +11,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from commonwatt.engines.kubernetes.containers import moment_s, requests_of, wrong_quantity
+from commonwatt.engines.kubernetes.containers import moment_s, requests_of, seconds_of, wrong_quantity
 from commonwatt.engines.kubernetes.objects import REQUIRED, is_gated, rules_of
 from commonwatt.engines.kubernetes.settings import SCHEDULER
-from commonwatt.engines.kubernetes.user_job import PodGroup, UserJob, asked, by_kueue, left_to
+from commonwatt.engines.kubernetes.user_job import (
+    DUE,
+    RUN_TIME,
+    WEIGHT,
+    PodGroup,
+    UserJob,
+    asked,
+    by_kueue,
+    left_to,
+)
+from commonwatt.model.job_file import JobFile
 from commonwatt.model.units import plural
 
 __all__ = [
-    "KINDS", "JobKind", "child_of", "jobset_of", "left_to_kueue", "pytorchjob_of", "reshaped", "suspended_in",
-    "user_job_of",
+    "KINDS", "JobKind", "child_of", "jobset_of", "left_to_kueue", "pytorchjob_of", "reannotated", "reshaped",
+    "suspended_in", "user_job_of",
 ]  # fmt: skip
 
 _JOBSET_CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
@@ -80,6 +90,27 @@ def reshaped(job: UserJob, pods: int, gpus: float) -> list[str]:
         if gpus not in dict(group.gpus).values():
             asks = ", ".join(f"{amount:g} of {name}" for name, amount in group.gpus) or "no GPUs"
             return [*found, f"pods with {asks} now, with {plural(round(gpus), 'GPU')} then"]
+    return found
+
+
+def reannotated(job: UserJob, then: JobFile) -> list[str]:
+    """Return which annotations of a job differ from those it was taken over with, in words."""
+    notes, times = dict(job.notes), then.times_s or {}
+    run_s = next((time_s for row in times.values() if isinstance(row, dict) for time_s in row.values()), None)
+    figures = (
+        (DUE, then.due, str), (RUN_TIME, run_s, lambda text: seconds_of(text, RUN_TIME)),
+        (WEIGHT, then.tardiness_weight if WEIGHT in notes else None, float),
+    )  # fmt: skip
+    found = []
+    for key, before, read in figures:
+        try:
+            same = before == (read(notes[key]) if key in notes else None)
+        except ValueError:
+            same = False
+        if not same:
+            was = "none" if before is None else f"{before:g}" if isinstance(before, float) else before
+            unit = " s" if key == RUN_TIME and before is not None else ""
+            found.append(f"{key.rpartition('/')[2]} {notes.get(key, 'none')[:60]} now, {was}{unit} then")
     return found
 
 

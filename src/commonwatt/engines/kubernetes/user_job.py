@@ -8,23 +8,23 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from commonwatt.engines.kubernetes.containers import seconds_of
 from commonwatt.engines.kubernetes.objects import GATE, Node, matches, whole
 from commonwatt.engines.kubernetes.settings import SCHEDULER, resource_of, shown, untolerated
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import MOST_GPUS, JobFile, WorkloadSpec
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["DUE", "TENANT", "WEIGHT", "PodGroup", "UserJob", "asked", "by_kueue", "job_file", "left_to"]
+__all__ = ["DUE", "RUN_TIME", "TENANT", "WEIGHT", "PodGroup", "UserJob", "asked", "by_kueue", "job_file", "left_to"]
 
 TENANT = "commonwatt.io/tenant"
 """Label of the Jobs to be taken over: whose they are."""
-DUE, _RUN_TIME, WEIGHT, _TYPES, _KIND = (
+DUE, RUN_TIME, WEIGHT, _TYPES, _KIND = (
     f"commonwatt.io/{word}" for word in ("due", "run-time", "tardiness-weight", "gpu-types", "kind")
 )
-_ASKED = frozenset({DUE, _RUN_TIME, WEIGHT, _TYPES, _KIND})
+_ASKED = frozenset({DUE, RUN_TIME, WEIGHT, _TYPES, _KIND})
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _GANGS = frozenset({"JobSet", "PyTorchJob"})
-_CLOCK = re.compile(r"(?:(?:(\d{1,5})-)?(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
 _LIMITS = "containers.resources.limits"
 _COMMANDS = {
     "Job": "batch/v1/Job", "JobSet": "jobset.x-k8s.io/v1alpha2/JobSet", "PyTorchJob": "kubeflow.org/v1/PyTorchJob",
@@ -207,7 +207,7 @@ def job_file(job: UserJob, cluster: Cluster, nodes: Iterable[Node], resources: M
         raise InputError(f"at most {MOST_GPUS} GPUs in all", field=field, value=f"{job.pods} pods with {each} each")
     beside = {name: amount for name, amount in job.requests if name != resource and amount}
     together, types = _Fitting(job, each, beside, cluster, there).shape(types)
-    run_s = None if _RUN_TIME not in notes else _seconds(notes[_RUN_TIME])
+    run_s = None if RUN_TIME not in notes else seconds_of(notes[RUN_TIME], f"metadata.annotations.{RUN_TIME}")
     return JobFile(
         name=_UNNAMED.sub("-", job.name)[:100].strip("-_."),
         command=(_COMMANDS[job.kind], f"{job.namespace}/{job.name}"),
@@ -332,18 +332,3 @@ def _weight(notes: Mapping[str, str]) -> float:
     if not 0 <= weight <= 1e9:
         raise InputError("a number from 0 to 1e9", field=f"metadata.annotations.{WEIGHT}", value=notes[WEIGHT])
     return weight
-
-
-def _seconds(text: str) -> float:
-    """Return a run time: seconds, or Slurm's ``[[days-]hours:]minutes:seconds``."""
-    if text.isdecimal() and len(text) <= 10:
-        seconds = float(text)
-    elif match := _CLOCK.fullmatch(text):
-        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-        seconds = ((days * 24.0 + hours) * 60 + minutes) * 60 + rest
-    else:
-        seconds = 0.0
-    if seconds <= 0:
-        expected = "seconds above 0, or a time such as 12:30:00 or 2-00:00:00"
-        raise InputError(expected, field=f"metadata.annotations.{_RUN_TIME}", value=text)
-    return seconds
