@@ -143,7 +143,7 @@ class Database:
             event.listen(self.engine, "begin", _begin_sqlite)
 
     def __str__(self) -> str:
-        return str(self.url.database) if self.backend == "sqlite" else self.url.render_as_string(hide_password=True)
+        return self.url.render_as_string(hide_password=True)
 
     @contextmanager
     def transaction(self, *, what: str = "transaction") -> Iterator[sa.Connection]:

@@ -66,9 +66,10 @@ def prepare(database: Database) -> None:
             return
         if found is not None:
             _refuse_unknown(database, found)
+            where = database.url.database if database.backend == "sqlite" else database
             raise InputError(
                 f'revision {newest}; run "commonwatt store upgrade CONFIG", after a backup',
-                field="live.store", value=f"revision {found} in {database}",
+                field="live.store", value=f"revision {found} in {where}",
             )  # fmt: skip
         _migrate(database, c, found)
 
