@@ -611,3 +611,49 @@ def test_a_job_whose_pods_cannot_be_made_gives_its_gpus_back_and_waits(kube, tmp
         own = kube.user_job("own", *command(tmp_path, "own", 0.2), gpus=2)
         assert ended(store, own).status == "completed"
         assert of(store, job).attempts <= 2
+
+
+def test_nodes_that_a_gang_has_left_are_others_while_its_last_pod_is_on_a_lost_one(plane, kube, tmp_path):
+    path, store = plane
+    with running(path):
+        gang = kube.user_job("gang", "sleep", "300", gpus=2, pods=2)
+        until(lambda: [pod["status"]["phase"] for pod in kube.pods_of(gang)] == ["Running"] * 2)
+        kube.power("gpu-0", on=False)
+        try:
+            until(lambda: of(store, gang).status == "waiting")  # preempted: it cannot stay
+            began_s = time.monotonic()
+            other = kube.user_job("other", *command(tmp_path, "other", 0.2), gpus=2)
+            row = ended(store, other)
+            assert row.status == "completed"
+            assert time.monotonic() < began_s + 10.0
+        finally:
+            kube.power("gpu-0", on=True)
+    assert ledger_problems(store) == []
+
+
+def test_nodes_that_a_gang_has_left_are_not_its_own_again_for_the_next_controller(plane, kube, tmp_path):
+    path, store = plane
+    child = controller(path)
+    try:
+        gang = kube.user_job("gang", "sleep", "300", gpus=2, pods=2)
+        until(lambda: [pod["status"]["phase"] for pod in kube.pods_of(gang)] == ["Running"] * 2)
+        began_s = time.time()
+        kube.power("gpu-0", on=False)
+        until(lambda: of(store, gang).status == "waiting")
+        store.ask(RequestKind.CANCEL, time.time(), job=of(store, gang).id)
+        other = kube.user_job("other", *command(tmp_path, "other", 12), gpus=2)
+        until(lambda: (row := of(store, other)) and row.status == "running")
+        left_s = time.time()
+        time.sleep(2.0)
+        kill(child)
+        time.sleep(5.0)
+        child = controller(path)
+        assert ended(store, other).status == "completed"
+        time.sleep(3.0)
+        own, idle = gpu_s(store, gang), [row for row in store.ledger() if row["row"] == "idle"]
+        assert own < 2 * (left_s - began_s) + 2 * (time.time() - began_s) + 4.0  # of two nodes, then of the lost one
+        assert all(row["gpu_us"] >= 0 for row in idle)
+    finally:
+        kill(child)
+        kube.power("gpu-0", on=True)
+    assert ledger_problems(store) == []

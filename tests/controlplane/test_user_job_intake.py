@@ -354,6 +354,8 @@ def annotated(uid="u1", **notes):
         ({"due": "2026-12-01T08:00"}, {}, "due none now, 2026-12-01T08:00 then"),
         ({"run_time": "2:00"}, {"run_time": "soon"}, "run-time soon now, 120 s then"),
         ({"tardiness_weight": "2"}, {"tardiness_weight": "5"}, "tardiness-weight 5 now, 2 then"),
+        ({"tardiness_weight": "2"}, {}, "tardiness-weight none now, 2 then"),
+        ({"tardiness_weight": "0"}, {}, ""),
         ({"run_time": "100", "tardiness_weight": "0.5"}, {"run_time": "1:40", "tardiness_weight": "0.50"}, ""),
     ],
 )  # fmt: skip

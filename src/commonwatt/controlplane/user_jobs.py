@@ -204,7 +204,7 @@ class UserJobIntake:
     def _unfollowed(self, job: UserJob) -> str:
         """Return which changes of a Job come too late for its job, in words; "": none."""
         tenant, pods, gpus, file = self._taken[job.uid]
-        found = reshaped(job, pods, gpus) + reannotated(job, file)
+        found = reshaped(job, pods, gpus) + reannotated(job, file, by_class=job.priority_class in self.classes)
         found += [] if tenant == job.tenant else [f"tenant {job.tenant or 'none'} now, {tenant} then"]
         return f"its {job.kind} was changed ({'; '.join(found)}): undo that, or delete and create it" if found else ""
 

@@ -9,7 +9,8 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -34,12 +35,15 @@ from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, ho
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.run_history import RunHistory
 from commonwatt.engines.run_spec import JobWork, RunSpec
+from commonwatt.engines.state_folder import read_json, write_record
 from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
 
 __all__ = ["RecordedEngine", "RunAllocations", "SchedulerEngine", "SchedulerRun", "check_free", "command_each"]
+
+_LEFT, _MOST_BYTES = "left.json", 1 << 20
 
 
 class _Run(Protocol):
@@ -237,7 +241,7 @@ class SchedulerRun:
     denied_s
         When it could not be stopped, as that was not allowed; ``None``: it could, or was not to be.
     released
-        Nodes that it has left before the others.
+        Nodes that it has left before the others, and when.
     """
 
     folder: RunFolder
@@ -248,7 +252,7 @@ class SchedulerRun:
     detached: bool = False
     charged: bool = False
     denied_s: float | None = None
-    released: set[int] = field(default_factory=set)
+    released: dict[int, float] = field(default_factory=dict)
     now_s: Callable[[], float] = time.time
 
     @property
@@ -260,6 +264,20 @@ class SchedulerRun:
     def ends_unseen(self) -> bool:
         """Whether it may be over without a record of that, as others than our runner end it."""
         return False
+
+    def note_left(self, left: Mapping[int, float]) -> None:
+        """Write down that it has *left* nodes before the others: an engine that comes later has to know."""
+        self.released |= left
+        names = dict(zip(self.spec.nodes, self.spec.node_names, strict=False))
+        with suppress(OSError):
+            write_record(self.folder.path / _LEFT, {names[n]: at_s for n, at_s in self.released.items() if n in names})
+
+    def recall_left(self) -> None:
+        """Take note of what an earlier engine wrote down."""
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            found = read_json(self.folder.path / _LEFT, _MOST_BYTES)
+            nodes = dict(zip(self.spec.node_names, self.spec.nodes, strict=False))
+            self.released = {nodes[name]: float(at_s) for name, at_s in found.items() if name in nodes}
 
     def ended_s(self) -> float:
         """When it ended, by its record; infinite if it has none."""
@@ -285,20 +303,19 @@ class RunAllocations(ABC, Generic[SchedulerRunT, SeenT]):
 
     def enter(self, run: SchedulerRunT) -> None:
         """A run is on its nodes from now on."""
-        run.there, run.released = True, set()
-        for n in run.spec.nodes:
+        run.there = True
+        for n in set(run.spec.nodes) - run.released.keys():
             self._on[n].append(run)
 
     def leave(self, run: SchedulerRunT) -> None:
         """A run is off its nodes."""
         run.there = False
-        self.release(run, set(run.spec.nodes) - run.released)
+        self.release(run, set(run.spec.nodes) - run.released.keys())
 
     def release(self, run: SchedulerRunT, nodes: Collection[int]) -> None:
         """A run is off some of its nodes, and still on others."""
         for n in nodes:
             self._on[n].remove(run)
-        run.released |= set(nodes)
 
     def specs(self, n: int) -> list[RunSpec]:
         """Return the specs of the runs on node *n*, without those that are over, or have yet to come."""
@@ -379,7 +396,9 @@ class SchedulerEngine(RecordedEngine[SchedulerRunT]):
         for n, at_s in left.items():
             waking, asleep = self._power_state(n)
             self._meters.close(n, self._holders(n), waking=waking, asleep=asleep, at_s=at_s)
-        self._allocations.release(run, left.keys())
+        if left:
+            self._allocations.release(run, left.keys())
+            run.note_left(left)
 
     def _charge_between(self, run: SchedulerRunT, since_s: float | None, until_s: float | None = None) -> None:
         """Charge a run that was pending for what it has had since, which its nodes' kept readings do not say.
@@ -405,9 +424,13 @@ class SchedulerEngine(RecordedEngine[SchedulerRunT]):
         for folder, ordered in RunFolder.all_in(self._state / "runs"):
             run = self._run_of(folder, ordered.placed(self._cluster.names))
             ended_s = run.ended_s()
-            spans.append((run.spec.started_s, ended_s, run.spec))
+            run.recall_left()
+            there = tuple(n for n in run.spec.nodes if n not in run.released)
+            spans.append((run.spec.started_s, ended_s, replace(run.spec, nodes=there)))
+            for n, at_s in run.released.items():
+                spans.append((run.spec.started_s, min(at_s, ended_s), replace(run.spec, nodes=(n,))))
             last[run.spec.handle] = run, ended_s
-            unseen |= set(run.spec.nodes) if ended_s == math.inf and run.ends_unseen else set()
+            unseen |= set(there) if ended_s == math.inf and run.ends_unseen else set()
         catch_up(self._meters, self._cluster, since, spans, asleep, unseen)
         for handle, (run, ended_s) in last.items():
             self._history.add(run.spec)

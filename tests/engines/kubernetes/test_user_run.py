@@ -83,7 +83,7 @@ def test_a_gang_leaves_the_nodes_on_which_nothing_of_it_runs_once_all_else_is_on
     assert left([pods[2]], "n1") == {0: NOW_S - 60, 2: NOW_S}
     assert left([], "n1", "n2") == {0: NOW_S - 60}
     assert left(pods, "n1") == {}  # it is over
-    run.released.add(0)
+    run.released[0] = NOW_S
     assert left([pods[2]], "n1") == {2: NOW_S}
 
 

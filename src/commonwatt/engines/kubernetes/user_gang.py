@@ -93,18 +93,21 @@ def reshaped(job: UserJob, pods: int, gpus: float) -> list[str]:
     return found
 
 
-def reannotated(job: UserJob, then: JobFile) -> list[str]:
-    """Return which annotations of a job differ from those it was taken over with, in words."""
+def reannotated(job: UserJob, then: JobFile, *, by_class: bool) -> list[str]:
+    """Return which annotations of a job differ from those it was taken over with, in words.
+
+    *by_class*: its priority class stands for a weight where it has no annotation.
+    """
     notes, times = dict(job.notes), then.times_s or {}
     run_s = next((time_s for row in times.values() if isinstance(row, dict) for time_s in row.values()), None)
     figures = (
         (DUE, then.due, str), (RUN_TIME, run_s, lambda text: seconds_of(text, RUN_TIME)),
-        (WEIGHT, then.tardiness_weight if WEIGHT in notes else None, float),
+        (WEIGHT, then.tardiness_weight or None if WEIGHT in notes or not by_class else None, float),
     )  # fmt: skip
     found = []
     for key, before, read in figures:
         try:
-            same = before == (read(notes[key]) if key in notes else None)
+            same = before == ((read(notes[key]) or None) if key in notes else None)
         except ValueError:
             same = False
         if not same:

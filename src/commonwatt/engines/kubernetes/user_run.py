@@ -23,8 +23,7 @@ __all__ = ["MADE_S", "UserJobRun", "end_without_run", "maybe_placed", "nodes_of"
 _POD, _BOUND = "pod.json", "bound"
 _DONE = "succeeded before"  # in place of a uid
 _MOST_BYTES = 4096
-_ALL = -1  # in place of a rank
-_OVER_LIMIT = 124
+_ALL, _OVER_LIMIT = -1, 124  # in place of a rank; an exit code
 _LATE = "longer than specified deadline"  # of a PyTorchJob, whose reason does not say it
 _BY_API = "EvictionByEvictionAPI"  # by an owner, or to drain a node, which is cordoned first
 _NODE_SHORT = "The node was low on resource"
@@ -168,7 +167,8 @@ class UserJobRun(KubernetesRun):
         found: dict[int, float] = {}
         for rank, one in seen.items():
             if (n := self.node_of(rank)) not in going and n not in self.released:
-                found[n] = max(self._times(one)[0], found.get(n, 0.0))
+                end = self.rank_folder(rank).end()
+                found[n] = max(self._times(one)[0] if end is None else end.at_s, found.get(n, 0.0))
         return found
 
     def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings, end: End | None) -> list[Pod]:
