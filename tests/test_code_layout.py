@@ -1,4 +1,4 @@
-"""The rooms of the house: who may import whom, what decision packages may do at all, and how large things may be.
+"""The layers of the code: who may import whom, what decision packages may do at all, and how large things may be.
 
 Each test looks at every module and lists the offenders.
 """
