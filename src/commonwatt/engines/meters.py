@@ -64,6 +64,7 @@ class Meters:
         self._read_at_s = [steady_s()] * nodes
         self._read_j = [energy_j(n) if energy_j else 0.0 for n in range(nodes)]
         self._readings: list[Reading] = []
+        self._kept: set[int] = set()  # nodes some of whose readings were kept back
 
     def resume(self, n: int, since_s: float, since_j: float | None) -> None:
         """Continue from the last reading of an earlier engine: at *since_s*, of *since_j* if there is a meter."""
@@ -76,7 +77,7 @@ class Meters:
     def mark(self, n: int, *, asleep: bool = False) -> MeterMark:
         """Return how node *n* was read last, for the next engine; what was kept back counts as not read."""
         kept = [reading for reading in self._readings if reading.node == n]
-        if not kept:
+        if n not in self._kept or not kept:
             return MeterMark(self._read_s[n], self._read_j[n] if self._energy_j else None, asleep)
         since_j = self._read_j[n] - sum(reading.energy_uj or 0 for reading in kept) / MICRO
         return MeterMark(kept[0].from_s, since_j if self._energy_j else None, asleep)
@@ -137,6 +138,7 @@ class Meters:
         """Readings closed since the last call, *but* those of some nodes: who had these is not known yet."""
         taken = [reading for reading in self._readings if reading.node not in but]
         self._readings = [reading for reading in self._readings if reading.node in but]
+        self._kept = {reading.node for reading in self._readings}
         return taken
 
 
