@@ -22,11 +22,11 @@ demo-week: $(VENV)/.core
 	$(BIN)/commonwatt simulate examples/demo-week.yaml --out $(OUT)-week --overwrite
 	@echo "open $(OUT)-week/report.html"
 
-# While you work: no servers, nothing slow. A minute and a half on two quiet cores.
+# While you work: no servers, nothing slow. Two minutes on two quiet cores.
 fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -q $(SHARED) -m "not (slow or long or slurm or kubernetes or database or browser)"
 
-# Before you push: eight minutes on two quiet cores. Tests whose server is missing are skipped.
+# Before you push: nine minutes on two quiet cores. Tests whose server is missing are skipped.
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(SHARED) -m "not long"
 
