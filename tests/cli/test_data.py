@@ -12,6 +12,7 @@ from commonwatt.data.readers.plain import COLUMNS
 from commonwatt.data.workload import read_workload_log
 from commonwatt.model.results import DataCheckResult, DataListResult
 from commonwatt.model.scenario import LogWorkload
+from tests.cli.console import run
 
 HEAVY = {"numba", "polars", "matplotlib", "plotly", "joblib", "pydantic", "numpy"}
 ROWS = ["job,tenant,submit_s,duration_s,gpus,gpu_type"] + [
@@ -213,3 +214,18 @@ def test_an_error_of_the_installed_command(installed, tmp_path):
     done = installed("data", "check", tmp_path / "none.csv")
     assert (done.code, done.out) == (2, "")
     assert done.lines == [f"error: {tmp_path / 'none.csv'}: expected a file that exists"]
+
+
+def test_where_submissions_are_the_starts_no_wait_is_known(tmp_path):
+    path = tmp_path / "jobs.csv"
+    path.write_text("start,end,gpus\n100,160,1\n200,300,2\n")
+    assert run("data", "check", path, "--json").document["log"]["median_wait_s"] is None
+    assert "median wait" not in run("data", "check", path).out
+    path.write_text("submit,start,end,gpus\n90,100,160,1\n180,200,300,2\n")
+    assert run("data", "check", path, "--json").document["log"]["median_wait_s"] == 15.0
+
+
+def test_what_describes_nodes_is_no_job_log(tmp_path):
+    path = tmp_path / "nodes.txt"
+    path.write_text("NodeName=a-1 Gres=gpu:a100:8\n")
+    assert "this is `scontrol show node`, which `init --from`" in run("data", "check", path).err

@@ -129,3 +129,13 @@ def test_a_file_without_from_is_told_how(run):
     done = run("init", "nodes.txt")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: Got unexpected extra argument (nodes.txt): use --from nodes.txt; see ")
+
+
+def test_cpus_and_memory_are_written_where_they_are_known(tmp_path):
+    (tmp_path / "said.txt").write_text(
+        "NodeName=a-[1-2] CPUEfctv=60 CPUTot=64 Gres=gpu:a100:8 RealMemory=515000 State=IDLE\n"
+    )
+    out = tmp_path / "cluster.yaml"
+    assert run("init", "--from", tmp_path / "said.txt", "--out", out).code == 0
+    (node,) = yaml.safe_load(out.read_text())["nodes"]
+    assert (node["count"], node["cpus"], node["memory_gib"]) == (2, 60, 502.9)

@@ -205,7 +205,7 @@ def test_nodes_are_listed_with_why_they_are_down():
 
 
 class Stuck(VirtualWork):
-    """The first node does not wake; nodes are told so when they are asked to wake, and one that runs there is ended."""
+    """The first node does not wake, which is reported when it is ordered to; a run there ends."""
 
     tries = 0
 

@@ -186,7 +186,9 @@ def test_starts_and_ends_stand_for_run_times(write):
     assert log.origin == datetime(2024, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("header", ["submit,start,end,gpus", "submit_s,start,end_time,gpus"])
+@pytest.mark.parametrize(
+    "header", ["submit,start,end,gpus", "submit_s,start,end_time,gpus", "submit_time,start_time,end_time,num_gpus"]
+)
 def test_the_names_of_moments_need_no_unit(header, write):
     path = write("jobs.csv", f"{header}\n2024-01-01T00:00:00,2024-01-01T00:01:00,2024-01-01T01:01:00,2\n")
     log = read_log("csv", path)
@@ -195,6 +197,7 @@ def test_the_names_of_moments_need_no_unit(header, write):
 
 def test_start_and_end_without_a_unit_are_recognised(write):
     assert guess_format(write("jobs.csv", "start,end,gpus\n100,160,1\n")) == "csv"
+    assert guess_format(write("jobs.csv", "start,end,num_gpus\n100,160,1\n")) == "csv"
 
 
 def test_starts_and_ends_in_seconds_and_under_other_names(write):

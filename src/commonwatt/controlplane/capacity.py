@@ -203,7 +203,7 @@ class PowerCommands:
     _reported: dict[int, set[str]] = field(default_factory=dict)  # causes by node since it last obeyed
     _refused_s: dict[int, float] = field(default_factory=dict)  # when a node could not be put to sleep
     _fresh: dict[tuple[float, str], list[int]] = field(default_factory=dict)  # nodes by time and cause, to be reported
-    _waking: set[int] = field(default_factory=set)  # nodes that were told to wake
+    _waking: set[int] = field(default_factory=set)  # nodes with an order to wake
     _unwoken: dict[int, _Unwoken] = field(default_factory=dict)  # until they are on
     _news: bool = False  # one of them is new
 
@@ -237,7 +237,7 @@ class PowerCommands:
         return news
 
     def look(self) -> None:
-        """Find out why nodes sleep again that were told to wake."""
+        """Ask why nodes sleep again although they were ordered to wake."""
         if not self._waking:
             return
         with suppress(EngineError):  # at the next look
@@ -247,7 +247,7 @@ class PowerCommands:
             self.give([SetPower(n, None) for n in slept])
 
     def forget_orders(self) -> None:
-        """Ask nothing about nodes that were told to wake: a dry run begins."""
+        """Drop the orders to wake: a dry run begins."""
         self._waking.clear()
 
     @property

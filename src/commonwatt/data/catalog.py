@@ -114,6 +114,7 @@ _HEADERS = {  # columns that only this format has together
         {"start_time", "end_time", "gpus"},
         {"start_time", "end_time", "num_gpus"},
         {"start", "end", "gpus"},
+        {"start", "end", "num_gpus"},
     ),
 }
 _HEAD = 4000  # characters that are looked at
