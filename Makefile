@@ -26,7 +26,7 @@ demo-week: $(VENV)/.core
 fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -q $(SHARED) -m "not (slow or long or slurm or kubernetes or database or browser)"
 
-# Before you push: nine minutes on two quiet cores. Tests whose server is missing are skipped.
+# Before you push: eight minutes on two quiet cores. Tests whose server is missing are skipped.
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest $(SHARED) -m "not long"
 
