@@ -5,6 +5,7 @@ a file, and leaves out those it has; ``FILE-failed`` has those that failed in th
 """
 
 import os
+import re
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,10 +52,16 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+def left_out(config):
+    """Return the marks that `-m "not (a or b)"` leaves out."""
+    excluded = re.fullmatch(r"not \(?(\w+(?: or \w+)*)\)?", config.option.markexpr)
+    return set(excluded[1].split(" or ")) if excluded else set()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """One more than there are cores: many tests wait for a server, and leave a core idle."""
-    return len(os.sched_getaffinity(0)) + 1
+    """One more than there are cores, as many slow tests wait for a server; without them, one for each core."""
+    return len(os.sched_getaffinity(0)) + ("slow" not in left_out(config))
 
 
 ALONE = {"test_pages.py", "test_examples.py", "test_first_minute.py", "test_deviation.py", "test_andreas.py"}
@@ -84,7 +91,14 @@ DONE = _all_passed()
 
 
 def pytest_ignore_collect(collection_path, config):
-    return True if DONE and collection_path.relative_to(config.rootpath).as_posix() in DONE else None
+    """Ignore what ran already, and a file whose every test is left out: nothing it needs (PyTorch) is imported."""
+    if DONE and collection_path.relative_to(config.rootpath).as_posix() in DONE:
+        return True
+    excluded = left_out(config) if collection_path.suffix == ".py" else set()
+    if excluded:
+        marks = re.findall(r"^pytestmark = .*?\bpytest\.mark\.(\w+)", collection_path.read_text("utf-8"), re.MULTILINE)
+        return True if excluded & set(marks) else None
+    return None
 
 
 def pytest_sessionfinish(session):

@@ -322,6 +322,7 @@ def public(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.ClassDef]:
                 yield from (m for m in methods if not m.name.startswith("_"))
 
 
+@pytest.mark.slow
 def test_everything_public_has_a_docstring():
     def problems(path: Path) -> list[str]:
         silent = [part.name for part in public(tree_of(path)) if not ast.get_docstring(part)]

@@ -167,6 +167,7 @@ def test_every_group_has_its_option(site, run, arguments, key, name):
     assert done.document[key] == name
 
 
+@pytest.mark.slow
 def test_forecasters(site, run, tmp_path):
     series = tmp_path / "demand.csv"
     series.write_text(DEMAND)

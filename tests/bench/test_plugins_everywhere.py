@@ -249,6 +249,7 @@ def test_the_command(site, run, tmp_path):
         assert "error: plugin raises failed (many_solvers 1.0, entry point raises" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_whatever_goes_wrong_is_the_plugins_failure(site, name):
     problem = crowded_problem(nodes=2, jobs=6, seed=3)
@@ -383,6 +384,7 @@ def test_a_study_takes_plugins(site):
         validate(document | {"ours": {"solver": "my-fifi"}}, StudyFile)
 
 
+@pytest.mark.slow
 def test_a_device_is_shared_by_a_plugin(site, run, tmp_path):
     tenants = [{"name": name, "models": [{"name": "m", "profile": f"tx2-{model}"}]} for name, model in TENANTS]
     document = {"device": {"kind": "simulated"}, "quantum_s": 0.2, "duration_s": 20, "tenants": tenants}

@@ -126,6 +126,7 @@ def of_arrays(*arrays: object) -> str:
     return sha.hexdigest()[:12]
 
 
+@pytest.mark.slow
 def test_problems_never_change():
     """A change here needs a higher version of the suite, and new recorded scores. Third-party data changes nothing."""
     market, mapping = decisions.market("small", 0), decisions.mapping_problem("mix", "S2", 16.0, 0)

@@ -85,6 +85,7 @@ def settled(target: float = 0.95) -> tuple[Calibrator, np.ndarray]:
     return calibrator, gpus
 
 
+@pytest.mark.slow
 def test_a_regime_never_seen_keeps_everything_on_and_says_so() -> None:
     calibrator, gpus = settled()
     level, fell_back = gpus[-1], False
@@ -103,6 +104,7 @@ def test_a_regime_never_seen_keeps_everything_on_and_says_so() -> None:
     assert calibrator.state.kept  # and comes back
 
 
+@pytest.mark.slow
 def test_unknown_values_move_nothing_and_end_the_promise_after_a_while() -> None:
     calibrator, gpus = settled()
     shift = calibrator.shift_gpus
@@ -134,6 +136,7 @@ def test_origins_must_follow_one_another() -> None:
         Calibrator(0.9).follow(np.ones(10), np.array([1, 3]), LEVELS, flat_forecasts(np.ones(2), 1.0))
 
 
+@pytest.mark.slow
 def test_never_more_than_there_is_and_whole() -> None:
     calibrator, _ = settled()
     forecast = QuantileForecast(LEVELS, np.full((5, len(LEVELS)), 5_000.0))

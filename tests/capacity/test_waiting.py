@@ -126,6 +126,7 @@ def test_a_promise_that_is_broken_says_so() -> None:
     assert "jobs waited more than promised" in calibrator.state.sentence
 
 
+@pytest.mark.slow
 @given(
     scores=st.lists(st.integers(-5, 5), min_size=1, max_size=12), allowed=st.floats(-1, 8),
     weights=st.lists(st.integers(1, 3), min_size=12, max_size=12),

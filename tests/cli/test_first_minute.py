@@ -231,6 +231,7 @@ def test_the_same_command_goes_on_from_what_is_kept(seeds, tmp_path, monkeypatch
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_what_another_command_has_kept_is_not_overwritten(tmp_path, monkeypatch):
     out, file = tmp_path / "out", write(tmp_path / "s.yaml", scenario())
     with monkeypatch.context() as patched:
@@ -243,6 +244,7 @@ def test_what_another_command_has_kept_is_not_overwritten(tmp_path, monkeypatch)
     assert not (out / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_kept_run_that_cannot_be_read_is_run_again(tmp_path, monkeypatch):
     out, file = tmp_path / "out", write(tmp_path / "s.yaml", scenario())
     with monkeypatch.context() as patched:

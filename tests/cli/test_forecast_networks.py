@@ -25,6 +25,8 @@ pytest.importorskip("safetensors")
 
 from commonwatt.data.forecast_model import read_model, write_model
 
+pytestmark = pytest.mark.slow
+
 START_S = 1_704_067_200.0  # 2024-01-01
 QUICK = ("--members", 1, "--epochs", 1)
 

@@ -61,6 +61,7 @@ def test_json_says_what_was_found_and_assumed(tmp_path):
     assert answer["notes"] == []
 
 
+@pytest.mark.slow
 def test_an_unknown_type_beside_another_gets_a_placeholder(tmp_path):
     (tmp_path / "said.txt").write_text("n1|gpu:flux9:4\nn2|gpu:t4:2\n")
     out = tmp_path / "cluster.yaml"

@@ -68,6 +68,7 @@ def test_a_result_is_a_mapping_to_evaluate_and_to_start_from(tmp_path):
     assert started.document["makespan_cycles"] <= found.document["makespan_cycles"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [("map", "table"), ("map", "batch"), ("map", "layers")])
 def test_tables_and_layers_of_results_make_problems(verb, tmp_path):
     layers = Path(__file__).parents[2] / "examples" / "map_layers.yaml"
@@ -96,6 +97,7 @@ def test_a_mapping_is_found_and_can_be_evaluated(tmp_path):
     assert again.items() <= answer.items()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_mapping():
     answers = [run("map", EXAMPLE, "--json", "--budget", 300, "--seed", seed).document for seed in (4, 4, 5)]
     for answer in answers:
@@ -114,6 +116,7 @@ def test_the_names_are_those_of_the_package():
     assert sorted((*ALGORITHMS, *OTHERS)) == sorted(MADE)
 
 
+@pytest.mark.slow
 def test_options_may_stand_first_or_last():
     answers = [
         run("map", *arguments).document["makespan_cycles"]
@@ -337,6 +340,7 @@ def test_a_quick_bound_is_no_better_than_a_sharp_one(arguments):
     assert 0 < quick["lower_bound_cycles"] <= sharp["lower_bound_cycles"] <= sharp["makespan_cycles"] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_help():
     whole = spawn("map", "--help")
     assert whole.code == 0

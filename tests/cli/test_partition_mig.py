@@ -32,6 +32,7 @@ def test_the_example_has_an_answer_in_both_modes():
         assert all(sum(u["share"] for u in i["users"]) <= 1 + 1e-9 for i in gpu["instances"])
 
 
+@pytest.mark.slow
 def test_whole_instances_have_one_user_each_and_no_prices():
     answer = call(mig, EXAMPLE, "--mode", "integer", "--json").document["chosen"]
     assert answer["prices"] == []
@@ -45,6 +46,7 @@ def test_other_welfares(welfare):
     assert call(mig, EXAMPLE, "--welfare", welfare, "--json").document["welfare_kind"] == welfare
 
 
+@pytest.mark.slow
 def test_the_table_says_what_is_decided():
     done = call(mig, EXAMPLE)
     assert done.code == 0
@@ -74,6 +76,7 @@ def test_a_drawing(suffix, tmp_path):
     assert call(mig, write(tmp_path / "p.yaml", fields), "--plot", tmp_path / "m.txt").code == 2
 
 
+@pytest.mark.slow
 def test_a_result_is_read_back_as_present(tmp_path):
     """By the names of the GPUs: their order in the problem does not matter."""
     fields = document(2, 3)

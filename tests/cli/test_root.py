@@ -53,6 +53,7 @@ def test_help_of_a_verb_has_an_example(verb):
     assert verb == "completion" or all("--json" in text for text in texts)  # a script has one form
 
 
+@pytest.mark.slow
 def test_help_is_quick_because_it_imports_nothing_large():
     """One process asks for all of them, then looks at what it has imported."""
     code = f"""
@@ -198,6 +199,7 @@ def test_interrupted_where_the_compiler_turns_it_into_another_error(monkeypatch)
     assert (done.code, done.err) == (130, "interrupted\n")
 
 
+@pytest.mark.slow
 def test_interrupted_in_a_callback_that_cannot_raise():
     """As while a compiler is at work: Python reports such an exception, and would go on."""
     code = """

@@ -78,6 +78,7 @@ def test_the_scenario_left_behind_can_be_run_again(tmp_path):
     assert left[0] == left[1]
 
 
+@pytest.mark.slow
 def test_the_files_hold_what_they_say(small, tmp_path):
     run("simulate", small, "--out", tmp_path / "out", "--jobs", 1)
     events = pl.read_parquet(tmp_path / "out" / "events.parquet")
@@ -118,6 +119,7 @@ def test_an_existing_folder_is_refused_and_stays(small, tmp_path):
     assert hashlib.sha256((out / "report.html").read_bytes()).digest() == before
 
 
+@pytest.mark.slow
 def test_overwrite_replaces_the_whole_of_an_earlier_run(small, tmp_path):
     out = tmp_path / "out"
     run("simulate", small, "--out", out, "--jobs", 1)

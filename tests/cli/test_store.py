@@ -52,6 +52,7 @@ def test_a_store_is_backed_up_and_restored_elsewhere(config, filled, tmp_path):
     assert "hush" not in saved.out + saved.err + put.out + twice.err
 
 
+@pytest.mark.slow
 def test_a_restore_says_who_has_a_token_now(config, filled, tmp_path):
     from commonwatt.store.api_store import ApiStore
 
@@ -132,6 +133,7 @@ def test_addresses_that_are_none(store, said, tmp_path):
     assert "secret" not in done.err
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_said_without_its_password(tmp_path):
     pytest.importorskip("pymysql")
     pytest.importorskip("psycopg")

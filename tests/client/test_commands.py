@@ -70,6 +70,7 @@ def test_a_job_from_its_submission_to_its_end(served, tmp_path):
         assert {ended.tenant for ended in client.ended(tenant="ada", limit=1).jobs} <= {"ada"}
 
 
+@pytest.mark.slow
 def test_a_file_and_flags_that_go_before_it(served, tmp_path):
     file = write(tmp_path / "job.yaml", job(name="in-file", gpus=4, due_in_s=100))
     done = run("submit", file, "--gres", "gpu:V100:1", "--deadline", "2101-01-01", "--key", "k1", "--json")
@@ -129,6 +130,7 @@ def test_several_are_all_asked_even_if_some_refuse():
     assert done.err == "error: there is no job 999998\nerror: there is no job 999999\n"
 
 
+@pytest.mark.slow
 def test_a_job_that_is_due_to_start_starts_now(served):
     number = run("submit", "--job-name", "soon", "--json", "--", "true").document["id"]
     tick = Tick()
@@ -236,6 +238,7 @@ def test_the_mode(served, as_operator, monkeypatch):
     assert run("mode").out == "mode live\n"
 
 
+@pytest.mark.slow
 def test_savings(served, as_operator, monkeypatch):
     assert run("savings").out == "no estimate yet: the first is made a minute after the start, once there are jobs\n"
     saved = {
@@ -327,6 +330,7 @@ def test_tokens(served, as_operator, monkeypatch):
     assert token not in gone.err
 
 
+@pytest.mark.slow
 def test_tokens_on_the_store_itself(tmp_path, monkeypatch):
     monkeypatch.setenv("COMMONWATT_URL", "http://127.0.0.1:1")  # no server is needed
     nodes = [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 1, "gpu_w": 1}]
@@ -466,6 +470,7 @@ def test_one_document_of_json_and_nothing_beside_it():
         assert isinstance(json.loads(done.out), dict)
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_large():
     import subprocess
 

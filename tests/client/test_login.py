@@ -148,6 +148,7 @@ def test_a_login_that_has_ended_says_so(by_code, provider, logins, monkeypatch):
     monkeypatch.undo()
 
 
+@pytest.mark.slow
 def test_a_person_signs_in_by_a_browser(provider, site, monkeypatch):
     seen = []
 

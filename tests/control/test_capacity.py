@@ -281,6 +281,7 @@ def test_a_deferred_job_is_expected_until_it_is_cancelled() -> None:
     assert capacity.planned_s == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [*QUICK, *get_args(PeerName)])
 def test_every_solver_starts_a_job_that_comes_while_all_nodes_are_asleep(solver) -> None:
     table = JobArrays.of([job("a", 0.0, 100.0), job("b", 2_000.0, 500.0), job("c", 2_100.0, 500.0, gpus=2)])

@@ -139,6 +139,7 @@ def test_less_carbon_is_waited_for_in_the_same_way():
     assert "kg of CO2" in why.sentence
 
 
+@pytest.mark.slow
 def test_those_who_wait_for_the_same_night_do_not_all_start_at_its_beginning():
     """12 jobs of 1 h on one GPU, cheap for 9 h: nine at night, and three more in time, before or after."""
     table = JobArrays.of([job(f"j{i}", 9 * HOUR, HOUR, due_s=33 * HOUR) for i in range(12)])
@@ -176,6 +177,7 @@ def long_job(epochs: int = 120) -> JobArrays:
     return JobArrays.of([job("a", 9 * HOUR, 20 * HOUR, due_s=57 * HOUR, epochs=epochs)])
 
 
+@pytest.mark.slow
 def test_a_long_job_pauses_by_day():
     """At 0.56 kW: 18 h of 20 are night; a pause costs a restart, and the work since the last snapshot."""
     table = long_job()

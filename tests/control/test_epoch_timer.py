@@ -103,6 +103,7 @@ def test_at_an_even_pace_it_is_exact_whatever_is_told_when(epoch_s, startup_s, k
     assert clock.rough_s is None or clock.rough_s > 0
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e6)), max_size=60))
 def test_whatever_is_told_the_answer_is_a_time_or_nothing(reports):
     clock = told(*reports)

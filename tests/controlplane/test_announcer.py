@@ -290,6 +290,7 @@ def test_a_request_that_is_made_again_is_of_the_term_in_which_it_was_begun():
             pauses.ask("there", api.create_once, "/api/v1/pods", {}, about="pod")
 
 
+@pytest.mark.slow
 def test_who_leads_again_announces_under_the_new_claim(desk):
     desk.happens("submitted")
     store, made = ControllerStore(None, Held()), []

@@ -28,6 +28,7 @@ def watched(b: Bench) -> list:
     return given
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drained", [(), ("n-2",), ("n-1", "n-2")])
 def test_nothing_starts_also_while_nodes_are_drained(bench, drained):
     b = bench()

@@ -196,6 +196,7 @@ def test_gpus_of_what_cannot_be_killed_are_nobody_elses(tmp_path):
     engine.close()
 
 
+@pytest.mark.slow
 def test_a_job_that_does_not_stop_holds_nobody_up(bench):
     b = bench()
     hard, other = b.submit(10_000.0, gpus=2), b.submit(100.0, gpus=2)

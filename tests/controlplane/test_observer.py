@@ -56,6 +56,7 @@ def look(b):
     b.settle()
 
 
+@pytest.mark.slow
 def test_what_would_be_started_is_said_once_and_again_when_it_changes(bench):
     b = bench
     b.there += [job(b, 1, "running", start_s=b.clock(), nodes=("n-1",)), job(b, 2)]

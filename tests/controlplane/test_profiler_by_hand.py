@@ -174,6 +174,7 @@ def test_a_job_over_its_own_time_limit_has_failed_though_it_was_being_measured(b
     assert b.row(job).sentence == "j failed: it went wrong"
 
 
+@pytest.mark.slow
 def test_a_start_that_was_refused_measures_nothing_elsewhere(bench):
     b = bench()
     b.engine.refused = {APART}
@@ -190,6 +191,7 @@ def test_a_start_that_was_refused_measures_nothing_elsewhere(bench):
     assert b.status(job) is JobStatus.FAILED
 
 
+@pytest.mark.slow
 def test_a_start_that_is_taken_back_later_is_not_tried_there_again(bench):
     b = bench()
     job = b.submit(times_s=one_and_two())

@@ -541,6 +541,7 @@ def test_use_since_the_last_decision_survives_a_restart(bench):
     assert used["a"] == pytest.approx(at_s - before[0], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_job_of_which_nobody_knows_how_it_ended_is_started_again(bench):
     b = bench()
     job = b.submit(100.0)
@@ -732,6 +733,7 @@ def test_full_collections_leave_out_what_a_controller_begins_with():
 FAIR = {"solver": "lookahead", "half_life_s": 1000, "fairness": {"phi": 1.0}}
 
 
+@pytest.mark.slow
 def test_shares_of_tenants_are_what_the_last_decision_entitled_them_to(bench):
     b = bench(nodes=[node("n", gpus=4)], policies=[FAIR])
     assert b.supervisor.snapshot().shares == ()

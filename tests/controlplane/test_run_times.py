@@ -137,6 +137,7 @@ def test_explain_says_where_the_time_comes_from(time_s, jobs, alike, said):
     assert expected_run_time([declared]) is None
 
 
+@pytest.mark.slow
 def test_solvers_see_that_a_predicted_time_is_not_certain(tmp_path):
     b = Bench(tmp_path, nodes=[node("n")])
     try:

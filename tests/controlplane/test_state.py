@@ -164,6 +164,7 @@ def test_a_second_controller_on_a_state_folder_is_refused_and_leaves_its_store_f
             live.close()
 
 
+@pytest.mark.slow
 def test_check_tells_of_a_folder_another_controller_uses_and_of_jobs_that_run_elsewhere(place):
     def lines(**live) -> dict[str, tuple[str, str]]:
         path = config_in(place.folder, live=live)

@@ -297,6 +297,7 @@ def test_a_job_that_runs_as_it_must_not_can_be_cancelled_in_a_dry_run(misplaced)
     assert list(b.engine._running) == [other]
 
 
+@pytest.mark.slow
 def test_a_job_that_runs_as_it_must_not_is_started_anew_as_it_may_when_the_dry_run_is_over(misplaced):
     b, job, _ = misplaced()
     told = commanded(b)
@@ -327,6 +328,7 @@ def test_it_fails_once_though_others_are_leaving_when_the_dry_run_is_over(mispla
     assert [kind for kind in b.kinds(job) if kind in ENDED] == ["failed"]
 
 
+@pytest.mark.slow
 def test_a_job_that_was_to_be_resized_when_the_controller_died_runs_as_it_did(bench):
     b = bench(nodes=[node("n-1")])
     job = b.submit(1000.0, epochs=1000)

@@ -143,6 +143,7 @@ def test_a_revoked_token_hears_no_more(served, service, monkeypatch):
             pass
 
 
+@pytest.mark.slow
 def test_too_many_listeners(served, service, monkeypatch):
     monkeypatch.setattr("commonwatt.service.stream.MOST_SUBSCRIBERS", 1)
     with listen(served, service.tokens["bob"]) as first:
@@ -152,6 +153,7 @@ def test_too_many_listeners(served, service, monkeypatch):
             assert (second.status_code, second.headers["retry-after"]) == (503, "30")
 
 
+@pytest.mark.slow
 def test_a_token_has_so_many_streams_and_leaves_room_for_others(served, service, monkeypatch):
     monkeypatch.setattr("commonwatt.service.stream.MOST_OF_A_TOKEN", 2)
     with listen(served, service.tokens["bob"]) as first, listen(served, service.tokens["bob"]) as second:

@@ -61,6 +61,7 @@ def test_starts_count_where_the_log_has_them(write):
     assert (log.in_use_from, log.median_wait_s, log.peak_gpus) == ("starts", 150, 2)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 30), st.integers(1, 8)), min_size=1, max_size=30))
 def test_gpus_in_use_by_counting(jobs):
     submit, run, gpus = (np.array(column, dtype=float) for column in zip(*jobs, strict=True))

@@ -36,6 +36,7 @@ def test_running_and_wanted_by_hand(jobs, step_s):
         assert wanted == sum(g for s, w, r, g in jobs if s <= t < s + w + r)
 
 
+@pytest.mark.slow
 @given(JOBS)
 def test_without_starts_jobs_count_from_their_submission(jobs):
     found = demand_of(log_of(jobs, starts=False), 60.0, 0.0, 1200.0)
@@ -44,6 +45,7 @@ def test_without_starts_jobs_count_from_their_submission(jobs):
     assert found.running.gpus.tolist() == [sum(g for s, _, r, g in jobs if s <= t < s + r) for t in range(0, 1200, 60)]
 
 
+@pytest.mark.slow
 @given(JOBS)
 def test_every_job_that_shows_is_served_if_all_is_on(jobs):
     found = demand_of(log_of(jobs), 60.0, 0.0, 1200.0)
@@ -66,6 +68,7 @@ def test_a_period_without_an_instant():
         demand_of(log_of([(5, 0, 300, 2)]))
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_philly_comes_out_of_its_jobs_exactly(traces):
     published = read_series(traces / "philly_demand_1min.csv.gz").series

@@ -14,6 +14,8 @@ from commonwatt.mapping.costs._layers import Layer
 from commonwatt.model.errors import InputError
 
 torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.slow
 nn = torch.nn
 
 

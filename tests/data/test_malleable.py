@@ -80,6 +80,7 @@ def test_counts(asked, growth, expected):
     assert counts(asked, growth) == expected
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(1, 512), st.floats(1, 8))
 def test_counts_keep_their_promise(asked, growth):

@@ -175,6 +175,7 @@ def test_an_event_that_is_not_written_is_not_counted(new):
     assert samples(new.text())["commonwatt_job_events_total", "started"] == 2
 
 
+@pytest.mark.slow
 @needs_promtool
 def test_promtool_finds_nothing_to_complain_of(plane, new):
     texts = [plane.text(), new.text()]

@@ -40,6 +40,7 @@ def plan(*longest_s, limit_s=None, most=None, **profile):
     return RowPlan(RowProfile(**{"divisible": True, "points": points} | profile), limit_s, most)
 
 
+@pytest.mark.slow
 @given(profiles(), TIMES, st.none() | st.integers(1, 300), st.floats(1, 8))
 def test_no_step_is_longer_than_allowed_or_than_a_single_row_by_little(profile, limit_s, most, slowdown):
     made = RowPlan(profile, limit_s, most)

@@ -64,6 +64,7 @@ def test_poisson_arrivals_come_at_their_rate_and_repeat_with_the_seed():
     assert one.tenants[0].requests == pytest.approx(2000, abs=150)
 
 
+@pytest.mark.slow
 def test_a_queue_that_is_full_refuses():
     load = {"load": {"kind": "periodic", "interval_s": 0.01}, "queue_limit": 4}
     got = result(simulated((*A, load)))
@@ -72,6 +73,7 @@ def test_a_queue_that_is_full_refuses():
     assert tenant.latency_p99_s <= 6 * 0.0571
 
 
+@pytest.mark.slow
 def test_tenants_come_and_go():
     config = simulated(A, ("B", "resnet50", 1300, {"from_s": 10, "until_s": 20}), duration_s=30, policy="tf")
     got = result(config)
@@ -92,6 +94,7 @@ def test_fifo_promises_nothing_and_follows_arrivals():
     assert got.tenants[0].requests == pytest.approx(got.tenants[1].requests, abs=2)
 
 
+@pytest.mark.slow
 def test_queues_of_one_tenant_share_its_time():
     got = result(simulated(("A", "resnet50", 1300, {"queues": 3}), B, policy="tf", duration_s=60))
     assert got.tenants[0].time_share == pytest.approx(0.5, abs=0.02)

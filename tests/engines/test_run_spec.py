@@ -78,6 +78,7 @@ def test_an_image_is_a_name_and_never_an_option(image):
 argument = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 
 
+@pytest.mark.slow
 @given(st.lists(argument, min_size=1, max_size=5), st.sampled_from(["a;reboot", "$(id)", "`id`", "{command}", "a'b\""]))
 def test_nothing_of_a_command_or_image_is_read_by_anybody_in_between(command, image):
     made = Images(("run", "--at={image}", "{command}")).command(JobWork(tuple(command), Path("/"), image=image), PLACES)

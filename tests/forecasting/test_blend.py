@@ -10,6 +10,8 @@ from commonwatt.model.demand import DemandSeries, Predictor
 from commonwatt.model.errors import InputError
 from tests.forecasting.made import walk
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("fraction", [0.0, 0.25])
 def test_it_is_the_mean_rounded_where_demand_is_whole(fraction):

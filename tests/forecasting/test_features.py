@@ -16,6 +16,8 @@ from commonwatt.model.errors import InputError
 from tests.forecasting.made import walk
 
 pytest.importorskip("lightgbm")
+
+pytestmark = pytest.mark.slow
 LENGTH, TRAINED = 700, 500
 
 

@@ -18,6 +18,8 @@ from tests.forecasting.made import walk
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.slow
+
 SMALL = NetworkSettings(members=1, hidden=4, width=8, recipe=Recipe(epochs=2, batch=64))
 KINDS = ("gru", "bilstm", "cnn")
 

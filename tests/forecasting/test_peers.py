@@ -15,6 +15,8 @@ from commonwatt.model.demand import LEVELS, LOOK_BACK, DemandSeries, Predictor
 from commonwatt.model.errors import InputError, MissingExtraError
 from tests.forecasting.made import walk
 
+pytestmark = pytest.mark.slow
+
 
 def boosted(**more):
     pytest.importorskip("lightgbm")

@@ -8,6 +8,8 @@ from commonwatt.model.errors import InputError
 
 lightgbm = pytest.importorskip("lightgbm")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def grown():

@@ -134,6 +134,7 @@ def test_every_objective_is_what_it_says(case):
     assert found == pytest.approx(cost_by_hand(problem, mapping, end), rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(with_goals(jobs=4))
 def test_auto_finds_what_brute_force_finds(case):

@@ -239,6 +239,7 @@ def test_tiny_problems(shape):
         check(problem, ALGORITHMS[name](120).solve(problem, rng()).best)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(literal.problems(jobs=4, accelerators=3))
 def test_auto_finds_what_brute_force_finds(problem):

@@ -27,6 +27,7 @@ def made(rows, period):
     return starts, [v for _, v in rows], (length if period else None)
 
 
+@pytest.mark.slow
 @given(steps, moments, moments, st.booleans())
 def test_integral_equals_a_sum_of_small_pieces(rows, a, b, period):
     starts, values, length = made(rows, period)
@@ -63,6 +64,7 @@ def test_daily_series_repeats():
     assert float(tariff.least_cost_per_j(np.array(50_000.0))) == pytest.approx(0.1 / 3.6e6)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 90), min_size=0, max_size=4, unique=True), st.integers(0, 500), moments, st.booleans())
 def test_another_clock_changes_no_price(later, moment_s, at_s, repeats):
     points = [ElectricityPoint(from_s=t, price_per_kwh=k) for k, t in enumerate([0, *sorted(later)])]

@@ -136,6 +136,7 @@ def test_a_run_of_the_schedule_keeps_the_speedups_within_the_bound(seed, units):
     assert (lost <= loss_bound(market, shares, units) + 1e-5 * market.speedups(shares) + 1e-9).all()
 
 
+@pytest.mark.slow
 @given(st.floats(0, 1.5), st.floats(0, 0.5), st.floats(0.1, 10))
 def test_the_universal_law_and_its_curve_agree_up_to_the_peak(contention, coherence, rate):
     law = UniversalScalability(contention, coherence)

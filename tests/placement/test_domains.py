@@ -42,6 +42,7 @@ def sets_of_nodes(p, racks, width, each):
     return {nodes for nodes in every if len({rack[n] for n in nodes}) == 1 and all(p.node_gpus[list(nodes)] >= each)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SOLVERS))
 @settings(deadline=None, max_examples=40)
 @given(

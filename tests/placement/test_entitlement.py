@@ -120,6 +120,7 @@ class TestEntitlements:
         found = entitlements(with_weight(weight), fairness)
         assert found.tolist() == pytest.approx((weight * entitlements(with_weight(1.0), fairness)).tolist(), abs=1e-6)
 
+    @pytest.mark.slow
     @given(
         st.integers(1, 40),
         st.lists(st.tuples(st.floats(0.1, 9), st.integers(0, 30), st.floats(0, 20)), min_size=1, max_size=6),
@@ -135,6 +136,7 @@ class TestEntitlements:
             if x[i] > 1e-9 and x[k] < limits[k] - 1e-9:
                 assert level[i] <= level[k] + 1e-6 * max(1.0, level[i])
 
+    @pytest.mark.slow
     @given(st.lists(st.integers(0, 12), min_size=2, max_size=4), st.integers(1, 12))
     def test_asking_for_more_gives_nobody_else_more(self, demands, extra):
         limits = np.array(demands, dtype=float)
@@ -177,6 +179,7 @@ class TestSchedules:
             assert kept == 2
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(
     st.lists(
@@ -230,6 +233,7 @@ def attack(fairness: dict | None, solver: str = "lookahead") -> dict[str, float]
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["lookahead", "random-greedy"])
 def test_thirty_jobs_of_huge_declared_urgency_get_their_share_and_no_more(solver):
     without = attack(None, solver)

@@ -197,6 +197,7 @@ def test_a_job_that_does_not_fit_is_passed_within_its_tenant():
     assert counts(shared([*jobs, *tasks(number=2)], gpus=5)) == {"a": 3, "b": 2}
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_nobody_with_less_waits_where_its_job_would_fit(data):

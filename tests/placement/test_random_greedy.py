@@ -142,6 +142,7 @@ def test_each_job_is_swapped_as_often_as_its_chance_says():
         assert counts[order] == pytest.approx(tries * p, abs=5 * np.sqrt(tries * p * (1 - p)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second", "chance"), [(99, 1, 0.5 * 50 / 149), (1, 99, 0.5 * 50 / 51)])
 def test_jobs_with_more_weight_are_swapped_less(first, second, chance):
     """One GPU; the more pressing job costs more to run. One random candidate finds that out if it swaps the two."""

@@ -41,6 +41,7 @@ def planned(pools, **more):
     return plan_pools(pools, lambda: make_predictor("last-value"), by="vc", target=0.95, **more)
 
 
+@pytest.mark.slow
 def test_pools_that_move_against_each_other_take_more_apart(series):
     pools = load_pools(series, "vc")
     found = planned(pools)
@@ -54,6 +55,7 @@ def test_pools_that_move_against_each_other_take_more_apart(series):
     assert apart.all_served <= min(pool.achieved for pool in found.pools) <= apart.achieved
 
 
+@pytest.mark.slow
 def test_whole_nodes_cost_each_pool_its_last_one(series):
     found = planned(load_pools(series, "vc"), node_gpus=8)
     apart, shared, *foresight = found.ways

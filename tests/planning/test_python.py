@@ -39,6 +39,7 @@ def test_a_plan_by_one_call_replays_the_last_seventh():
     assert replayed.result.plan[0].gpus_on <= 400
 
 
+@pytest.mark.slow
 def test_a_saved_predictor_forecasts_what_it_did_and_is_never_refitted(tmp_path):
     pytest.importorskip("lightgbm")
     pytest.importorskip("safetensors")

@@ -41,6 +41,7 @@ def made() -> ReproduceAllResult:
 BARS = RedrawnPanel("bars", "t", groups={"A": {"a": "n", "b": "extra"}, "B": {"a": "gone"}})
 
 
+@pytest.mark.slow
 def test_the_report_is_one_file(tmp_path):
     result = made()
     printed, redrawing = tmp_path / "printed.svg", Redrawing((BARS,), unprinted="The paper prints no value of this.")

@@ -63,11 +63,13 @@ def test_the_experiment_has_no_claim_twice():
     assert any(name.startswith("jobs that end after") for name in one)
 
 
+@pytest.mark.slow
 def test_seeds_are_counted():
     rows = armida.figure_4(TopicRequest(seeds=2)).rows
     assert any("of 2 seeds" in row.note for row in rows)
 
 
+@pytest.mark.slow
 def test_overlap():
     record = run_seeds([prepare(armida_scenario(), Path(), 0)])[1][0]
     six = record.cluster.names.index("armida-06")

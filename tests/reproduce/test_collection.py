@@ -39,6 +39,7 @@ from commonwatt.reproduce.verdicts import (
 NAMES = [topic.name for topic in registry.of_papers()]
 
 
+@pytest.mark.slow
 @given(st.sets(st.sampled_from(NAMES), min_size=1))
 def test_the_recorded_command_runs_the_same_figures(names):
     words = options(names).split()
@@ -414,6 +415,7 @@ def test_what_is_done_is_not_run_again_unless_something_changed(topics, tmp_path
     assert CALLS == [("good", 0), ("good", 1)]
 
 
+@pytest.mark.slow
 def test_what_failed_is_tried_again(topics, tmp_path):
     for _ in range(2):
         Reproduction(tmp_path, "quick", 0, 1, topics[1:]).run()

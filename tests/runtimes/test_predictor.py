@@ -44,6 +44,7 @@ JOBS = st.builds(
 TIMES = st.floats(0.1, 3e7)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(history=st.lists(st.tuples(JOBS, TIMES), max_size=25), job=JOBS, memory=st.sampled_from([5.0, math.inf]))
 def test_it_is_what_the_formula_says(history, job, memory):

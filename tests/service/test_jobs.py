@@ -178,6 +178,7 @@ def test_what_has_ended_is_not_changed(as_, service):
     assert service.ticks.requests() == []
 
 
+@pytest.mark.slow
 def test_an_operator_submits_for_a_tenant_it_names(as_):
     operator = as_("operator")
     assert operator.post("/jobs", json=job()).status_code == 422

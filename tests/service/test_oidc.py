@@ -76,6 +76,7 @@ def by_hand(key, head, body) -> str:
     return f"{text}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
 
 
+@pytest.mark.slow
 def test_groups_become_tenants_and_roles(provider, says, app, site):
     seen = {who: says(provider.token(who)).json() for who in ("ann", "ben", "olga")}
     assert {who: (it["tenant"], it["role"], it["operator"]) for who, it in seen.items()} == {
@@ -106,6 +107,7 @@ def test_who_is_in_no_group_may_do_nothing(provider, says, app):
         assert eve.get(path).status_code == (200 if path == "/openapi.json" else 403), path
 
 
+@pytest.mark.slow
 def test_who_has_several_tenants_names_one_of_them(provider, says):
     both = provider.token("ann", groups=["gpu-red", "gpu-blue"])
     asked = says(both)
@@ -218,6 +220,7 @@ def test_keys_rotate(provider, says, clock):
     assert says(provider.token("ann")).status_code == 200
 
 
+@pytest.mark.slow
 def test_keys_of_elliptic_curves_and_without_a_kid(provider, says):
     rsa, ec = provider.keys[0], provider.new_key("EC")
     provider.keys = [rsa, ec]

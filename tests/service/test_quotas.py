@@ -145,6 +145,7 @@ def test_a_tenant_that_does_not_exist_is_said_where_it_is_named(engine, live, sa
     assert [line.found for line in lines if line.what == "tenants"] == [f"{said} names tenants that do not exist: bop"]
 
 
+@pytest.mark.slow
 def test_no_entitlement_is_shown_where_none_is_enforced(limited):
     service = limited()
     (ada,) = callers(service)("ada").get("/tenants").json()["tenants"]

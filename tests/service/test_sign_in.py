@@ -192,6 +192,7 @@ async def test_a_person_without_a_role_is_told_so_by_the_api(browser, provider):
     assert (answer.status_code, "no role here" in answer.json()["detail"]) == (403, True)
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_other_sites_cannot_ask(browser):
     await browser.signs_in()
@@ -255,6 +256,7 @@ async def test_two_tabs_may_begin(browser):
     assert (await browser.client.get(second)).status_code == 303
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_signing_in_again_ends_the_session_before(browser, provider, app):
     await browser.signs_in()
@@ -288,6 +290,7 @@ async def test_two_tabs_that_wake_up_renew_once(browser, provider, app):
     assert len(provider.refresh) == 1
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_a_provider_that_is_away_for_a_moment_ends_no_sign_in(browser, provider, app):
     await browser.signs_in()

@@ -23,6 +23,8 @@ from tests.devices.language.made import RUNTIME, Bench  # noqa: E402
 from tests.serving.test_sharing import running  # noqa: E402
 from tests.serving.wire import Wire  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 GREEDY = {"model": "tiny", "temperature": 0}
 
 

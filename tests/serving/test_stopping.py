@@ -143,6 +143,7 @@ def test_a_port_in_use(field):
             pass
 
 
+@pytest.mark.slow
 def test_a_host_there_is_not():
     for host in ("no-such-host.invalid", "192.0.2.1"):
         with pytest.raises(InputError, match=r"field 'server\.(host|rest_port)'"), Served(host=host):

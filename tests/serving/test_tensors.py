@@ -212,6 +212,7 @@ def test_any_json_is_a_tensor_or_refused(data, datatype, shape):
     assert (got.shape, datatype_of(got)) == (shape, datatype)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=40), st.sampled_from(tuple(KINDS)), SHAPES)
 def test_any_bytes_are_a_tensor_or_refused(data, datatype, shape):
     try:

@@ -187,6 +187,7 @@ class TestByHand:
         assert record.result.fleet.fractional is not None
         assert record.result.fleet.fractional.ended == 1
 
+    @pytest.mark.slow
     def test_mapping_decides_how_fast_a_network_is(self):
         nodes = [{"name": "n", **NODE}, {"name": "s", "gpu_type": "S2", "gpus": 1, "idle_w": 10, "gpu_w": 10,
                                         "platform": "S2", "share": ["time"]}]  # fmt: skip
@@ -231,6 +232,7 @@ class TestUsageOfTenants:
         assert usage == pytest.approx({"shop": 3600 * web.gpu_hours, "lab": 1000, "default": 1200})  # whole GPUs each
         assert usage["shop"] == pytest.approx(1800)
 
+    @pytest.mark.slow
     def test_gpus_that_are_shared_count_by_the_weight_of_their_type(self):
         def used(weight):
             document = scenario(

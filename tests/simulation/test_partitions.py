@@ -128,6 +128,7 @@ def study(log, **changes):
     return plan, study_result(plan, run_study(plan))
 
 
+@pytest.mark.slow
 def test_a_study_keeps_jobs_in_their_partitions_and_says_what_one_pool_would_bring(log):
     plan, result = study(log, alternatives=[], steps=["planning", "one-pool"])
     assert result.about.treatments[UNKNOWN_PARTITION] == 1
@@ -143,6 +144,7 @@ def test_a_study_keeps_jobs_in_their_partitions_and_says_what_one_pool_would_bri
     assert nodes.value == "those of the partition the log names"
 
 
+@pytest.mark.slow
 def test_a_type_that_only_other_partitions_have_is_counted(log):
     (log.parent / "nodes.txt").write_text(HOSTS.replace("m-1 Gres=gpu:v100", "m-1 Gres=gpu:a100"))
     log.write_text(log.read_text().replace("gres/gpu=2|night", "gres/gpu=2,gres/gpu:v100=2|night"))

@@ -105,6 +105,7 @@ def test_an_older_store_is_refused_until_it_is_upgraded(opened, tmp_path, monkey
         assert "purse" in {column["name"] for column in sa.inspect(c).get_columns("tenants")}
 
 
+@pytest.mark.slow
 def test_a_store_of_the_first_version_is_brought_to_this_one_with_what_is_in_it(opened):
     database = at_first(opened)
     ApiStore(database).add_tenant("ada", 2.0, 0.0)

@@ -46,6 +46,7 @@ def said(database) -> tuple[list, list]:
     return store.events(), store.jobs()
 
 
+@pytest.mark.slow
 def test_an_upgrade_keeps_everything_and_fills_the_columns_that_sentences_stood_for(opened):
     database = opened()
     fill_as_it_was(database)

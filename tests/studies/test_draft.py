@@ -36,6 +36,7 @@ def drafted(log: Path, **wishes: object) -> StudyFile:
     return load_study(log, Wishes(nodes=log.parent / "nodes.txt", **wishes))[0]
 
 
+@pytest.mark.slow
 def test_weeks_before_one_without_submissions_are_left_out(tmp_path):
     whole = drafted(write_jobs(tmp_path, [1, 3, 8, 10, 15, 17, 23, 25]))
     assert whole.weeks == 3
@@ -47,6 +48,7 @@ def test_weeks_before_one_without_submissions_are_left_out(tmp_path):
     assert drafted(tmp_path / "jobs.txt", weeks=3).weeks == 3  # as wished: running it says which is empty
 
 
+@pytest.mark.slow
 def test_qos_are_in_force_in_every_row(tmp_path):
     log = write_jobs(tmp_path, [1, 2])
     (tmp_path / "qos.txt").write_text(

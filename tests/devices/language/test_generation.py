@@ -17,6 +17,8 @@ from commonwatt.model.errors import DeviceError, InputError  # noqa: E402
 from commonwatt.timeslicing import FifoScheduler, VtcScheduler  # noqa: E402
 from tests.devices.language.made import RUNTIME, Bench, write_pretrained  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = (3, 40, 17, 1, 90)
 
 

@@ -17,6 +17,8 @@ from commonwatt.devices.language.text import GenerationOrder, StopSearch, choose
 from commonwatt.model.errors import InputError
 from tests.devices.language.made import RUNTIME, write_pretrained
 
+pytestmark = pytest.mark.slow
+
 TEXTS = st.text(st.sampled_from("ab é世🙂\n"), max_size=30)
 
 

@@ -67,6 +67,7 @@ def test_parts_are_about_as_long_as_asked_where_cuts_are_free(times, segment):
         assert took <= 1.5 * segment + max(times[first:end])
 
 
+@pytest.mark.slow
 @given(TIMES, st.sets(st.integers(0, 30)))
 def test_it_is_cut_only_where_it_may_be(times, allowed):
     cuts = choose_cuts(times, [0.0] * (len(times) + 1), allowed, 1e-5)

@@ -18,6 +18,8 @@ from commonwatt.timeslicing import EnergyLedger, FifoScheduler, Task  # noqa: E4
 from tests.devices.made import FakeDevice  # noqa: E402
 from tests.devices.models.programs import saved  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 CPU = TorchRuntime("this CPU")
 PROGRAMS = ("convolutions", "attention", "chosen")
 

@@ -225,6 +225,7 @@ def test_what_is_gone_again_and_again_is_listed_with_pauses():
         assert 2 <= informer.lists < 12
 
 
+@pytest.mark.slow
 def test_each_watch_has_a_connection(monkeypatch):
     made = []
 
