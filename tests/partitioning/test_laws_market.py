@@ -166,7 +166,7 @@ def test_curves_are_concave_and_their_slopes_and_inverses_fit(seed):
     assert curves.speedups(curves.at_level(level)) == pytest.approx(level, rel=1e-9)
     assert (curves.at_level(level) <= x * (1 + 1e-6)).all()
     slope = curves.marginal(x)
-    held = curves.held(np.maximum(slope, 1e-9) * (1 - 1e-9))
+    held = curves.demand(np.maximum(slope, 1e-9) * (1 - 1e-9))
     assert (held >= np.where(slope > 0, x, 0) * (1 - 1e-4)).all()
 
 

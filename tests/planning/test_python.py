@@ -98,7 +98,7 @@ def test_jobs_known_ahead_cut_what_a_promise_needs_above_foresight(tmp_path):
 
     def needed(share):
         found = evaluate_series(
-            jobs.with_known(share, 5, 1), load_predictor("last-value"), test_from, target=WaitingTarget(jobs=0.95)
+            jobs.with_notice(share, 5, 1), load_predictor("last-value"), test_from, target=WaitingTarget(jobs=0.95)
         )
         own, foresight = found.equal_performance
         return own.gpu_hours / foresight.gpu_hours, found.promise.achieved
@@ -110,4 +110,4 @@ def test_jobs_known_ahead_cut_what_a_promise_needs_above_foresight(tmp_path):
     assert all_known[0] < 1.0 + 0.25 * (none[0] - 1.0)
     assert all_known[1] >= 0.95
     with pytest.raises(InputError, match="known_share"):
-        loaded().with_known(0.5, 5, 1)
+        loaded().with_notice(0.5, 5, 1)

@@ -88,8 +88,8 @@ def test_user_set_3_is_proportional_only_at_f_1(answer):
     found = row(answer, "user set 3 at F = 1")
     assert (found["paper"], found["ours"]) == (None, pytest.approx(4))  # not a case of the thesis: no claim of it
     done = study(fully_parallel(stated()), threads=True)
-    assert done[3, "CFG2"].found.utilities == pytest.approx(
-        np.array([1, 4, 1]) / 6 * done[3, "CFG2"].found.utilities.sum()
+    assert done[3, "CFG2"].equilibrium.utilities == pytest.approx(
+        np.array([1, 4, 1]) / 6 * done[3, "CFG2"].equilibrium.utilities.sum()
     )
 
 
@@ -123,7 +123,7 @@ def test_rounds_say_what_of_the_sample_is_ours():
 def test_in_turns_of_time_a_share_is_worth_its_part_of_the_whole_core_cluster():
     for (number, _), case in study(stated(), threads=True).items():
         entitled = case.in_turns(case.market.entitlement())
-        whole = np.broadcast_to(case.market.pe_count, case.found.shares.shape)
+        whole = np.broadcast_to(case.market.pe_count, case.equilibrium.shares.shape)
         assert entitled == pytest.approx(case.market.budgets * case.market.total(whole))
         assert (
             entitled < case.market.total(case.market.entitlement())
@@ -134,7 +134,7 @@ def test_in_turns_of_time_a_share_is_worth_its_part_of_the_whole_core_cluster():
 
 def test_every_case_is_an_equilibrium():
     for case in study(stated(), threads=True).values():
-        assert case.found.residual < 1e-7
+        assert case.equilibrium.residual < 1e-7
         assert case.ratios().min() > 1 - 1e-6
 
 

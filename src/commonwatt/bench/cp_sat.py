@@ -45,9 +45,9 @@ class _Apart:
     def call(self, function: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401
         """Return what *function*, of this module, returns there."""
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            found, spent_s = pool.submit(_timed, function, *arguments).result()
+            answer, spent_s = pool.submit(_timed, function, *arguments).result()
         self.spent_s += spent_s
-        return found
+        return answer
 
 
 def _timed(function: Callable[..., T], *arguments: Any) -> tuple[T, float]:  # noqa: ANN401
@@ -110,11 +110,11 @@ class CpSatPlacement:
         if (problem.width > 1).any() or (problem.stay >= 0).any() or problem.node_wait_s.any():
             msg = "CP-SAT: stated for jobs that wait, one node each, on nodes that are awake"
             raise SolverError(msg)
-        found = Schedule.empty(problem)
+        schedule = Schedule.empty(problem)
         for row, node in self.apart.call(_placed, problem, self.limit, self.seed):
             job = problem.row_job[row]
-            found.choice[job], found.nodes[problem.slot_start[job]] = row, node
-        return SearchResult(found, objective(problem, found).total)
+            schedule.choice[job], schedule.nodes[problem.slot_start[job]] = row, node
+        return SearchResult(schedule, objective(problem, schedule).total)
 
 
 def _placed(problem: PlacementProblem, limit: float, seed: int) -> list[tuple[int, int]]:
@@ -180,8 +180,8 @@ class CpSatMapping:
         from commonwatt.optimize import SearchResult
 
         where = np.array(self.apart.call(_assigned, problem, self.limit, self.seed))
-        found = Mapping(where, -problem.latency[np.arange(len(problem)), where])
-        return SearchResult(found, float(timeline(problem, found).makespan))
+        mapping = Mapping(where, -problem.latency[np.arange(len(problem)), where])
+        return SearchResult(mapping, float(timeline(problem, mapping).makespan))
 
 
 def _assigned(problem: MappingProblem, limit: float, seed: int) -> list[int]:

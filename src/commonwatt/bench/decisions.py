@@ -71,8 +71,8 @@ def _optimum(file: Any) -> float:  # noqa: ANN401
 def _placed(solver: Any, file: Any, seed: int) -> BenchOutcome:  # noqa: ANN401
     from commonwatt.placement import answer
 
-    found = answer(file, clock=_zero, solver=solver, iterations=_ITERATIONS, seed=seed)
-    return BenchOutcome(found.objective, found.iterations)
+    placement = answer(file, clock=_zero, solver=solver, iterations=_ITERATIONS, seed=seed)
+    return BenchOutcome(placement.objective, placement.iterations)
 
 
 def _cp_sat_placed(file: Any, seed: int) -> BenchOutcome:  # noqa: ANN401
@@ -168,7 +168,7 @@ def market(name: str, seed: int) -> Any:  # noqa: ANN401
     """Return a ``Market`` of tenants who follow Amdahl's law."""
     from commonwatt.partitioning import Market
 
-    tenants, clusters = next((n, c) for known, n, c in _MARKETS if known == name)
+    tenants, clusters = next((n, c) for label, n, c in _MARKETS if label == name)
     rng = np.random.default_rng([2, tenants, clusters, seed])
     return Market.make(
         rng.integers(4, 65, clusters).astype(float), rng.uniform(0.5, 5, tenants),
@@ -229,8 +229,8 @@ def _conic(given: Any) -> Any:  # noqa: ANN401
     with warnings.catch_warnings():  # what is inaccurate shows in the score
         warnings.simplefilter("ignore")
         cvxpy.Problem(goal, [cvxpy.sum(shares, axis=0) <= given.pe_count]).solve(solver=cvxpy.CLARABEL)
-    found = np.maximum(shares.value, 0.0)
-    return found * np.minimum(1.0, given.pe_count / np.maximum(found.sum(axis=0), 1e-300))
+    solution = np.maximum(shares.value, 0.0)
+    return solution * np.minimum(1.0, given.pe_count / np.maximum(solution.sum(axis=0), 1e-300))
 
 
 def _market_entrants(quick: bool) -> list[Entrant]:  # noqa: ARG001
@@ -289,8 +289,8 @@ def _mig_bound(problem: Any) -> float:  # noqa: ANN401
 def _mig(mode: str, problem: Any, seed: int) -> BenchOutcome:  # noqa: ANN401, ARG001
     from commonwatt.partitioning.mig import solve_integer, solve_market
 
-    found = solve_market(problem) if mode == "market" else solve_integer(problem)
-    return BenchOutcome(_mean_of(problem, found.value))
+    solution = solve_market(problem) if mode == "market" else solve_integer(problem)
+    return BenchOutcome(_mean_of(problem, solution.value))
 
 
 def _undivided(problem: Any, seed: int) -> BenchOutcome:  # noqa: ANN401, ARG001
@@ -338,10 +338,10 @@ def _mapped(algorithm: Any, problem: Any, seed: int) -> BenchOutcome:  # noqa: A
     from commonwatt.mapping import Mapping, timeline
     from commonwatt.model.map_file import MappingFile
 
-    found = algorithm.solve(problem, np.random.default_rng(seed))
-    genes = MappingFile(accelerator=found.best.accelerator.tolist(), priority=found.best.priority.tolist())
+    search = algorithm.solve(problem, np.random.default_rng(seed))
+    genes = MappingFile(accelerator=search.best.accelerator.tolist(), priority=search.best.priority.tolist())
     makespan = timeline(problem, Mapping.of(genes, problem)).makespan
-    return BenchOutcome(float(makespan), int(found.evaluations))
+    return BenchOutcome(float(makespan), int(search.evaluations))
 
 
 def _by_name(name: str, budget: int, problem: Any, seed: int) -> BenchOutcome:  # noqa: ANN401

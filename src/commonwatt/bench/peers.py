@@ -186,9 +186,9 @@ class NhitsPredictor:
 
     def _forecast(self, windows: Floats) -> Floats:
         with _quiet():
-            found = self._model.predict(df=_frame(windows))
-        columns = [name for name in found.columns if name.startswith("NHITS")]
-        values = found[columns].to_numpy(dtype=float).reshape(len(windows), self.horizon, len(LEVELS))
+            frame = self._model.predict(df=_frame(windows))
+        columns = [name for name in frame.columns if name.startswith("NHITS")]
+        values = frame[columns].to_numpy(dtype=float).reshape(len(windows), self.horizon, len(LEVELS))
         return np.maximum.accumulate(np.maximum(values, 0.0), axis=-1)
 
 

@@ -213,10 +213,10 @@ class Bench:
 
         Raises ``InputError`` for an unknown name. With *solvers*, suites that know none of them are left out.
         """
-        known = {suite.name: suite for suite in self.suites}
+        by_name = {suite.name: suite for suite in self.suites}
         for name in names:
-            if name not in known:
-                raise ArgumentError(one_of(known, name), field="suites", value=name)
+            if name not in by_name:
+                raise ArgumentError(one_of(by_name, name), field="suites", value=name)
         entering = [
             (suite, suite.all_entrants(self.quick)) for suite in self.suites if not names or suite.name in names
         ]
@@ -350,13 +350,13 @@ def check_comparable(recorded: BenchResult, *, quick: bool, seed: int, versions:
         raise ArgumentError(expected, field="quick", value=quick)
     if recorded.seed != seed:
         raise ArgumentError(f"{recorded.seed}, as recorded", field="seed", value=seed)
-    known = {suite.name: suite.version for suite in recorded.suites}
-    if not known.keys() & versions.keys():
-        expected = f"one of the recorded suites: {', '.join(known)}"
+    recorded_versions = {suite.name: suite.version for suite in recorded.suites}
+    if not recorded_versions.keys() & versions.keys():
+        expected = f"one of the recorded suites: {', '.join(recorded_versions)}"
         raise ArgumentError(expected, field="suites", value=", ".join(versions))
     for name, own in versions.items():
-        if known.get(name, own) != own:
-            expected = f"version {known[name]} of suite {name}, as recorded; record it again"
+        if recorded_versions.get(name, own) != own:
+            expected = f"version {recorded_versions[name]} of suite {name}, as recorded; record it again"
             raise InputError(expected, field="version", value=own)
 
 
@@ -372,35 +372,35 @@ def worse(
     suites = {suite.name: suite for suite in now.suites}
     versions = {name: suite.version for name, suite in suites.items()}
     check_comparable(recorded, quick=now.extent == "quick", seed=now.seed, versions=versions)
-    found: list[Worse] = []
+    regressions: list[Worse] = []
     for suite in recorded.suites:
         other = suites.get(suite.name)
         if other is not None and suite.problems != other.problems:
             expected = f"the problems of suite {suite.name}, as recorded; record it again"
             raise InputError(expected, field="problems", value=", ".join(other.problems))
         if other is not None or every_suite:
-            found += _worse(suite, other, tolerance)
-    return sorted(found, key=lambda w: -math.inf if w.now is None else w.recorded / w.now)
+            regressions += _worse(suite, other, tolerance)
+    return sorted(regressions, key=lambda w: -math.inf if w.now is None else w.recorded / w.now)
 
 
 def _worse(suite: BenchSuite, now: BenchSuite | None, tolerance: float) -> list[Worse]:
     solvers, ratios, yardsticks = _figures(suite)
     others, other_ratios, other_yardsticks = ({}, {}, {}) if now is None else _figures(now)
-    found = [
+    regressions = [
         Worse(suite.name, name, score, others.get(name)) for name, score in solvers.items()
         if name not in others or others[name] > score * (1 + tolerance)
     ]  # fmt: skip
-    found += [
+    regressions += [
         Worse(suite.name, name, ratio, other_ratios[name, problem], problem)
         for (name, problem), ratio in ratios.items()
         if (name, problem) in other_ratios and other_ratios[name, problem] > ratio * (1 + tolerance)
     ]  # fmt: skip
-    found += [
+    regressions += [
         Worse(suite.name, YARDSTICK, value, other_yardsticks[problem], problem)
         for problem, value in yardsticks.items()
         if problem in other_yardsticks and abs(other_yardsticks[problem] - value) > abs(value) * tolerance
     ]  # fmt: skip
-    return found
+    return regressions
 
 
 def _figures(suite: BenchSuite) -> tuple[dict[str, float], dict[tuple[str, str], float], dict[str, float]]:

@@ -113,8 +113,8 @@ class Knob:
 
 def learn_knob(history: KnobHistory) -> Knob:
     """Score every setting over *history*."""
-    known = ~np.isnan(history.actual)
-    actual, quantiles = history.actual[known], history.quantiles[known]
+    finite = ~np.isnan(history.actual)
+    actual, quantiles = history.actual[finite], history.quantiles[finite]
     settings = [(float(level), 0, quantiles[:, i]) for i, level in enumerate(history.levels)]
     top_level, top = float(history.levels[-1]), np.ceil(quantiles[:, -1] - 1e-9)
     missing = np.unique(np.ceil(actual - top)[actual > top])

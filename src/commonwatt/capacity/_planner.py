@@ -38,7 +38,7 @@ class PoolDemand:
 
     Parameters
     ----------
-    held_gpus, wanted_gpus
+    allocated_gpus, wanted_gpus
         GPUs allocated to jobs, and those plus what waiting jobs request.
     arrivals
         The jobs that came since the plan before, for a promise about jobs.
@@ -46,7 +46,7 @@ class PoolDemand:
         GPUs of jobs known to come within 1, 2, ... steps. Shape [m].
     """
 
-    held_gpus: int
+    allocated_gpus: int
     wanted_gpus: int
     arrivals: Arrivals | None = None
     due: Floats | None = None
@@ -220,7 +220,7 @@ class CapacityPlanner:
             (np.arange(len(usable)), self._idle_each, nodes.wait_s, nodes.power_state >= 0, ~first, ~nodes.busy)
         )
         promised = [
-            self._held(now_s, pool, np.maximum(own.promised_gpus, demand.held_gpus))
+            self._peak_within_hold(now_s, pool, np.maximum(own.promised_gpus, demand.allocated_gpus))
             for pool, (own, demand) in enumerate(zip(expected, demands, strict=True))
         ]
 
@@ -247,7 +247,7 @@ class CapacityPlanner:
         probability[first] = 1.0
         return _Ranking(order, needed, Need(probability, flags))
 
-    def _held(self, now_s: float, pool: int, promised: Ints) -> Ints:
+    def _peak_within_hold(self, now_s: float, pool: int, promised: Ints) -> Ints:
         """Raise *promised* to the largest promise to the pool for a first step within the last ``hold_s``."""
         promises = self._promises[pool]
         promises.append((now_s, int(promised[0])))

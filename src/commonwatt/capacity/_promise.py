@@ -300,8 +300,8 @@ class Calibrator:
 
     def observe(self, gpus: float, arrivals: Arrivals | None = None) -> None:  # noqa: ARG002
         """Observe one more value of the series, GPUs; NaN if it is unknown, which moves no shift."""
-        known = not math.isnan(gpus)
-        if known:
+        has_value = not math.isnan(gpus)
+        if has_value:
             self._most = max(self._most, gpus)
             gpus = min(gpus, self._all)
             self._busy = int(gpus > 0)
@@ -309,14 +309,14 @@ class Calibrator:
         last = self._shifts.shape[1] - 1
         step = self._rate * max(1.0, self._spread, ERROR_SPREADS * self._error)
         for ago, (row, base, planned, median) in enumerate(self._issued):
-            missed = known and gpus > planned[ago]
-            if known and not gpus == planned[ago] == self._all:
+            missed = has_value and gpus > planned[ago]
+            if has_value and not gpus == planned[ago] == self._all:
                 part = self._part[ago]
                 moved = self._shifts[row, ago] + step * part * (self._aim if missed else self._aim - 1.0)
                 self._shifts[row, ago] = max(moved, -base[ago])
             if ago == last:
-                self._count(int(missed) if known else -1)
-                if known and not (gpus == median and gpus in (0.0, self._all)):
+                self._count(int(missed) if has_value else -1)
+                if has_value and not (gpus == median and gpus in (0.0, self._all)):
                     self._errors += 1
                     self._error += (abs(gpus - median) - self._error) / min(self._errors, MEMORY)
 

@@ -101,8 +101,8 @@ class _Flow:
     def _path(self, pools: tuple[int, ...]) -> list[tuple[tuple[int, ...], int]]:
         """Return the shortest way to a pool that lacks GPUs: who gives to which pool in turn; empty if none is."""
         ways = {pool: [(pools, pool)] for pool in pools}
-        found = list(pools)
-        for pool in found:  # grows
+        queue = list(pools)
+        for pool in queue:  # grows
             if self._left[pool] > 0:
                 return ways[pool]
             for source, given in self.given.items():
@@ -110,5 +110,5 @@ class _Flow:
                     for other in source:
                         if other not in ways:
                             ways[other] = [*ways[pool], (source, other)]
-                            found.append(other)
+                            queue.append(other)
         return []

@@ -31,15 +31,15 @@ def _mean(values: Floats | Bools) -> float:
 
 def slots_served(on: Floats, actual: Floats) -> float:
     """Share of instants with enough GPUs on: one reading of the paper's performance. Shapes [K]."""
-    known = ~np.isnan(actual)
-    return _mean(on[known] >= actual[known])
+    finite = ~np.isnan(actual)
+    return _mean(on[finite] >= actual[finite])
 
 
 def gpus_served(on: Floats, actual: Floats) -> float:
     """Share of the GPUs wanted that were on, over all instants. NaN where none were wanted. Shapes [K]."""
-    known = ~np.isnan(actual)
-    wanted = actual[known].sum()
-    return float(np.minimum(on[known], actual[known]).sum() / wanted) if wanted > 0 else float("nan")
+    finite = ~np.isnan(actual)
+    wanted = actual[finite].sum()
+    return float(np.minimum(on[finite], actual[finite]).sum() / wanted) if wanted > 0 else float("nan")
 
 
 def job_delays_s(on: Floats, index: Ints, met_gpus: Floats, step_s: float, steps: int) -> Floats:
@@ -80,8 +80,8 @@ def shift_for(share: float, on: Floats, actual: Floats) -> float:
 
     It uses the outcome: it compares forecasts at equal performance and is no plan. NaN if nothing is known.
     """
-    known = ~np.isnan(actual)
-    short = np.sort(np.ceil(actual[known] - on[known]))
+    finite = ~np.isnan(actual)
+    short = np.sort(np.ceil(actual[finite] - on[finite]))
     if not len(short):
         return float("nan")
     return float(short[max(0, int(np.ceil(np.round(share * len(short), 9))) - 1)])

@@ -91,11 +91,11 @@ class PriceDeferral:
         before = np.array([int(handle) in self._said for handle in handles], dtype=bool)
         plan = plan_starts(problem, power, self.rules, solver, before, fixed)
         self._planned_s, self.next_s = problem.now_s, plan.next_s
-        self.starts_s = {int(handles[j]): float(plan.start_s[j]) for j in np.flatnonzero(plan.held)}
+        self.starts_s = {int(handles[j]): float(plan.start_s[j]) for j in np.flatnonzero(plan.holds)}
         deferred = set(self.starts_s)
         self._scheduling.mark_only(deferred, JobCondition.DEFERRED)
         pauses = []
-        for j in np.flatnonzero(plan.held).tolist():
+        for j in np.flatnonzero(plan.holds).tolist():
             handle = int(handles[j])
             if handle in self._said:
                 continue

@@ -197,19 +197,19 @@ class PluggedPolicy:
             if str(error) != self.trouble:
                 log.warning("a plugin failed, and etf divides in its place", extra={"cause": str(error)})
             self.trouble = str(error)
-            found: Ints = getattr(self._fallback, what)(problem)
-            return found
+            fallback: Ints = getattr(self._fallback, what)(problem)
+            return fallback
 
 
 def _possible(problem: QuantumProblem, units: Ints) -> Ints:
-    found = np.asarray(units)
-    if found.shape != problem.demands.shape or not np.issubdtype(found.dtype, np.integer) or (found < 0).any():
+    grants = np.asarray(units)
+    if grants.shape != problem.demands.shape or not np.issubdtype(grants.dtype, np.integer) or (grants < 0).any():
         msg = f"guarantees are not {len(problem)} whole numbers of units, 0 or more"
         raise SolverError(msg)
-    if int(found.sum()) > problem.quantum:
+    if int(grants.sum()) > problem.quantum:
         msg = "guarantees are above the quantum"
         raise SolverError(msg)
-    return found
+    return grants
 
 
 def plugin_trouble(scheduler: Scheduler) -> str | None:

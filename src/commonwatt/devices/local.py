@@ -103,11 +103,11 @@ class Runtimes:
             model.close()
         model = load()
         model.measured_under = under
-        found = MeasuredFile(
+        new_record = MeasuredFile(
             model_digest=under.digest, device=under.device, runtime=under.runtime, segment_s=under.segment_s,
             cuts=model.cuts, step_names=model.step_names, step_times_s=model.step_times_s,
         )  # fmt: skip
-        self._measured.keep(under, found)
+        self._measured.keep(under, new_record)
         return model
 
 

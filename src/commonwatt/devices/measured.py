@@ -74,26 +74,26 @@ class MeasuredModels:
             return None
         path = self._folder / under.file_name
         try:
-            found = _read(path)
+            record = _read(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, RecursionError, InputError) as error:
             self.tell(under, f"it cannot be read ({_brief(error)})")
             return None
-        if not found.is_of(under) or len(found.step_names) != len(found.step_times_s):
+        if not record.is_of(under) or len(record.step_names) != len(record.step_times_s):
             self.tell(under, "it is of another model, device, runtime or segment length")
             return None
-        self._kept[under.file_name] = found
-        return found
+        self._kept[under.file_name] = record
+        return record
 
-    def keep(self, under: MeasuredUnder, found: MeasuredFile) -> None:
+    def keep(self, under: MeasuredUnder, record: MeasuredFile) -> None:
         """Write a record; a folder that cannot be written to is reported once, and measurements are lost at the end."""
-        self._kept[under.file_name] = found
+        self._kept[under.file_name] = record
         if self._folder is None:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_atomic(self._folder / under.file_name, found.model_dump_json(indent=1) + "\n")
+            write_atomic(self._folder / under.file_name, record.model_dump_json(indent=1) + "\n")
         except (OSError, InputError) as error:
             _LOG.warning("%s: models are measured at each start, as it cannot be written (%s)",
                          self._folder, _brief(error))  # fmt: skip

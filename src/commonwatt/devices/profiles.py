@@ -30,7 +30,7 @@ from commonwatt.model.names import one_of
 from commonwatt.model.timeslice_file import KernelProfile, ModelProfile, PowerModelSpec, ProfilePoint
 
 __all__ = [
-    "KNOWN",
+    "TX2_PROFILES",
     "PowerSource",
     "ProfilerSettings",
     "StepPowers",
@@ -44,7 +44,7 @@ __all__ = [
     "stated_powers",
 ]
 
-KNOWN = {f"tx2-{model}": model for model in TX2_MODELS}
+TX2_PROFILES = {f"tx2-{model}": model for model in TX2_MODELS}
 
 NEAR_MHZ = 2.0
 """Clocks this close are the same: papers write 1300 MHz for 1300.5."""
@@ -52,10 +52,10 @@ NEAR_MHZ = 2.0
 
 def load_profile(name: str) -> ModelProfile:
     """Return the built-in profile *name*, or the one in that file; raises ``InputError``."""
-    if name in KNOWN:
-        return tx2_profile(KNOWN[name])
+    if name in TX2_PROFILES:
+        return tx2_profile(TX2_PROFILES[name])
     if not Path(name).exists() and not name.endswith((".json", ".yaml", ".yml", ".gz")):
-        raise InputError(f"a profile file, or {one_of(KNOWN, name)}", field="profile", value=name)
+        raise InputError(f"a profile file, or {one_of(TX2_PROFILES, name)}", field="profile", value=name)
     return load_yaml(name, ModelProfile)
 
 

@@ -170,15 +170,15 @@ def rows_of(inputs: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> int | 
     return next(iter(lengths)) or None if len(lengths) == 1 else None
 
 
-def measure_rows(model: LoadedModel, until_s: float, known: RowProfile | None = None) -> RowProfile:
+def measure_rows(model: LoadedModel, until_s: float, profile: RowProfile | None = None) -> RowProfile:
     """Measure *model* with 1, 2, 4, ... rows until a step is longer than *until_s*.
 
-    A profile that is *known* is continued, not measured again.
+    A *profile* from before is continued, not measured again.
     """
-    if known is not None and not _goes_on(known.points[-1], until_s):
-        return known
-    reason = known.reason if known is not None else _why_not_divisible(model)
-    points = list(known.points) if known is not None else []
+    if profile is not None and not _goes_on(profile.points[-1], until_s):
+        return profile
+    reason = profile.reason if profile is not None else _why_not_divisible(model)
+    points = list(profile.points) if profile is not None else []
     began = perf_counter()
     if not row_inputs(model.inputs):
         fixed = max((spec.shape[0] for spec in model.inputs if spec.shape), default=1)

@@ -14,7 +14,7 @@ from commonwatt.devices.language.generation import CachePool, LanguagePlan
 from commonwatt.devices.local import CpuDevice, CudaDevice
 from commonwatt.devices.measured import MeasuredModels
 from commonwatt.devices.profiles import (
-    KNOWN,
+    TX2_PROFILES,
     StepPowers,
     check_fits,
     load_profile,
@@ -229,7 +229,7 @@ class DeviceSession:
 
     def _path(self, name: str | None) -> str:
         assert name is not None
-        return name if name in KNOWN else str(self.folder / name)
+        return name if name in TX2_PROFILES else str(self.folder / name)
 
     def _powers(self, tenant: SharingTenant, spec: ServedModel, model: LoadedModel) -> StepPowers:
         if tenant.power_w is not None:

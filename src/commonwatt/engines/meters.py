@@ -164,8 +164,8 @@ def catch_up(
     for n, (since_s, since_j, _) in since.items():
         meters.resume(n, since_s, since_j)
         own = [span for span in spans if n in span[2].nodes and span[1] > since_s]
-        known = {t for span in own for t in span[:2] if since_s < t < now_s}
-        for to_s in sorted(known if n in unseen else known | {now_s}):
+        moments_s = {t for span in own for t in span[:2] if since_s < t < now_s}
+        for to_s in sorted(moments_s if n in unseen else moments_s | {now_s}):
             there = [spec for begin_s, end_s, spec in own if begin_s < to_s <= end_s]
             meters.close(n, holders_of(cluster, n, there), asleep=n in asleep and not there, at_s=to_s)
 

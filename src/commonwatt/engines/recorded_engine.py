@@ -275,9 +275,9 @@ class SchedulerRun:
     def recall_left(self) -> None:
         """Take note of what an earlier engine wrote down."""
         with suppress(OSError, ValueError, TypeError, AttributeError):
-            found = read_json(self.folder.path / _LEFT, _MOST_BYTES)
+            left_s = read_json(self.folder.path / _LEFT, _MOST_BYTES)
             nodes = dict(zip(self.spec.node_names, self.spec.nodes, strict=False))
-            self.released = {nodes[name]: float(at_s) for name, at_s in found.items() if name in nodes}
+            self.released = {nodes[name]: float(at_s) for name, at_s in left_s.items() if name in nodes}
 
     def ended_s(self) -> float:
         """When it ended, by its record; infinite if it has none."""

@@ -185,12 +185,12 @@ class Reports:
 
 def _give(own: Path, user: str) -> None:
     """Give the folder of a job to *user*, who has to be able to reach it; raises ``KeyError`` for an unknown one."""
-    found = pwd.getpwnam(user)
+    account = pwd.getpwnam(user)
     for folder in (own.parent, own.parent.parent):
         if (mode := stat.S_IMODE(folder.stat().st_mode)) & 0o011 != 0o011:
             folder.chmod(mode | 0o011)  # to pass through, not to list
-    if own.stat().st_uid != found.pw_uid:
-        os.chown(own, found.pw_uid, found.pw_gid, follow_symlinks=False)
+    if own.stat().st_uid != account.pw_uid:
+        os.chown(own, account.pw_uid, account.pw_gid, follow_symlinks=False)
 
 
 def _lost_s(record: Path) -> float | None:

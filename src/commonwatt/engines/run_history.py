@@ -49,9 +49,9 @@ def file_named(pattern: str, *, job: int, name: str, batch: ScriptSpec, user: st
     first, index = (batch.array[0] or job, batch.array[1]) if batch.array else (job, 4294967294)
     values = {"%": "%", "j": str(job), "J": str(job), "x": name, "u": user, "A": str(first), "a": str(index), "N": "0"}
 
-    def value(found: re.Match[str]) -> str:
-        text = values[found[2]]
-        return text.zfill(min(10, int(found[1]))) if found[1] and text.isdigit() else text
+    def value(match: re.Match[str]) -> str:
+        text = values[match[2]]
+        return text.zfill(min(10, int(match[1]))) if match[1] and text.isdigit() else text
 
     return _PATTERN.sub(value, pattern)
 
@@ -87,32 +87,32 @@ def prepare_batch(work: JobWork, command: Start, own: str, attempt: int) -> tupl
 
 def _variables(batch: ScriptSpec, command: Start, name: str) -> dict[str, str]:
     nodes, tasks = len(command.nodes), len(command.nodes) * batch.tasks_per_node
-    found = {
+    variables = {
         "SLURM_SUBMIT_DIR": batch.submit_folder, "SLURM_SUBMIT_HOST": socket.gethostname(), "SLURM_JOB_NAME": name,
         "SLURM_JOB_NUM_NODES": str(nodes), "SLURM_NNODES": str(nodes), "SLURM_NTASKS": str(tasks),
         "SLURM_GPUS_ON_NODE": str(command.gpus_per_node), "SLURM_JOB_ID": str(command.handle),
         "SLURM_JOBID": str(command.handle),
     }  # fmt: skip
     if batch.cpus_per_task is not None:
-        found["SLURM_CPUS_PER_TASK"] = str(batch.cpus_per_task)
+        variables["SLURM_CPUS_PER_TASK"] = str(batch.cpus_per_task)
     if batch.array is not None:
         first, index, count, least, largest = batch.array
-        found |= {
+        variables |= {
             "SLURM_ARRAY_JOB_ID": str(first or command.handle), "SLURM_ARRAY_TASK_ID": str(index),
             "SLURM_ARRAY_TASK_COUNT": str(count), "SLURM_ARRAY_TASK_MIN": str(least),
             "SLURM_ARRAY_TASK_MAX": str(largest),
         }  # fmt: skip
-    return found
+    return variables
 
 
 def batch_options(batch: ScriptSpec | None, partition: str) -> tuple[str, ...]:
     """Return the options for Slurm of a job: those that it keeps better than a plan of GPUs can."""
-    found = [f"--partition={partition}"] if partition else []
+    options = [f"--partition={partition}"] if partition else []
     if batch is not None:
-        found.append(f"--ntasks-per-node={batch.tasks_per_node}")
-        found += [] if batch.cpus_per_task is None else [f"--cpus-per-task={batch.cpus_per_task}"]
-        found += batch.options
-    return tuple(found)
+        options.append(f"--ntasks-per-node={batch.tasks_per_node}")
+        options += [] if batch.cpus_per_task is None else [f"--cpus-per-task={batch.cpus_per_task}"]
+        options += batch.options
+    return tuple(options)
 
 
 _OURS = ("SLURM_ARRAY_", "SLURM_SUBMIT_", "SLURM_JOB_NAME")

@@ -167,8 +167,8 @@ class WrappedPredictor:
     @property
     def features(self) -> tuple[str, ...]:
         """Columns beside demand that the other learns from."""
-        found: tuple[str, ...] = getattr(self._inner, "features", ())
-        return found
+        features: tuple[str, ...] = getattr(self._inner, "features", ())
+        return features
 
     @property
     def look_back(self) -> int:

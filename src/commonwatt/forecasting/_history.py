@@ -170,22 +170,22 @@ def sliding_quantiles(values: Floats, window: int, at: Ints, levels: Floats) -> 
 
 
 @njit(cache=True)
-def _insert(held: Floats, count: int, value: float) -> None:
-    place = np.searchsorted(held[:count], value)
+def _insert(sorted_values: Floats, count: int, value: float) -> None:
+    place = np.searchsorted(sorted_values[:count], value)
     for i in range(count, place, -1):
-        held[i] = held[i - 1]
-    held[place] = value
+        sorted_values[i] = sorted_values[i - 1]
+    sorted_values[place] = value
 
 
 @njit(cache=True)
-def _remove(held: Floats, count: int, value: float) -> None:
-    place = np.searchsorted(held[:count], value)
+def _remove(sorted_values: Floats, count: int, value: float) -> None:
+    place = np.searchsorted(sorted_values[:count], value)
     for i in range(place, count - 1):
-        held[i] = held[i + 1]
+        sorted_values[i] = sorted_values[i + 1]
 
 
 @njit(cache=True)
-def _quantiles(held: Floats, count: int, levels: Floats) -> Floats:
+def _quantiles(sorted_values: Floats, count: int, levels: Floats) -> Floats:
     out = np.zeros(len(levels))
     if count == 0:
         return out
@@ -193,18 +193,18 @@ def _quantiles(held: Floats, count: int, levels: Floats) -> Floats:
         place = levels[q] * (count - 1)
         low = int(place)
         part = place - low
-        out[q] = held[low]
+        out[q] = sorted_values[low]
         if part > 0.0:
-            out[q] += part * (held[low + 1] - held[low])
+            out[q] += part * (sorted_values[low + 1] - sorted_values[low])
     return out
 
 
 @njit(cache=True)
 def _slide(values: Floats, first: int, window: int, at: Ints, levels: Floats, out: Floats) -> None:
-    held = np.empty(window + 1)
+    sorted_values = np.empty(window + 1)
     begin = max(first, at[0] - window + 1)
     count = max(0, at[0] + 1 - begin)
-    held[:count] = np.sort(values[begin : begin + count])
+    sorted_values[:count] = np.sort(values[begin : begin + count])
     t = at[0]
     for k in range(len(at)):
         while t < at[k]:
@@ -212,11 +212,11 @@ def _slide(values: Floats, first: int, window: int, at: Ints, levels: Floats, ou
             if t < first:
                 continue
             if count == window:
-                _remove(held, count, values[t - window])
+                _remove(sorted_values, count, values[t - window])
                 count -= 1
-            _insert(held, count, values[t])
+            _insert(sorted_values, count, values[t])
             count += 1
-        out[k] = _quantiles(held, count, levels)
+        out[k] = _quantiles(sorted_values, count, levels)
 
 
 MOST_EXAMPLES = 60_000
@@ -259,9 +259,9 @@ def learnable_origins(
     Where gaps leave none (regular gaps do), all origins, with unknown values as in ``filled``.
     """
     origins = np.arange(look_back - 1, len(series) - horizon)
-    known = np.lib.stride_tricks.sliding_window_view(series.has_value, horizon + 1)[look_back - 1 :].all(axis=1)
-    if known.any():
-        origins = origins[known]
+    complete = np.lib.stride_tricks.sliding_window_view(series.has_value, horizon + 1)[look_back - 1 :].all(axis=1)
+    if complete.any():
+        origins = origins[complete]
     if len(origins) > most:
         origins = np.sort(rng.choice(origins, most, replace=False))
     return origins

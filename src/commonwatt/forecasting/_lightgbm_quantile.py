@@ -260,14 +260,14 @@ class LightGbmQuantile(ObservingPredictor):
         return np.rint(gpus) if self._whole else gpus
 
 
-def _between(known: Floats, values: Floats, wanted: Floats, axis: int) -> Floats:
+def _between(grid: Floats, values: Floats, wanted: Floats, axis: int) -> Floats:
     """Interpolate along *axis*, the outermost beyond."""
-    if len(known) == len(wanted):
+    if len(grid) == len(wanted):
         return values
-    high = np.clip(np.searchsorted(known, wanted), 1, max(1, len(known) - 1))
-    if len(known) == 1:
+    high = np.clip(np.searchsorted(grid, wanted), 1, max(1, len(grid) - 1))
+    if len(grid) == 1:
         return np.repeat(values, len(wanted), axis=axis)
-    part = np.clip((wanted - known[high - 1]) / (known[high] - known[high - 1]), 0.0, 1.0)
+    part = np.clip((wanted - grid[high - 1]) / (grid[high] - grid[high - 1]), 0.0, 1.0)
     shape = [1] * values.ndim
     shape[axis] = len(wanted)
     weight = part.reshape(shape)
@@ -296,12 +296,12 @@ def joint_pools(
     """
     if len(pools) < 2 or not isinstance(predictor, LightGbmQuantile):
         return None
-    known = {}
+    sized = {}
     for name, series in pools.items():
         size = np.fmax.accumulate(series.gpus) if gpus is None else np.full(len(series), float(gpus[name]))
-        known[name] = replace(series, features={**series.features, POOL_SIZE: size})
-    fits = _JointFits(predictor.sized(POOL_SIZE), known.values())
-    return {name: (series, _JointPool(predictor.sized(POOL_SIZE), fits)) for name, series in known.items()}
+        sized[name] = replace(series, features={**series.features, POOL_SIZE: size})
+    fits = _JointFits(predictor.sized(POOL_SIZE), sized.values())
+    return {name: (series, _JointPool(predictor.sized(POOL_SIZE), fits)) for name, series in sized.items()}
 
 
 def _content(series: DemandSeries) -> bytes:

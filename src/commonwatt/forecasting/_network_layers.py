@@ -144,8 +144,8 @@ def forward(shape: NetworkShape, layers: Layers, sequence: Any, context: Any) ->
 
     read = layers["drop"](_encode(shape, layers, layers["ignore"](sequence)))
     if shape.context:
-        known = functional.silu(layers["context"](layers["ignore"](context)))
-        vector = known + functional.silu(layers["join"](torch.cat((read, known), 1)))
+        covariates = functional.silu(layers["context"](layers["ignore"](context)))
+        vector = covariates + functional.silu(layers["join"](torch.cat((read, covariates), 1)))
     else:
         vector = functional.silu(layers["join"](read))
     vector = layers["drop"](vector)

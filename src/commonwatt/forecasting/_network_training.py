@@ -126,8 +126,8 @@ def _stepper(layers: Layers, recipe: Recipe, steps: int) -> Callable[[Any], None
     import torch
 
     usual = list(layers["usual"].parameters())  # what is forecast without any input: 0 would be no neutral value
-    known = {id(each) for each in usual}
-    others = [each for each in layers.parameters() if id(each) not in known]
+    ids = {id(each) for each in usual}
+    others = [each for each in layers.parameters() if id(each) not in ids]
     groups = [{"params": usual, "weight_decay": 0.0}, {"params": others, "weight_decay": recipe.decay}]
     optimizer = torch.optim.AdamW(groups, lr=recipe.rate)
     total = max(steps + 1, 6)  # of fewer, a fifth is no rise

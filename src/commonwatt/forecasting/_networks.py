@@ -184,9 +184,9 @@ class NetworkPredictor(ObservingPredictor):
 
     def _check_scaling(self) -> None:
         scaling, wide = self._scaling, 0 if self.settings.raw else context_width()
-        for name, found in (("context_mean", scaling.context_mean), ("context_spread", scaling.context_spread)):
-            if found.shape != (wide,):
-                raise InputError(f"{wide} numbers", field=name, value=f"shape {found.shape}")
+        for name, values in (("context_mean", scaling.context_mean), ("context_spread", scaling.context_spread)):
+            if values.shape != (wide,):
+                raise InputError(f"{wide} numbers", field=name, value=f"shape {values.shape}")
         if not (scaling.context_spread > 0).all():
             raise InputError("numbers above 0", field="context_spread", value=float(scaling.context_spread.min()))
 
@@ -244,14 +244,14 @@ class NetworkPredictor(ObservingPredictor):
         just before them. One block at the end would judge by the mood of a day.
         """
         block, share = len(origins) // _BLOCKS, self.settings.held_out
-        held = max(1, round(share * block))
+        size = max(1, round(share * block))
         if not (share and block):
             return np.zeros(0, dtype=np.int64), np.arange(len(origins))
-        last = len(origins) - member * held % block - np.arange(_BLOCKS) * block
+        last = len(origins) - member * size % block - np.arange(_BLOCKS) * block
         judged = np.zeros(len(origins), dtype=bool)
         near = np.zeros(len(origins), dtype=bool)
         for end in last.tolist():
-            first = max(0, end - held)
+            first = max(0, end - size)
             judged[first:end] = True
             near |= (origins > origins[first] - self.horizon) & (origins < origins[end - 1] + self.horizon)
         trained = np.flatnonzero(~near)
@@ -267,9 +267,9 @@ class NetworkPredictor(ObservingPredictor):
     def _forecast_some(self, values: Floats, origins: Ints) -> Floats:
         scaling = self._scaling
         sequence, context = self._inputs(values, origins)
-        found = np.mean([forecast(self._shape, member, sequence, context) for member in self._members], axis=0)
+        outputs = np.mean([forecast(self._shape, member, sequence, context) for member in self._members], axis=0)
         base = scaling.offset if self.settings.raw else values[origins][:, None, None]
-        gpus = np.maximum(base + found * scaling.resolution, 0.0)
+        gpus = np.maximum(base + outputs * scaling.resolution, 0.0)
         if scaling.whole and not self.point:
             gpus = np.round(gpus)
         return np.repeat(gpus, len(LEVELS), axis=-1) if self.point else gpus

@@ -61,11 +61,11 @@ class AutoEts:
         self._model.fit(values)
         sides = np.round(np.abs(200 * LEVELS - 100), 6)
         wanted = sorted(set(sides[sides > 0].tolist()))
-        found = self._model.predict(h=self.horizon, level=wanted)
+        prediction = self._model.predict(h=self.horizon, level=wanted)
         for q, (level, side) in enumerate(zip(LEVELS.tolist(), sides.tolist(), strict=True)):
             if side > 0:
-                end = found[f"{'hi' if level > 0.5 else 'lo'}-{side}"]
-                self._moved[:, q] = end - found["mean"]
+                end = prediction[f"{'hi' if level > 0.5 else 'lo'}-{side}"]
+                self._moved[:, q] = end - prediction["mean"]
         self._moved = np.maximum.accumulate(self._moved, axis=1)
 
     def update(self, gpus: float) -> None:
@@ -145,8 +145,8 @@ class ChronosPredictor:
 
         asked = torch.tensor(np.ascontiguousarray(contexts), dtype=torch.float32)
         quantiles, _ = self._pipeline.predict_quantiles(asked, self.horizon, LEVELS.tolist())
-        found = np.asarray(quantiles, dtype=np.float64)
-        if found.shape != (len(contexts), self.horizon, len(LEVELS)):
+        values = np.asarray(quantiles, dtype=np.float64)
+        if values.shape != (len(contexts), self.horizon, len(LEVELS)):
             expected = f"quantiles of shape {(len(contexts), self.horizon, len(LEVELS))} from the pipeline"
-            raise InputError(expected, field="pipeline", value=found.shape)
-        return np.maximum(np.maximum.accumulate(found, axis=2), 0.0)
+            raise InputError(expected, field="pipeline", value=values.shape)
+        return np.maximum(np.maximum.accumulate(values, axis=2), 0.0)

@@ -12,7 +12,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats
 
-__all__ = ["LevelScores", "crps", "level_scores", "mean_known", "pinball", "whole_gpus"]
+__all__ = ["LevelScores", "crps", "finite_mean", "level_scores", "pinball", "whole_gpus"]
 
 
 def whole_gpus(forecast: Floats) -> Floats:
@@ -45,19 +45,19 @@ class LevelScores:
 
 def level_scores(level: float, forecast: Floats, actual: Floats) -> LevelScores:
     """Score forecasts of one level, rounded up here. Shapes [K], GPUs; NaN in *actual*: unknown."""
-    known = ~np.isnan(actual)
-    on, real = whole_gpus(forecast[known]), actual[known]
-    under = mean_known(on < real)
+    finite = ~np.isnan(actual)
+    on, real = whole_gpus(forecast[finite]), actual[finite]
+    under = finite_mean(on < real)
     return LevelScores(
         level=level,
-        mae=mean_known(np.abs(on - real)),
+        mae=finite_mean(np.abs(on - real)),
         under_prediction_pct=100 * under,
-        pinball=mean_known(pinball(level, on, real)),
+        pinball=finite_mean(pinball(level, on, real)),
         coverage_error_pp=100 * (1 - under - level),
     )
 
 
-def mean_known(values: Floats | Bools) -> float:
+def finite_mean(values: Floats | Bools) -> float:
     """Return the mean of the values that are not NaN; NaN if all are."""
     values = np.asarray(values, dtype=float)
     values = values[~np.isnan(values)]
@@ -77,8 +77,8 @@ def crps(levels: Floats, forecast: Floats, actual: Floats) -> float:
 
     Shapes: *levels* [Q] rising, *forecast* [K, Q], *actual* [K].
     """
-    known = ~np.isnan(actual)
-    points, real = whole_gpus(forecast[known]), actual[known][:, None]
+    finite = ~np.isnan(actual)
+    points, real = whole_gpus(forecast[finite]), actual[finite][:, None]
     at = np.concatenate(([0.0], levels, [1.0]))
     quantile = np.concatenate((points[:, :1], points, points[:, -1:]), axis=1)
     low, high, begin, end = quantile[:, :-1], quantile[:, 1:], at[:-1], at[1:]
@@ -87,7 +87,7 @@ def crps(levels: Floats, forecast: Floats, actual: Floats) -> float:
     turn = begin + part * (end - begin)
     before = _simpson(begin, turn, low, low + part * (high - low), real, above=False)
     after = _simpson(turn, end, low + part * (high - low), high, real, above=True)
-    return mean_known((before + after).sum(axis=1))
+    return finite_mean((before + after).sum(axis=1))
 
 
 def _simpson(begin: Floats, end: Floats, low: Floats, high: Floats, real: Floats, *, above: bool) -> Floats:

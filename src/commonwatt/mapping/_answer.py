@@ -108,20 +108,20 @@ def answer(
         if time_limit_s is not None:
             limit_s = time_limit_s
             chosen = replace(chosen, slice_s=SLICE * limit_s, used=lambda: (clock() - began_s) / limit_s)
-    found = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
+    search = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
     if not isinstance(algorithm, str):
         try:
-            check(problem, found.best)
+            check(problem, search.best)
         except InputError as error:
             msg = f"no mapping of this problem: {error}"
             raise SolverError(msg) from None
     search_s = clock() - began_s
-    proven = lower_bound(problem) if found.bound is None and bound == "quick" else found.bound
+    proven = lower_bound(problem) if search.bound is None and bound == "quick" else search.bound
     return MapResult(
-        **_described(file, problem, found.best, seed, proven, optimal=bool(found.optimal)),
+        **_described(file, problem, search.best, seed, proven, optimal=bool(search.optimal)),
         algorithm=name,
-        evaluations=found.evaluations,
-        history=tuple(MapProgress(evaluations=spent, best=best) for spent, best in found.history),
+        evaluations=search.evaluations,
+        history=tuple(MapProgress(evaluations=spent, best=best) for spent, best in search.history),
         search_s=search_s,
     )
 

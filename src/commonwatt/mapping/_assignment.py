@@ -75,9 +75,9 @@ def _anneal(t: Table, likely: Floats, where: Ints, best: Ints, heats: Floats, rn
                 peak = max(peak, load[c])
         new_squares = squares + (at_a * at_a + at_b * at_b - load[a] * load[a] - load[b] * load[b]) / scale / scale
         bound = max(peak + new_excess, new_volume)
-        found = bound * (1.0 + EVEN * new_squares / accelerators)
-        if found <= limit:
-            load[a], load[b], excess, volume, squares, worth = at_a, at_b, new_excess, new_volume, new_squares, found
+        score = bound * (1.0 + EVEN * new_squares / accelerators)
+        if score <= limit:
+            load[a], load[b], excess, volume, squares, worth = at_a, at_b, new_excess, new_volume, new_squares, score
             where[one] = b
             if two >= 0:
                 where[two] = a

@@ -69,9 +69,9 @@ def anneal(
         one, two = int(rng.random() * jobs), int(rng.random() * jobs)
         old = accelerator[one], priority[one], accelerator[two], priority[two]
         _change(accelerator, priority, one, two, likely, fixed, rng)
-        found = cost(t, accelerator, priority)
-        if found <= worth - heat * worth * np.log(1.0 - rng.random()):
-            worth = found
+        new_worth = cost(t, accelerator, priority)
+        if new_worth <= worth - heat * worth * np.log(1.0 - rng.random()):
+            worth = new_worth
             if worth < best:
                 best = worth
                 for j in range(jobs):  # not best_a[:] = accelerator: Numba takes 2 s to compile its error message
@@ -102,11 +102,11 @@ class Annealing:
         worth, search = start.cost, Incumbent(Budget(self.budget, keep_going, enough(problem)), start)
         while search.goes_on():
             done = np.arange(search.spent, min(self.budget, search.spent + CHUNK)) / self.budget
-            a, p, found, worth = anneal(
+            a, p, least, worth = anneal(
                 prepared, likely, problem.priority, accelerator, priority, worth,
                 self.hot * (self.cold / self.hot) ** done, rng,
             )  # fmt: skip
-            search.offer(Mapping(a, p), found, at=len(done), of=len(done))
+            search.offer(Mapping(a, p), least, at=len(done), of=len(done))
         return search.result()
 
 
@@ -210,7 +210,7 @@ class Auto:
             built.append(rounded)
         share = min(int(self.genetic * self.budget), search.left, 10_000)
         if share > 0 and search.goes_on():
-            seeds = tuple(found.best for found in built)
+            seeds = tuple(each.best for each in built)
             search.take(GSharp(share, seeds=seeds).solve(problem, rng, keep_going))
         length = min(self.first_round, max(1, search.left // 2))
         for first in (search.result(), rounded):
@@ -249,11 +249,11 @@ class _Portfolio:
         if rounded is not None:
             starts.append(rounded)
         self._anneal(starts)
-        found = search.result()
+        best = search.result()
         if self.integers is None:
-            return found
+            return best
         bound = self.integers.bound
-        return replace(found, bound=bound, optimal=True if found.cost <= bound * (1 + PROVEN) else None)
+        return replace(best, bound=bound, optimal=True if best.cost <= bound * (1 + PROVEN) else None)
 
     def _placed(self, accelerator: Ints, moves: int) -> list[MappingSearch]:
         """Anneal loads from *accelerator*; return the best of the orders tried, if the loads allow a better one."""
@@ -295,15 +295,15 @@ class _Portfolio:
     def _round(self, start: MappingSearch, length: int, hot: float) -> MappingSearch:
         budget = self.search.budget
         moves = QueueAnnealing(min(length, self.search.left), hot=hot, reached=budget.reached)
-        found = self.search.take(moves.improve(self.problem, start, self.rng, budget.keep_going))
+        search = self.search.take(moves.improve(self.problem, start, self.rng, budget.keep_going))
         self._tell()
-        return found
+        return search
 
     def _anneal(self, starts: list[MappingSearch]) -> None:
         search, auto = self.search, self.auto
         length = min(auto.first_round, max(1, search.left // 4))
         began, spent = (0.0 if auto.used is None else auto.used()), search.spent
-        for start in sorted(starts, key=lambda found: found.cost):
+        for start in sorted(starts, key=lambda each: each.cost):
             if search.goes_on():
                 self._round(start, length, hot=0.002)
         if self.integers is not None and search.goes_on() and search.cost > self.integers.bound * (1 + ORDER_FROM):

@@ -64,9 +64,9 @@ class BranchAndBound:
         finished = tree.run()
         if tree.orders is None:
             return replace(start, optimal=finished)
-        found = score(problem, from_orders(len(problem), tree.orders)[None])
-        history = (*start.history, (start.evaluations + 1, found.cost))
-        return replace(found, evaluations=start.evaluations + 1, history=history, optimal=finished)
+        search = score(problem, from_orders(len(problem), tree.orders)[None])
+        history = (*start.history, (start.evaluations + 1, search.cost))
+        return replace(search, evaluations=start.evaluations + 1, history=history, optimal=finished)
 
 
 class _Stopped(Exception):  # noqa: N818
@@ -74,11 +74,11 @@ class _Stopped(Exception):  # noqa: N818
 
 
 class _Tree:
-    def __init__(self, problem: MappingProblem, known: float, keep_going: KeepGoing) -> None:
+    def __init__(self, problem: MappingProblem, makespan: float, keep_going: KeepGoing) -> None:
         self.jobs, self.places = problem.latency.shape
         self.latency = problem.latency.tolist()
         self.request = (problem.bandwidth / problem.system_bandwidth).tolist()
-        self.best, self.orders = known, None
+        self.best, self.orders = makespan, None
         self.keep_going, self.nodes = keep_going, 0
         table = np.vstack([problem.latency, problem.bandwidth])
         self.kind = np.unique(table, axis=1, return_inverse=True)[1].ravel().tolist()
@@ -119,7 +119,7 @@ class _Tree:
             if total < self.best * (1 - ROUNDING):
                 self.best, self.orders = total, [list(order) for order in orders]
             return
-        if spent + self._rest(left, asks, is_open, waiting) >= self.best * (1 - ROUNDING) or self._known(
+        if spent + self._rest(left, asks, is_open, waiting) >= self.best * (1 - ROUNDING) or self._is_repeat(
             spent, left, asks, is_open, waiting
         ):
             return
@@ -148,7 +148,7 @@ class _Tree:
         if any(shut):
             self._go(spent, left, asks, shut, waiting, orders)
 
-    def _known(
+    def _is_repeat(
         self, spent: float, left: list[float], asks: list[float], is_open: list[bool], waiting: set[int]
     ) -> bool:
         places = sorted(
@@ -164,18 +164,18 @@ class _Tree:
     def _rest(self, left: list[float], asks: list[float], is_open: list[bool], waiting: set[int]) -> float:
         """What the rest takes at least."""
         places = [a for a in range(self.places) if is_open[a]]
-        volume = held = 0.0
+        volume = excess = 0.0
         longest = max(left)
         load = sum(left[a] for a in places)
         for rest, request in zip(left, asks, strict=True):
             volume += rest * request
-            held += rest * max(0.0, request - 1.0)
+            excess += rest * max(0.0, request - 1.0)
         for j in waiting:
             volume += self.volume[j]
-            held += self.excess[j]
+            excess += self.excess[j]
             load += min(self.latency[j][a] for a in places)
             longest = max(longest, min(left[a] + self.alone[j][a] for a in places))
-        return max(longest, volume, load / len(places) + held, max(left) + held)
+        return max(longest, volume, load / len(places) + excess, max(left) + excess)
 
 
 def _finish(left: list[float], asks: list[float]) -> float:

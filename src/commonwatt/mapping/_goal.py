@@ -199,7 +199,7 @@ def goal_of(file: MapFile, jobs: int, *, has_energy: bool, names: tuple[str, ...
 
     Raises ``InputError`` for jobs and tenants there are not, cyclic dependencies, and an objective without its keys.
     """
-    known = _Names(file.names or names, jobs)
+    job_names = _Names(file.names or names, jobs)
     if file.objective in {"energy", "edp"} and not has_energy:
         expected = f"energies with the objective {file.objective}, as 'table.energy_nj'"
         raise InputError(expected, field="objective", value=file.objective)
@@ -208,30 +208,30 @@ def goal_of(file: MapFile, jobs: int, *, has_energy: bool, names: tuple[str, ...
         raise InputError(expected, field="objective", value=file.objective)
     return Goal(
         objective=file.objective,
-        precedence=_precedence(file, known),
+        precedence=_precedence(file, job_names),
         tenant=_tenants(file, jobs),
         weights=_weights(file),
         tail=file.tail,
-        place=_places(file, known),
+        place=_places(file, job_names),
         target_cycles=np.inf if file.target_cycles is None else file.target_cycles,
         targets=_targets(file),
     )
 
 
-def _precedence(file: MapFile, known: _Names) -> Precedence:
-    after: list[list[int]] = [[] for _ in range(known.jobs)]
+def _precedence(file: MapFile, job_names: _Names) -> Precedence:
+    after: list[list[int]] = [[] for _ in range(job_names.jobs)]
     if file.after == "tenant":
         if file.tenants is None:
             raise InputError("'tenants' with 'after: tenant'", field="after", value="tenant")
         last: dict[str, int] = {}
-        for j, tenant in enumerate(file.tenants[: known.jobs]):
+        for j, tenant in enumerate(file.tenants[: job_names.jobs]):
             after[j] = [last[tenant]] if tenant in last else []
             last[tenant] = j
     elif file.after is not None:
         for name, earlier in file.after.items():
-            j = known.index(name, f"after.{name}")
-            after[j] += [known.index(other, f"after.{name}.{i}") for i, other in enumerate(earlier)]
-    return Precedence.of(known.jobs, after)
+            j = job_names.index(name, f"after.{name}")
+            after[j] += [job_names.index(other, f"after.{name}.{i}") for i, other in enumerate(earlier)]
+    return Precedence.of(job_names.jobs, after)
 
 
 def _tenants(file: MapFile, jobs: int) -> Ints:
@@ -259,17 +259,17 @@ def _targets(file: MapFile) -> Floats:
     return np.array([file.targets.get(tenant, np.inf) for tenant in tenants]) if file.targets else np.zeros(0)
 
 
-def _places(file: MapFile, known: _Names) -> Ints:
+def _places(file: MapFile, job_names: _Names) -> Ints:
     if file.order is None:
         return np.zeros(0, dtype=np.int64)
-    jobs = [known.index(name, f"order.{i}") for i, name in enumerate(file.order)]
-    place = np.full(known.jobs, -1, dtype=np.int64)
+    jobs = [job_names.index(name, f"order.{i}") for i, name in enumerate(file.order)]
+    place = np.full(job_names.jobs, -1, dtype=np.int64)
     for i, j in enumerate(jobs):
         if place[j] >= 0:
             raise InputError("each job once", field=f"order.{i}", value=file.order[i])
         place[j] = i
-    if len(jobs) < known.jobs:
-        raise InputError(f"all {known.jobs} jobs", field="order", value=f"none for job {int(np.argmin(place))}")
+    if len(jobs) < job_names.jobs:
+        raise InputError(f"all {job_names.jobs} jobs", field="order", value=f"none for job {int(np.argmin(place))}")
     return place
 
 

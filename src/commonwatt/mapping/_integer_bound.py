@@ -124,9 +124,9 @@ class IntegerBound:
         excess, longest = solution.x[len(pairs) :]
         return Counts(jobs, self.members, self.places, float((longest - excess) * threshold))
 
-    def sharpen(self, known: float) -> bool:
-        """Try one more threshold between the bound and the *known* makespan; false if there is none left to try."""
-        low, high = self.bound, min(known, self._failed)
+    def sharpen(self, makespan: float) -> bool:
+        """Try one more threshold between the bound and the *makespan* of a mapping; false if none is left to try."""
+        low, high = self.bound, min(makespan, self._failed)
         if self.latency.size > LARGEST or high <= low * (1 + RESOLUTION):
             return False
         middle = float(np.sqrt(low * high))
@@ -191,17 +191,17 @@ class IntegerBound:
                 program.row(number[some], times[some], -np.inf, (h - 1) * copies)
 
 
-def sharp_bound(problem: MappingProblem, known: float) -> float:
-    """Return the bound of the linear program or, if *known* is above it, that of the program with integers, in cycles.
+def sharp_bound(problem: MappingProblem, makespan: float) -> float:
+    """Return the bound of the linear program or, if *makespan* is above, that of the program with integers, in cycles.
 
-    *known* is the makespan of a mapping. A few thresholds below it are tried.
+    *makespan* is that of a mapping. A few thresholds below it are tried.
     """
     integers = IntegerBound(problem, lower_bound(problem))
-    if known > integers.bound * (1 + PROVEN):
-        integers.at(known)
-    if known > integers.bound * (1 + ORDER_FROM):
-        integers.prove(order_bound(problem, known))
+    if makespan > integers.bound * (1 + PROVEN):
+        integers.at(makespan)
+    if makespan > integers.bound * (1 + ORDER_FROM):
+        integers.prove(order_bound(problem, makespan))
     for _ in range(SHARPENED):
-        if known > integers.bound * (1 + PROVEN):
-            integers.sharpen(known)
+        if makespan > integers.bound * (1 + PROVEN):
+            integers.sharpen(makespan)
     return integers.bound

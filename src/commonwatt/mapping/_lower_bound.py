@@ -143,9 +143,9 @@ class _Kinds(NamedTuple):
         allowed = self.alone <= longest
         scaled = np.where(allowed, self.latency, 0.0) / longest
         excess = scaled * np.maximum(0.0, self.request - 1.0)
-        found = relaxed(scaled, excess, scaled * self.request, self.copies, allowed, self.chains)
-        bound = weighted_bound(self.latency, self.request, allowed, self.copies, self.chains, found.weights)
-        return bound, found
+        relaxation = relaxed(scaled, excess, scaled * self.request, self.copies, allowed, self.chains)
+        bound = weighted_bound(self.latency, self.request, allowed, self.copies, self.chains, relaxation.weights)
+        return bound, relaxation
 
     @property
     def alone(self) -> Floats:
@@ -158,8 +158,8 @@ def lower_bound(problem: MappingProblem) -> float:
     values = np.unique(kinds.alone[np.isfinite(kinds.alone)])
     longest = float(problem.goal.precedence.earliest(shortest).max())
     low = _threshold(kinds, values, int(np.searchsorted(values, shortest.max())))
-    found = kinds.solved(values[low])[0]
-    return max(float(values[low]), found, pigeonhole(problem), longest) * (1 - ROUNDING)
+    bound = kinds.solved(values[low])[0]
+    return max(float(values[low]), bound, pigeonhole(problem), longest) * (1 - ROUNDING)
 
 
 def _threshold(kinds: _Kinds, values: Floats, low: int) -> int:

@@ -97,8 +97,8 @@ class _Types:
     singles: int
 
     @classmethod
-    def of(cls, problem: MappingProblem, known: float) -> _Types:
-        latency = np.where(problem.alone < known, problem.latency, np.inf) / known
+    def of(cls, problem: MappingProblem, makespan: float) -> _Types:
+        latency = np.where(problem.alone < makespan, problem.latency, np.inf) / makespan
         table = np.vstack([latency, problem.bandwidth / problem.system_bandwidth])
         kinds, kind = np.unique(table, axis=1, return_inverse=True)
         jobs = len(problem)
@@ -112,7 +112,7 @@ class _Types:
 
     def placements(self) -> list[Ints]:
         """Return where the single jobs may be, up to equal sub-accelerators: type on each one, -1 for none."""
-        found: list[Ints] = []
+        placements: list[Ints] = []
         options = [(-1, *np.flatnonzero(np.isfinite(row)).tolist()) for row in self.latency[: self.singles]]
         for kinds in itertools.product(*options):
             taken, fits = np.full(len(self.kind), -1), True
@@ -123,19 +123,19 @@ class _Types:
                     if len(free):
                         taken[free[0]] = t
             if fits:
-                found.append(taken)
-        return found
+                placements.append(taken)
+        return placements
 
     def priced(self, prices: Floats, placements: list[Ints]) -> list[tuple[float, Ints]]:
         """Return the best configuration for each placement of the single jobs, and its value."""
         gain = prices[:, None] / self.latency
-        found = []
+        configurations = []
         for taken in placements:
             at = np.flatnonzero(taken >= 0)
             units = int(self.units[taken[at], self.kind[at]].sum())
-            held = float(gain[taken[at], self.kind[at]].sum())
-            found.append(_best(gain, self.units, self.kind, taken, self.singles, STEPS, units, held))
-        return found
+            value = float(gain[taken[at], self.kind[at]].sum())
+            configurations.append(_best(gain, self.units, self.kind, taken, self.singles, STEPS, units, value))
+        return configurations
 
     def column(self, chosen: Ints) -> tuple[float, Ints, Floats]:
         """Return cost, types and rates (parts of all jobs of the type run in one unit of time) of a configuration."""
@@ -147,14 +147,14 @@ class _Types:
         return max(1.0, float(self.units[types, kinds].sum()) / STEPS), some, rate[some]
 
 
-def order_bound(problem: MappingProblem, known: float) -> float:
-    """Return the bound, in cycles: no mapping takes less; *known* is the makespan of one, or any other time.
+def order_bound(problem: MappingProblem, makespan: float) -> float:
+    """Return the bound, in cycles: no mapping takes less; *makespan* is that of one, or any other time.
 
     0 if the program would be too large.
     """
-    if not (problem.alone < known).any(axis=1).all():
-        return known
-    types = _Types.of(problem, known)
+    if not (problem.alone < makespan).any(axis=1).all():
+        return makespan
+    types = _Types.of(problem, makespan)
     if types.latency.size > LARGEST:
         return 0.0
     placements = types.placements()
@@ -168,13 +168,13 @@ def order_bound(problem: MappingProblem, known: float) -> float:
         prices = _prices(columns, len(types.jobs))
         if prices is None:
             break
-        found = types.priced(prices / types.jobs, placements)
-        value = max(0.0, *(value for value, _ in found))
+        configurations = types.priced(prices / types.jobs, placements)
+        value = max(0.0, *(value for value, _ in configurations))
         best = max(best, float(prices.sum()) / (1.0 + value))
         if value < ENOUGH:
             break
-        columns += [types.column(chosen) for worth, chosen in found if worth > ENOUGH]
-    return min(known, best * known) * (1 - 1e-9)
+        columns += [types.column(chosen) for worth, chosen in configurations if worth > ENOUGH]
+    return min(makespan, best * makespan) * (1 - 1e-9)
 
 
 def _prices(columns: list[tuple[float, Ints, Floats]], types: int) -> Floats | None:

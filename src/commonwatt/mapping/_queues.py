@@ -70,7 +70,7 @@ class _Queues(NamedTuple):
     at: Ints  # [J]
     load: Floats  # [A]
     total: Floats  # excess, volume
-    held: Ints  # [A], how many jobs at the front stay where they are
+    front: Ints  # [A], how many jobs at the front stay where they are
 
 
 @njit(cache=True)
@@ -86,7 +86,7 @@ def _filled(t: Table, order: Ints, first: Ints, stays: Bools) -> _Queues:
             q.queue[a, q.length[a]], q.where[j], q.at[j] = j, a, q.length[a]
             q.length[a] += 1
             if stays[j]:
-                q.held[a] = q.length[a]
+                q.front[a] = q.length[a]
     return q
 
 
@@ -164,13 +164,13 @@ def _swap(t: Table, q: _Queues, one: int, two: int, limit: float) -> float:
     if max(peak + excess, volume) > limit:
         return np.inf
     q.queue[a, i], q.queue[b, k] = two, one
-    found = _played(t, q.queue, q.length, peak, volume, limit)
-    if found > limit:
+    makespan = _played(t, q.queue, q.length, peak, volume, limit)
+    if makespan > limit:
         q.queue[a, i], q.queue[b, k] = one, two
         return np.inf
     q.where[one], q.at[one], q.where[two], q.at[two] = b, k, a, i
     q.load[a], q.load[b], q.total[0], q.total[1] = at_a, at_b, excess, volume
-    return found
+    return makespan
 
 
 @njit(cache=True)
@@ -202,10 +202,10 @@ def _shift(t: Table, q: _Queues, one: int, b: int, draw: float, limit: float) ->
     if max(peak + excess, volume) > limit:
         return np.inf
     _take_out(q, a, i)
-    k = q.held[b] + int(draw * (q.length[b] - q.held[b] + 1))
+    k = q.front[b] + int(draw * (q.length[b] - q.front[b] + 1))
     _put_in(q, b, k, one)
-    found = _played(t, q.queue, q.length, peak, volume, limit)
-    if found > limit:
+    makespan = _played(t, q.queue, q.length, peak, volume, limit)
+    if makespan > limit:
         _take_out(q, b, k)
         _put_in(q, a, i, one)
         return np.inf
@@ -217,7 +217,7 @@ def _shift(t: Table, q: _Queues, one: int, b: int, draw: float, limit: float) ->
     if a != b:
         q.load[b] = at_b
     q.total[0], q.total[1] = excess, volume
-    return found
+    return makespan
 
 
 @njit(cache=True)
@@ -233,17 +233,17 @@ def _anneal(
     for heat in heats:
         limit = worth - heat * worth * np.log(1.0 - rng.random())
         draw, one = rng.random(), int(rng.random() * jobs)
-        if q.at[one] < q.held[q.where[one]]:
+        if q.at[one] < q.front[q.where[one]]:
             continue
         if draw < 0.55:
             two = int(rng.random() * jobs)
-            stays = one == two or q.at[two] < q.held[q.where[two]]
-            found = np.inf if stays else _swap(t, q, one, two, limit)
+            stays = one == two or q.at[two] < q.front[q.where[two]]
+            makespan = np.inf if stays else _swap(t, q, one, two, limit)
         else:
             to = somewhere(one, likely, rng) if draw < 0.8 else q.where[one]
-            found = _shift(t, q, one, to, rng.random(), limit)
-        if found < np.inf:
-            worth = found
+            makespan = _shift(t, q, one, to, rng.random(), limit)
+        if makespan < np.inf:
+            worth = makespan
             if worth < least:
                 least = worth
                 for j in range(jobs):
@@ -280,9 +280,9 @@ class QueueAnnealing:
         while search.goes_on():
             done = np.arange(search.spent, min(self.budget, search.spent + CHUNK)) / self.budget
             heats = self.hot * (self.cold / self.hot) ** done
-            worth, found = _anneal(t, likely, q, best, worth, least, heats, rng)
-            if found < least:
-                least = found
+            worth, new_least = _anneal(t, likely, q, best, worth, least, heats, rng)
+            if new_least < least:
+                least = new_least
                 better = score(problem, _mapping(best, jobs, problem.accelerators)[None])
                 search.offer(better.best, better.cost, at=len(done), of=len(done))
             else:

@@ -79,15 +79,15 @@ def satisfaction(end: Floats, place: Ints, accelerators: int) -> float:
 @njit(cache=True)
 def tails(end: Floats, tenant: Ints, tenants: int, part: float) -> Floats:
     """Return when *part* of the jobs of each tenant, rounded up to whole ones, have ended; 0 without jobs."""
-    found, jobs, ended = np.zeros(tenants), np.zeros(tenants), np.zeros(tenants)
+    tail, jobs, ended = np.zeros(tenants), np.zeros(tenants), np.zeros(tenants)
     for t in tenant:
         jobs[t] += 1
     for j in stable_order(end):
         t = tenant[j]
         ended[t] += 1
         if ended[t] == np.ceil(part * jobs[t] * (1 - 1e-12)):
-            found[t] = end[j]
-    return found
+            tail[t] = end[j]
+    return tail
 
 
 @njit(cache=True)
@@ -111,39 +111,39 @@ def cost(t: Terms, accelerator: Ints, priority: Floats) -> float:
     )
     if makespan == np.inf or (t.objective == _LATENCY and not aimed):
         return makespan
-    found, scale = 0.0, 1.0
+    value, scale = 0.0, 1.0
     if t.objective == _LATENCY:
-        found = makespan
+        value = makespan
     elif t.objective == _SATISFACTION:
-        found = 1.0 - satisfaction(end, t.place, t.latency.shape[1])
+        value = 1.0 - satisfaction(end, t.place, t.latency.shape[1])
     elif t.objective == _TAIL:
-        found = _mean(tails(end, t.tenant, len(t.weights), t.tail), t.weights)
+        value = _mean(tails(end, t.tenant, len(t.weights), t.tail), t.weights)
     elif t.objective == _COMPLETION:
         weight = np.empty(len(end))
         for j in range(len(end)):
             weight[j] = t.weights[t.tenant[j]]
-        found = _mean(end, weight)
+        value = _mean(end, weight)
     else:
         for j in range(len(accelerator)):
-            found += t.energy[j, accelerator[j]]
+            value += t.energy[j, accelerator[j]]
         if t.objective == _EDP:
-            found *= makespan
+            value *= makespan
     if t.objective != _SATISFACTION:
-        scale = found
+        scale = value
     late = 0.0 if t.objective == _LATENCY else max(0.0, makespan / t.target - 1.0)
     if aimed:
         reached = tails(end, t.tenant, len(t.weights), t.tail)
         for k in range(len(reached)):
             late += max(0.0, reached[k] / t.targets[k] - 1.0)
-    return found + scale * PENALTY * late
+    return value + scale * PENALTY * late
 
 
 @njit(cache=True)
 def _costs(t: Terms, accelerator: Ints, priority: Floats) -> Floats:
-    found = np.empty(len(accelerator))
+    costs = np.empty(len(accelerator))
     for p in range(len(accelerator)):
-        found[p] = cost(t, accelerator[p], priority[p])
-    return found
+        costs[p] = cost(t, accelerator[p], priority[p])
+    return costs
 
 
 def pinned(problem: MappingProblem, mappings: Mapping) -> Mapping:

@@ -47,9 +47,9 @@ def drive(problem: MappingProblem, optimiser: Optimiser, budget: int, keep_going
     search = Incumbent[Mapping](Budget(max(1, budget), keep_going, enough(problem)))
     while search.goes_on():
         asked = optimiser.ask()[: search.left]
-        found = costs_of(problem, asked)
-        optimiser.tell(asked, found)
-        _offer(search, asked, found)
+        costs = costs_of(problem, asked)
+        optimiser.tell(asked, costs)
+        _offer(search, asked, costs)
     return _pinned(problem, search)
 
 
@@ -60,5 +60,5 @@ def _offer(search: Incumbent[Mapping], mappings: Mapping, costs: Floats) -> None
 
 def _pinned(problem: MappingProblem, search: Incumbent[Mapping]) -> MappingSearch:
     """The best mapping with the priorities the problem fixes."""
-    found = search.result()
-    return replace(found, best=pinned(problem, found.best))
+    result = search.result()
+    return replace(result, best=pinned(problem, result.best))

@@ -116,28 +116,28 @@ def _joined(file: MapFile, new: MappingProblem, rest: _Before, at_cycles: float)
 
 def _named(rest: _Before, taken: set[str]) -> list[str]:
     """Return the names of earlier jobs, with as many primes as make them differ from the new ones."""
-    names, found = rest.file.names, []
+    names, new_names = rest.file.names, []
     for j in rest.jobs.tolist():
         name = str(j) if names is None else names[j]
         while name in taken:
             name += "'"
         taken.add(name)
-        found.append(name)
-    return found
+        new_names.append(name)
+    return new_names
 
 
 def _after(
     new: MappingProblem, rest: _Before, names: list[str], earlier: list[str]
 ) -> dict[str, tuple[str, ...]] | None:
-    found: dict[str, list[str]] = {}
+    after: dict[str, list[str]] = {}
     for graph, of in (
         (rest.problem.goal.precedence, dict(zip(rest.jobs.tolist(), earlier, strict=True))),
         (new.goal.precedence, dict(enumerate(names))),
     ):
         for j, name in of.items():
             for k in graph.after(j):
-                found.setdefault(of[k], []).append(name)
-    return {name: tuple(others) for name, others in found.items()} or None
+                after.setdefault(of[k], []).append(name)
+    return {name: tuple(others) for name, others in after.items()} or None
 
 
 def _tenants(file: MapFile, rest: _Before, jobs: int, at_cycles: float) -> dict[str, object]:

@@ -134,9 +134,9 @@ class Transfer:
     def _by_distance(self, problem: MappingProblem) -> tuple[Ints, Ints]:
         """Return jobs, and the learnt job nearest to each."""
         times = -(-len(problem) // len(self.latency))
-        known = np.tile(_features(self.latency, self.bandwidth), (times, 1))
+        source = np.tile(_features(self.latency, self.bandwidth), (times, 1))
         here = _features(problem.latency, problem.bandwidth)
-        apart = np.abs(here[:, None, :] - known[None, :, :]).sum(axis=2)
+        apart = np.abs(here[:, None, :] - source[None, :, :]).sum(axis=2)
         return np.arange(len(problem)), _cheapest_pairs(apart) % len(self.latency)
 
 

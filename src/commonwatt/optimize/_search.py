@@ -143,14 +143,14 @@ class Incumbent(Generic[T]):
             self.history.append((self.spent + at, cost))
         self.spent += of
 
-    def take(self, found: SearchResult[T]) -> SearchResult[T]:
-        """Count a whole search, and its improvements; returns *found*."""
-        better = [(self.spent + at, cost) for at, cost in found.history if self._best is None or cost < self.cost]
+    def take(self, search: SearchResult[T]) -> SearchResult[T]:
+        """Count a whole search, and its improvements; returns it."""
+        better = [(self.spent + at, cost) for at, cost in search.history if self._best is None or cost < self.cost]
         self.history += better
-        self.spent += found.evaluations
-        if self._best is None or found.cost < self.cost:
-            self._best, self.cost = found.best, found.cost
-        return found
+        self.spent += search.evaluations
+        if self._best is None or search.cost < self.cost:
+            self._best, self.cost = search.best, search.cost
+        return search
 
     def result(self) -> SearchResult[T]:
         """Return the best candidate and what was spent."""

@@ -61,14 +61,14 @@ class Mechanism(Protocol):
 
 def _checked(market: Market, shares: Floats) -> Floats:
     """Return *shares*; raises ``SolverError`` if they do not divide the PEs."""
-    found = np.asarray(shares, dtype=float)
-    if found.shape != market.rate.shape or not np.isfinite(found).all() or (found < 0).any():
+    numbers = np.asarray(shares, dtype=float)
+    if numbers.shape != market.rate.shape or not np.isfinite(numbers).all() or (numbers < 0).any():
         msg = f"shares are not {market.rate.shape[0]} rows of {market.rate.shape[1]} numbers of PEs, 0 or more"
         raise SolverError(msg)
-    if (found.sum(axis=0) > market.pe_count * (1 + 1e-9)).any():
+    if (numbers.sum(axis=0) > market.pe_count * (1 + 1e-9)).any():
         msg = "more PEs of a core cluster are shared out than it has"
         raise SolverError(msg)
-    return found
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Divided:
     market: Market
     whole: Market | None  # the market of space shares, where shares are of time
     shares: Floats  # in PEs, [N, C]
-    found: Equilibrium | None
+    equilibrium: Equilibrium | None
 
     @property
     def utilities(self) -> Floats:
@@ -159,10 +159,10 @@ def _divide(
     if mechanism == "weighted-equal-speedup":
         return Divided(spec, market, whole, weighted_equal_speedup(market), None)
     try:
-        found = solve(market, tolerance=tolerance, limit=limit)
+        equilibrium = solve(market, tolerance=tolerance, limit=limit)
     except SolverError as error:
         raise SolverError(f"configuration {spec.name}: {error}") from None
-    return Divided(spec, market, whole, found.shares, found)
+    return Divided(spec, market, whole, equilibrium.shares, equilibrium)
 
 
 def _why(file: PartitionFile, choice: PartitionChoice, kind: str) -> tuple[str, str]:
@@ -180,31 +180,31 @@ def _why(file: PartitionFile, choice: PartitionChoice, kind: str) -> tuple[str, 
 def _result(file: PartitionFile, one: Divided, mechanism: str, value: float, rank: int) -> ConfigurationResult:
     names = [tenant.name for tenant in file.tenants]
     own, entitled = one.utilities, one.market.total(one.market.entitlement())
-    found, violation = one.found, sharing_incentive_violation(one.market, one.shares)
+    equilibrium, violation = one.equilibrium, sharing_incentive_violation(one.market, one.shares)
     with np.errstate(over="ignore"):
         product = float(own.prod())
     return ConfigurationResult(
         name=one.spec.name,
         core_clusters=one.spec.names(),
         pe_count=tuple(one.market.pe_count.tolist()),
-        prices=None if found is None else tuple(found.prices.tolist()),
+        prices=None if equilibrium is None else tuple(equilibrium.prices.tolist()),
         shares={name: tuple(row) for name, row in zip(names, one.shares.tolist(), strict=True)},
         utilities=dict(zip(names, own.tolist(), strict=True)),
         entitlement_utilities=dict(zip(names, entitled.tolist(), strict=True)),
         nash_welfare=product if np.isfinite(product) else None,
         welfare=value,
         rank=rank,
-        iterations=0 if found is None else found.iterations,
-        rounds=0 if found is None else found.rounds,
-        residual=None if found is None else max(0.0, found.residual),
-        price_change=None if found is None else found.price_change,
+        iterations=0 if equilibrium is None else equilibrium.iterations,
+        rounds=0 if equilibrium is None else equilibrium.rounds,
+        residual=None if equilibrium is None else max(0.0, equilibrium.residual),
+        price_change=None if equilibrium is None else equilibrium.price_change,
         sharing_incentive=violation <= 1e-6,
         sharing_incentive_violation=violation,
         envy=envy(one.market, one.shares),
         utilization=utilization(one.market, one.shares, one.whole),
         tenants=_tenants(file, one, own / entitled, mechanism),
         schedule=_schedule(one, names),
-        price_history=() if found is None else tuple(tuple(p.tolist()) for p in found.history[:1000]),
+        price_history=() if equilibrium is None else tuple(tuple(p.tolist()) for p in equilibrium.history[:1000]),
     )
 
 
@@ -212,7 +212,7 @@ def _tenants(
     file: PartitionFile, one: Divided, ratios: Floats, mechanism: str
 ) -> tuple[PartitionTenantResult, ...]:  # fmt: skip
     clusters = one.spec.names()
-    why = None if one.found is None else explain(one.market, one.found, clusters)
+    why = None if one.equilibrium is None else explain(one.market, one.equilibrium, clusters)
     own = one.utilities
     names = [[law.name for law in row] for row in laws_of(file, one.spec)]
     rows = []
@@ -227,7 +227,7 @@ def _tenants(
             PartitionTenantResult(
                 name=tenant.name, weight=tenant.weight, utility=float(own[i]), entitlement_ratio=float(ratios[i]),
                 spent=None if why is None else tuple(why[i].spent.tolist()),
-                money_value=None if one.found is None else float(one.found.money_values[i]),
+                money_value=None if one.equilibrium is None else float(one.equilibrium.money_values[i]),
                 elasticity=None if why is None else why[i].elasticity,
                 below_one_pe=tuple(name for name, is_small in zip(clusters, small, strict=True) if is_small),
                 laws=tuple(names[i]),
@@ -245,11 +245,11 @@ def _between(one: Divided, i: int) -> tuple[LawUse, ...]:
     if curves.endless:
         return ()
     low, high = curves.chords(one.shares)
-    found = []
+    uses = []
     for c, name in enumerate(one.spec.names()):
         part = (one.shares[i, c] - low[i, c]) / (high[i, c] - low[i, c])
         if one.shares[i, c] > 0 and 1e-9 < part < 1 - 1e-9:
-            found.append(
+            uses.append(
                 LawUse(
                     core_cluster=name,
                     from_pes=low[i, c],
@@ -258,7 +258,7 @@ def _between(one: Divided, i: int) -> tuple[LawUse, ...]:
                     lifted=bool(lifted[i, c]),
                 )
             )
-    return tuple(found)
+    return tuple(uses)
 
 
 def _plain(mechanism: str, ratio: float, budget: float) -> tuple[str, str]:

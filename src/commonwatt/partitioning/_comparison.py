@@ -192,12 +192,12 @@ def best_weighted(market: Market, factors: Floats) -> Floats:
     low = high * 1e-14
     for _ in range(120):
         middle = np.sqrt(low * high)
-        over = curves.held(middle / scale).sum(axis=0) > market.pe_count
+        over = curves.demand(middle / scale).sum(axis=0) > market.pe_count
         ended = ((middle == low) | (middle == high)).all()
         low, high = np.where(over, middle, low), np.where(over, high, middle)
         if ended:
             break
-    least, most = curves.held(high / scale), np.minimum(curves.held(low / scale), market.pe_count)
+    least, most = curves.demand(high / scale), np.minimum(curves.demand(low / scale), market.pe_count)
     room, left = (most - least).sum(axis=0), market.pe_count - least.sum(axis=0)
     part = np.divide(left, room, out=np.zeros_like(left), where=room > 0)
     return np.asarray(least + (most - least) * np.clip(part, 0.0, 1.0))
@@ -221,40 +221,43 @@ class PartitionExplanation:
     sentence: str
 
 
-def explain(market: Market, found: Equilibrium, names: Sequence[str]) -> tuple[PartitionExplanation, ...]:
+def explain(market: Market, equilibrium: Equilibrium, names: Sequence[str]) -> tuple[PartitionExplanation, ...]:
     """Explain the shares of every tenant; *names* are those of the core clusters."""
     entitled = market.total(market.entitlement())
-    return tuple(_explain(market, found, names, i, float(entitled[i])) for i in range(len(market.budgets)))
+    return tuple(_explain(market, equilibrium, names, i, float(entitled[i])) for i in range(len(market.budgets)))
 
 
-def _explain(market: Market, found: Equilibrium, names: Sequence[str], i: int, entitled: float) -> PartitionExplanation:
-    spent = found.shares[i] * found.prices / market.budgets[i]
-    elasticity = float(found.money_values[i] * market.budgets[i] / found.utilities[i])
+def _explain(
+    market: Market, equilibrium: Equilibrium, names: Sequence[str], i: int, entitled: float
+) -> PartitionExplanation:
+    spent = equilibrium.shares[i] * equilibrium.prices / market.budgets[i]
+    elasticity = float(equilibrium.money_values[i] * market.budgets[i] / equilibrium.utilities[i])
     if len(market.budgets) == 1:
         return PartitionExplanation("all-of-it", spent, elasticity, "It is alone and has every PE it can use.")
     most = int(spent.argmax())
-    value = found.money_values[i] * found.prices
-    worth = market.curves.marginal(np.zeros_like(found.shares))[i]
-    unbought = (market.rate[i] > 0) & (found.shares[i] <= 0)
+    value = equilibrium.money_values[i] * equilibrium.prices
+    worth = market.curves.marginal(np.zeros_like(equilibrium.shares))[i]
+    unbought = (market.rate[i] > 0) & (equilibrium.shares[i] <= 0)
     dear = np.divide(value, worth, out=np.zeros_like(value), where=unbought)
     useless = [name for name, rate in zip(names, market.rate[i], strict=True) if rate <= 0]
-    has = f"for {found.shares[i, most]:.3g} of {market.pe_count[most]:g} PEs"
+    has = f"for {equilibrium.shares[i, most]:.3g} of {market.pe_count[most]:g} PEs"
     parts = [f"It spends {100 * spent[most]:.0f}% of its budget on {names[most]} {has}"]
     if dear.any():
         c = int(dear.argmax())
         parts.append(f"leaves {names[c]}, which costs {dear[c]:.2f} times what its first PE is worth to it, to others")
     if useless:
         parts.append(f"cannot use {', '.join(useless)}")
-    ratio = found.utilities[i] / entitled
-    if found.money_values[i] <= _SATED * found.utilities[i] / market.budgets[i]:
+    ratio = equilibrium.utilities[i] / entitled
+    if equilibrium.money_values[i] <= _SATED * equilibrium.utilities[i] / market.budgets[i]:
         kept = 100.0 * max(0.0, 1.0 - float(spent.sum()))
         sentence = (
             f"{', '.join(parts)}; it has all that makes it faster, keeps {kept:.2g}% of its budget and would pay "
-            f"nothing for more. It runs {found.utilities[i] / entitled:.3f} times as fast as with its entitlement."
+            f"nothing for more. It runs "
+            f"{equilibrium.utilities[i] / entitled:.3f} times as fast as with its entitlement."
         )
         return PartitionExplanation("sated", spent, 0.0, sentence)
-    own = float(market.curves.marginal(found.shares * (1.0 + _TOUCH))[i, most])
-    bid = own / found.money_values[i] / market.budgets[i]
+    own = float(market.curves.marginal(equilibrium.shares * (1.0 + _TOUCH))[i, most])
+    bid = own / equilibrium.money_values[i] / market.budgets[i]
     more = f"For a PE more of {names[most]} it would pay {100 * bid:.2g}% of its budget"
     sentence = (
         f"{', '.join(parts)}; it runs {ratio:.3f} times as fast as with its entitlement. "

@@ -124,7 +124,7 @@ class Curves:
         """Return the speedup no number of PEs exceeds. Shape [N, C]."""
         return np.asarray(self._highest().sum(axis=2))
 
-    def held(self, value: Floats) -> Floats:
+    def demand(self, value: Floats) -> Floats:
         """Return the least PEs held where one more must bring more than *value* (above 0, broadcast to [N, C]).
 
         Infinite where a straight piece has no end. Shape [N, C].
@@ -153,7 +153,7 @@ class Curves:
 
     def at_level(self, level: Floats) -> Floats:
         """Return the least PEs with a speedup of *level* ([N, C]), infinite where none has it. Shape [N, C]."""
-        left, found, highest = (
+        left, pes, highest = (
             np.broadcast_to(level, self.slope.shape[:2]),
             np.zeros(self.slope.shape[:2]),
             self._highest(),
@@ -164,9 +164,9 @@ class Curves:
             b = slope - part * linear  # the root of (bend + part square) y^2 - b y + part
             with np.errstate(divide="ignore", invalid="ignore"):
                 y = 2.0 * part / (b + np.sqrt(np.maximum(b * b - 4.0 * (bend + part * square) * part, 0.0)))
-            found = found + np.where(part <= 0, 0.0, np.where(part >= highest[:, :, s], width, y))
+            pes = pes + np.where(part <= 0, 0.0, np.where(part >= highest[:, :, s], width, y))
             left = left - part
-        return np.where(left > 1e-12 * highest.sum(axis=2), np.inf, found)
+        return np.where(left > 1e-12 * highest.sum(axis=2), np.inf, pes)
 
     def arrays(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         """Return slope, width, bend, linear and square. Shape [N, C, S] each."""
@@ -230,10 +230,10 @@ def bought(shape: Floats, e: int, value: float, cap: float) -> float:
 
 @njit(cache=True, error_model="numpy")
 def _all_bought(shape: Floats, values: Floats) -> Floats:
-    found = np.empty(len(values))
+    pes = np.empty(len(values))
     for e in range(len(values)):
-        found[e] = bought(shape, e, values[e], np.inf)
-    return found
+        pes[e] = bought(shape, e, values[e], np.inf)
+    return pes
 
 
 # -- for compiled code
@@ -286,9 +286,9 @@ class Pieces(NamedTuple):
 
     def shares(self, x: Floats) -> Floats:
         """Return what pieces add up to. Shape [N, C]."""
-        found = np.zeros((len(self.budgets), len(self.pe_count)))
-        np.add.at(found, (self.tenant, self.cluster), x)
-        return found
+        shares = np.zeros((len(self.budgets), len(self.pe_count)))
+        np.add.at(shares, (self.tenant, self.cluster), x)
+        return shares
 
     @property
     def limited(self) -> Bools:

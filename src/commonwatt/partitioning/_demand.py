@@ -54,8 +54,8 @@ def residual(
     with np.errstate(invalid="ignore", divide="ignore"):
         gain = market.total(best) / market.total(shares) - 1.0
         everything = np.nan_to_num(most * (prices + fees[:, None]), nan=0.0, posinf=np.inf).sum(axis=1)
-    held, sold = shares.sum(axis=1), shares.sum(axis=0)
-    room, left = 1.0 - held / limits, 1.0 - sold / market.pe_count
+    allocated, sold = shares.sum(axis=1), shares.sum(axis=0)
+    room, left = 1.0 - allocated / limits, 1.0 - sold / market.pe_count
     at_limit = np.where(np.isfinite(limits), limits, 0.0) * fees
     spent = (shares @ prices + at_limit - np.minimum(budgets, everything)) / budgets
     purse = (curves.of_use * budgets[:, None]).sum(axis=0)

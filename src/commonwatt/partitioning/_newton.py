@@ -46,7 +46,7 @@ class NewtonWork(NamedTuple):
     v: Floats  # with rho: dx = v (rho - paid dl - l (dp + dq)), [E]
     rho: Floats  # [E]
     inverse: Floats  # constants of dl and dq, and the inverse of a tenant's two equations, [6, N]
-    held: Floats  # shares, [N, C]
+    shares: Floats  # shares, [N, C]
     paid: Floats  # p + q, [N, C]
     spread: Floats  # sums of v, [N, C]
     sold: Floats  # [C]
@@ -70,9 +70,9 @@ def eliminate(pieces: Pieces, at: Point, tau: float, work: NewtonWork) -> float:
     """Eliminate pieces and tenants, which fills *work*; return the largest relative error of an equation."""
     first, cluster, shape, budgets, limits = pieces.first, pieces.cluster, pieces.shape, pieces.budgets, pieces.limits
     y, tenant, prices = at.y, at.tenant, at.prices
-    v, rho, inverse, held, spread, diagonal = work.v, work.rho, work.inverse, work.held, work.spread, work.diagonal
+    v, rho, inverse, shares, spread, diagonal = work.v, work.rho, work.inverse, work.shares, work.spread, work.diagonal
     error = 0.0
-    held[:] = 0.0
+    shares[:] = 0.0
     spread[:] = 0.0
     work.paid[:] = 0.0
     work.gift[:] = 0.0
@@ -105,7 +105,7 @@ def eliminate(pieces: Pieces, at: Point, tau: float, work: NewtonWork) -> float:
             s2 += paid * paid * v[e]
             s1 += paid * v[e]
             s0 += v[e]
-            held[i, c] += x
+            shares[i, c] += x
             work.paid[i, c] = paid
             spread[i, c] += v[e]
             work.sold[c] += x
@@ -120,7 +120,7 @@ def eliminate(pieces: Pieces, at: Point, tau: float, work: NewtonWork) -> float:
             inverse[2, i], inverse[3, i], inverse[4, i], inverse[5, i] = 1.0 / whole, 0.0, 0.0, 0.0
             _others(work.paid[i], spread[i], base, rest)
             for c in range(len(prices)):
-                diagonal[c] += spread[i, c] * (money * rest[c] + work.paid[i, c] * held[i, c]) / whole
+                diagonal[c] += spread[i, c] * (money * rest[c] + work.paid[i, c] * shares[i, c]) / whole
             continue
         lack = limits[i] - total - tenant[3, i]
         error = max(error, abs(lack) / limits[i])
@@ -136,7 +136,7 @@ def eliminate(pieces: Pieces, at: Point, tau: float, work: NewtonWork) -> float:
         inverse[1, i] = inverse[4, i] * one + inverse[5, i] * two
         for c in range(len(prices)):
             paid, bent = work.paid[i, c], money * spread[i, c]
-            way = held[i, c] - bent * paid
+            way = shares[i, c] - bent * paid
             by_money = inverse[2, i] * way - inverse[3, i] * bent
             by_fee = inverse[4, i] * way - inverse[5, i] * bent
             diagonal[c] += bent + spread[i, c] * paid * by_money + bent * by_fee
@@ -162,8 +162,8 @@ def _others(prices: Floats, spread: Floats, base: float, rest: Floats) -> None:
 @njit(cache=True, error_model="numpy")
 def _assemble(pieces: Pieces, at: Point, tau: float, work: NewtonWork, matrix: Floats, right: Floats) -> None:
     """Fill the system of the prices; ``assembled`` does the same by matrix products, for many core clusters."""
-    prices, left, inverse, held, spread, paid = at.prices, at.left, work.inverse, work.held, work.spread, work.paid
-    n, size = held.shape
+    prices, left, inverse, shares, spread, paid = at.prices, at.left, work.inverse, work.shares, work.spread, work.paid
+    n, size = shares.shape
     matrix[:] = 0.0
     for c in range(size):
         right[c] = tau * pieces.left[c] / prices[c] - left[c] - work.short[c] + work.gift[c]
@@ -171,7 +171,7 @@ def _assemble(pieces: Pieces, at: Point, tau: float, work: NewtonWork, matrix: F
         money, limited = at.tenant[0, i], pieces.limits[i] < np.inf
         for d in range(size):
             bent = money * spread[i, d]
-            way = held[i, d] - bent * paid[i, d]
+            way = shares[i, d] - bent * paid[i, d]
             by_money, by_fee = inverse[2, i] * way, 0.0
             if limited:
                 by_money -= inverse[3, i] * bent
@@ -216,7 +216,7 @@ def advance(pieces: Pieces, at: Point, tau: float, work: NewtonWork, to_prices: 
     """Move everything along Newton's direction, nearly to the first bound at most; return the length of the step."""
     first, cluster, shape, limits = pieces.first, pieces.cluster, pieces.shape, pieces.limits
     prices, left, tenant, y, v, rho, inverse = at.prices, at.left, at.tenant, at.y, work.v, work.rho, work.inverse
-    n, size, held, spread, paid = len(limits), len(prices), work.held, work.spread, work.paid
+    n, size, shares, spread, paid = len(limits), len(prices), work.shares, work.spread, work.paid
     way = np.zeros((4, n))
     fastest = 0.0
     for c in range(size):
@@ -226,7 +226,7 @@ def advance(pieces: Pieces, at: Point, tau: float, work: NewtonWork, to_prices: 
     for i in range(n):
         money, fee, one, two = tenant[0, i], tenant[2, i], 0.0, 0.0
         for c in range(size):
-            one += (held[i, c] - money * paid[i, c] * spread[i, c]) * to_prices[c]
+            one += (shares[i, c] - money * paid[i, c] * spread[i, c]) * to_prices[c]
             two -= money * spread[i, c] * to_prices[c]
         way[0, i] = inverse[0, i] + inverse[2, i] * one + inverse[3, i] * two
         fastest = max(fastest, -way[0, i] / money)
@@ -290,7 +290,7 @@ def assembled(pieces: Pieces, at: Point, tau: float, work: NewtonWork, matrix: F
     right[:] = tau * pieces.left / at.prices - at.left - work.short + work.gift
     bent = at.tenant[0][:, None] * work.spread
     pulled = work.spread * work.paid
-    way = work.held - at.tenant[0][:, None] * pulled
+    way = work.shares - at.tenant[0][:, None] * pulled
     matrix[:] = (pulled * inverse[2][:, None]).T @ way
     right -= pulled.T @ inverse[0]
     if limited.any():

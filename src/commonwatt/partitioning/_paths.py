@@ -121,26 +121,26 @@ def softened_path(pieces: Pieces, *, tau: float = 10.0, limit: int = 2000) -> tu
     """Follow the path from *tau* down; return what ``polish`` makes of its end, or None if the way is lost."""
     size = len(pieces.pe_count)
     start = np.append(np.log(pieces.part / pieces.pe_count), np.log(tau))
-    found = _correct(pieces, start, np.append(np.zeros(size), 1.0), _FIRST)
+    solution = _correct(pieces, start, np.append(np.zeros(size), 1.0), _FIRST)
     tangent = np.append(np.zeros(size), -1.0)
     stride, tried = 0.1, 0.0
     for taken in range(1, limit + 1):
-        if found is None:
+        if solution is None:
             return None
-        spot, _, jacobian = found
+        spot, _, jacobian = solution
         way = np.linalg.svd(jacobian)[2][-1]  # along which the market stays cleared
         tangent = way if way @ tangent > 0 else -way
-        found = _correct(pieces, spot + stride * tangent, tangent, _CORRECTIONS)
-        while found is None and stride > _SHORTEST:
+        solution = _correct(pieces, spot + stride * tangent, tangent, _CORRECTIONS)
+        while solution is None and stride > _SHORTEST:
             stride /= 2.0
-            found = _correct(pieces, spot + stride * tangent, tangent, _CORRECTIONS)
-        if found is None:
+            solution = _correct(pieces, spot + stride * tangent, tangent, _CORRECTIONS)
+        if solution is None:
             return None
         stride = min(_LONGEST, 1.5 * stride)
-        depth = float(found[0][-1])
+        depth = float(solution[0][-1])
         if depth < min(_TRY_FROM, tried - 1.0) or depth < _LEAST_TAU:
             tried = depth
-            end = found[1].copy()
+            end = solution[1].copy()
             more, off = polish(pieces, end, float(np.exp(depth)), shrink=0.3, limit=60)
             if off < _GOOD or depth < _LEAST_TAU:
                 return end, taken + more, off
@@ -217,7 +217,7 @@ class _Limited:
         place = np.full(len(weights), -1)
         place[self.bound] = np.arange(len(self.bound))
         self.pair_limit = place[self.i]  # of each pair its row among the limits, -1 for none
-        self.held = np.flatnonzero(self.pair_limit >= 0)
+        self.limited = np.flatnonzero(self.pair_limit >= 0)
         x = 0.5 * supplies[self.k] * weights[self.i] / self._by_good(weights[self.i])[self.k]
         with np.errstate(divide="ignore"):
             self.x = x * np.minimum(1.0, 0.5 * limits / self._by_tenant(x))[self.i]
@@ -269,12 +269,12 @@ class _Limited:
             self.off[2] - self.v * drop[2] / self.l,
         ])  # fmt: skip
         try:
-            found = np.linalg.solve(matrix, sides)
+            direction = np.linalg.solve(matrix, sides)
         except np.linalg.LinAlgError:
-            found = np.linalg.lstsq(matrix, sides, rcond=1e-15)[0]
-        if not np.isfinite(found).all():
+            direction = np.linalg.lstsq(matrix, sides, rcond=1e-15)[0]
+        if not np.isfinite(direction).all():
             return 0.0
-        dx, dp, dq = np.split(found, [len(self.x), len(self.x) + len(self.p)])
+        dx, dp, dq = np.split(direction, [len(self.x), len(self.x) + len(self.p)])
         by = [dx, dp, dq, drop[0] - dx, drop[1] - dp, drop[2] - dq]
         steepest = max(-float(change.min(initial=0.0)) for change in by)
         step = min(1.0, _BOUNDARY / steepest) if steepest > 0 else 1.0
@@ -287,16 +287,16 @@ class _Limited:
     def _matrix(self) -> Floats:
         """Derivatives of the residuals by relative changes of shares, prices and prices of limits."""
         pairs, goods, limits = len(self.x), len(self.p), len(self.q)
-        rows, held, own, gains = np.arange(pairs), self.held, self.pair_limit[self.held], self.gains
+        rows, limited, own, gains = np.arange(pairs), self.limited, self.pair_limit[self.limited], self.gains
         matrix = np.zeros((pairs + goods + limits,) * 2)
         utility = self._by_tenant(self.r * self.x)[self.i]
         same = self.i[:, None] == self.i[None, :]
         matrix[:pairs, :pairs] = np.where(same, (self.r * self.x)[None, :] / utility[:, None], 0.0)
         matrix[rows, rows] += self.z / gains
         matrix[rows, pairs + self.k] = self.p[self.k] / gains
-        matrix[held, pairs + goods + own] = self.q[own] / gains[held]
+        matrix[limited, pairs + goods + own] = self.q[own] / gains[limited]
         matrix[pairs + self.k, rows] = self.x / self.m[self.k]
-        matrix[pairs + goods + own, held] = self.x[held] / self.l[own]
+        matrix[pairs + goods + own, limited] = self.x[limited] / self.l[own]
         last = np.arange(pairs, pairs + goods + limits)
         matrix[last, last] = -np.concatenate([self.s / self.m, self.v / self.l])
         return matrix

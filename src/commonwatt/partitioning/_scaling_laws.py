@@ -102,11 +102,11 @@ class UniversalScalability:
         best, least = (0.0, 0.0), float(target @ target)
         for active in ((0,), (1,), (0, 1)):
             part = columns[:, active]
-            found = np.linalg.lstsq(part, target, rcond=None)[0]
-            error = float(np.sum((target - part @ found) ** 2))
-            if (found >= 0).all() and error < least - 1e-15:
+            coefficients = np.linalg.lstsq(part, target, rcond=None)[0]
+            error = float(np.sum((target - part @ coefficients) ** 2))
+            if (coefficients >= 0).all() and error < least - 1e-15:
                 full = np.zeros(2)
-                full[list(active)] = found
+                full[list(active)] = coefficients
                 best, least = (float(full[0]), float(full[1])), error
         return cls(*best)
 
@@ -337,11 +337,11 @@ def bootstrap(
     if len(runs) < 2 or threads[0] != 1:
         raise InputError("repeats at one thread first, then at more", field="threads", value=list(threads))
     counts = np.array(threads[1:], dtype=float)
-    found = np.empty(draws)
+    fractions = np.empty(draws)
     for draw in range(draws):
         medians = [float(np.median(rng.choice(repeats, len(repeats)))) for repeats in runs]
-        found[draw] = least_squares(medians[0] / np.array(medians[1:]), counts).fraction
-    return float(found.std(ddof=1))
+        fractions[draw] = least_squares(medians[0] / np.array(medians[1:]), counts).fraction
+    return float(fractions.std(ddof=1))
 
 
 def _check(speedups: Floats, threads: Floats) -> None:

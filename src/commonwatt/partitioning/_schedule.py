@@ -86,8 +86,8 @@ def speedup(
     Below one PE the equation overstates: half a PE cannot run serial work at full speed; see the schedule above.
     """
     rate = np.array([[average_parallel_frequency(core_cluster, tenant) / base_mhz]])
-    held = np.array([[float(len(core_cluster) if share is None else share)]])
-    return float(Curves.amdahl(rate, np.array([[parallel_fraction]])).speedups(held)[0, 0])
+    pes = np.array([[float(len(core_cluster) if share is None else share)]])
+    return float(Curves.amdahl(rate, np.array([[parallel_fraction]])).speedups(pes)[0, 0])
 
 
 def serial_speedup(
@@ -225,8 +225,8 @@ def run(market: Market, plan: PeSchedule) -> Floats:
     for at in range(c):
         lanes, curves = _lanes(plan, at, round(float(market.pe_count[at]))), market.curves.columns([at])
         for unit in range(plan.units):
-            held = np.bincount(lanes[:, unit][lanes[:, unit] >= 0], minlength=n).astype(float)
-            done[:, at] += curves.speedups(held[:, None])[:, 0]
+            pes = np.bincount(lanes[:, unit][lanes[:, unit] >= 0], minlength=n).astype(float)
+            done[:, at] += curves.speedups(pes[:, None])[:, 0]
     return done / plan.units
 
 

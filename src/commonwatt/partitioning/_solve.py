@@ -113,14 +113,14 @@ def solve(
         search.bid(1e-9 if change is None else change, limit or 100_000)
     else:
         search.run(limit or 30_000, rounds)
-    found = search.best
-    if found is None or not found.residual <= tolerance:
-        said = "unknown" if found is None else f"{found.residual:.2g}"
+    best = search.best
+    if best is None or not best.residual <= tolerance:
+        said = "unknown" if best is None else f"{best.residual:.2g}"
         raise SolverError(
             f"the market has not converged after {search.rounds + search.steps} iterations: residual {said}, "
             f"expected at most {tolerance:.2g}; allow more iterations or a larger tolerance"
         )
-    return found if on.all() else _spread(found, on)
+    return best if on.all() else _spread(best, on)
 
 
 class _Search:
@@ -239,7 +239,7 @@ class _Search:
             )  # fmt: skip
 
 
-def _spread(found: Equilibrium, on: np.ndarray) -> Equilibrium:
+def _spread(equilibrium: Equilibrium, on: np.ndarray) -> Equilibrium:
     """Put core clusters nobody can use back in, at no price and idle."""
 
     def spread(values: Floats) -> Floats:
@@ -248,6 +248,6 @@ def _spread(found: Equilibrium, on: np.ndarray) -> Equilibrium:
         return wide
 
     return replace(
-        found, prices=spread(found.prices), shares=spread(found.shares),
-        history=tuple(spread(prices) for prices in found.history),
+        equilibrium, prices=spread(equilibrium.prices), shares=spread(equilibrium.shares),
+        history=tuple(spread(prices) for prices in equilibrium.history),
     )  # fmt: skip

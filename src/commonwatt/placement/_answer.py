@@ -67,16 +67,16 @@ class Best:
         exact = Exact(time_limit_s=self.time_limit_s, most_nodes=MOST_NODES)
         if problem.use_every_node:
             return Exact(time_limit_s=self.time_limit_s).solve(problem, rng)
-        found, items = self.search.solve(problem, rng, keep_going), exact.items(problem)
+        search, items = self.search.solve(problem, rng, keep_going), exact.items(problem)
         if not len(problem) or items > MOST_BOUNDED:
-            return found
+            return search
         if items > MOST_EXACT:
-            bound, better = exact.bound(problem), found
+            bound, better = exact.bound(problem), search
         else:
             proven = exact.solve(problem, rng)
-            bound, better = proven.bound, proven if proven.cost < found.cost - _CLOSE * abs(found.cost) else found
+            bound, better = proven.bound, proven if proven.cost < search.cost - _CLOSE * abs(search.cost) else search
         optimal = bound is not None and better.cost <= bound + _CLOSE * abs(bound)
-        return PlacementSearch(better.best, better.cost, found.evaluations, optimal=optimal, bound=bound)
+        return PlacementSearch(better.best, better.cost, search.evaluations, optimal=optimal, bound=bound)
 
 
 def answer(
@@ -106,9 +106,9 @@ def answer(
         If ``exact`` finds no schedule.
     """
     name = solver if isinstance(solver, str) else str(getattr(solver, "name", type(solver).__name__))
-    known = ("best", *SOLVERS)  # without published schedulers, which need what happened before
+    names = ("best", *SOLVERS)  # without published schedulers, which need what happened before
     if isinstance(solver, str):
-        check_choice("solver", solver, known)
+        check_choice("solver", solver, names)
     check_count("iterations", iterations)
     check_number("time_limit_s", time_limit_s, above=True)
     check_count("seed", seed, 0)
@@ -123,13 +123,13 @@ def answer(
         depth = max(1, len(problem))  # every job, where a cluster's backfill looks at the first only
         chosen = make_solver(solver, iterations=iterations, time_limit_s=time_limit_s, depth=depth)
     began_s = clock()
-    found = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
+    search = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
     solve_s = clock() - began_s
-    check(problem, found.best)
-    worth, why = objective(problem, found.best), Explainer(problem, found.best)
+    check(problem, search.best)
+    worth, why = objective(problem, search.best), Explainer(problem, search.best)
     listed = {name: n for n, name in enumerate(problem.node_names)}
     assigned = [
-        (a.job, tuple(sorted(a.nodes, key=listed.__getitem__)), a.gpus) for a in found.best.assignments(problem)
+        (a.job, tuple(sorted(a.nodes, key=listed.__getitem__)), a.gpus) for a in search.best.assignments(problem)
     ]
     explained = [(name, why.explain(j)) for j, name in enumerate(problem.job_names)]
     return PlaceResult(
@@ -142,10 +142,10 @@ def answer(
         assignments=tuple(
             PlaceAssignment(job=job, node=nodes[0], nodes=nodes, gpus=gpus) for job, nodes, gpus in assigned
         ),
-        postponed=tuple(problem.job_names[int(j)] for j in np.flatnonzero(found.best.choice == POSTPONED)),
+        postponed=tuple(problem.job_names[int(j)] for j in np.flatnonzero(search.best.choice == POSTPONED)),
         decisions=tuple(PlaceDecision(job=job, reason=e.reason, sentence=e.sentence) for job, e in explained),
-        iterations=found.evaluations,
+        iterations=search.evaluations,
         solve_s=solve_s,
-        optimal=found.optimal,
-        bound=found.bound,
+        optimal=search.optimal,
+        bound=search.bound,
     )

@@ -34,7 +34,7 @@ JOB = np.dtype(
         ("last", "i8"),
         ("in_time", "i8"),  # |D*_j|
         ("stay", "i8"),  # its row that stays where it runs, or -1
-        ("stay_first", "i8"),  # nodes it runs on: held[stay_first:stay_last]
+        ("stay_first", "i8"),  # nodes it runs on: stay_nodes[stay_first:stay_last]
         ("stay_last", "i8"),
         ("slot", "i8"),  # where its nodes begin in ``given``
         ("choice", "i8"),  # row it was given, or -1
@@ -90,7 +90,7 @@ class Candidate(NamedTuple):
     rows: Records  # [C] of ROW
     nodes: Records  # [N] of NODE
     lists: Ints  # [4, K, levels]: head of the list of each room; number of nodes by free GPUs; both at first
-    held: Ints  # nodes of running jobs
+    stay_nodes: Ints  # nodes of running jobs
     given: Ints  # nodes given to each job
     picked: Ints  # [largest width] nodes found by the last search
     node_order: Ints  # [N] nodes, those to take first last
@@ -152,7 +152,7 @@ def prepare(problem: PlacementProblem, *, reachable: bool = False) -> Candidate:
         rows=rows,
         nodes=nodes,
         lists=lists,
-        held=problem.stay_nodes,
+        stay_nodes=problem.stay_nodes,
         given=np.full(int(problem.slot_start[-1]), -1, dtype=np.int64),
         picked=np.zeros(int(problem.width.max(initial=1)), dtype=np.int64),
         node_order=np.ascontiguousarray(order),
@@ -266,12 +266,12 @@ def reset(c: Candidate) -> None:
 @njit(cache=True, nogil=True)
 def _link_all(c: Candidate) -> None:
     """Put all nodes into their lists, and note how they are to begin with; counts of nodes left out are there."""
-    jobs, rows, nodes, lists, held, _, _, node_order = c
+    jobs, rows, nodes, lists, stay_nodes, _, _, node_order = c
     lists[2] = -1
-    if len(held):
+    if len(stay_nodes):
         for job in jobs:
             for i in range(job.stay_first, job.stay_last):
-                nodes[held[i]].claimed += rows[job.stay].per_node
+                nodes[stay_nodes[i]].claimed += rows[job.stay].per_node
     for n in node_order:
         node = nodes[n]
         node.room = max(0, node.gpus - node.claimed)
@@ -304,14 +304,14 @@ def pick(row: Record, nodes: Records, lists: Ints, picked: Ints, displace: bool)
 
     With *displace*, GPUs claimed by running jobs may be taken, from where the fewest of them are taken.
     """
-    found = 0
+    count = 0
     levels = lists.shape[2]
     for room in range(row.per_node, levels):
         n = lists[0, row.klass, room]
         while n >= 0:
-            picked[found] = n
-            found += 1
-            if found == row.width:
+            picked[count] = n
+            count += 1
+            if count == row.width:
                 return True
             n = nodes[n].after
     if not displace:
@@ -325,31 +325,31 @@ def pick(row: Record, nodes: Records, lists: Ints, picked: Ints, displace: bool)
         n = lists[0, row.klass, room]
         while n >= 0:
             if nodes[n].free >= row.per_node:
-                picked[found] = n
-                found += 1
-                if found == row.width:
+                picked[count] = n
+                count += 1
+                if count == row.width:
                     return True
             n = nodes[n].after
     return False
 
 
 @njit(cache=True, nogil=True)
-def can_stay(job: Record, rows: Records, nodes: Records, held: Ints, picked: Ints) -> bool:
+def can_stay(job: Record, rows: Records, nodes: Records, stay_nodes: Ints, picked: Ints) -> bool:
     """Whether running *job* can stay where it is; its nodes go to *picked*."""
     per = rows[job.stay].per_node
     for i in range(job.stay_first, job.stay_last):
-        picked[i - job.stay_first] = held[i]
-        if nodes[held[i]].free < per:
+        picked[i - job.stay_first] = stay_nodes[i]
+        if nodes[stay_nodes[i]].free < per:
             return False
     return True
 
 
 @njit(cache=True, nogil=True)
-def withdraw_claim(job: Record, rows: Records, nodes: Records, lists: Ints, held: Ints) -> None:
+def withdraw_claim(job: Record, rows: Records, nodes: Records, lists: Ints, stay_nodes: Ints) -> None:
     """The turn of running *job* has come: it no longer claims what is allocated to it."""
     per = rows[job.stay].per_node
     for i in range(job.stay_first, job.stay_last):
-        change(nodes, lists, held[i], 0, -per)
+        change(nodes, lists, stay_nodes[i], 0, -per)
 
 
 @njit(cache=True, nogil=True)

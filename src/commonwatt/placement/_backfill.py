@@ -135,14 +135,14 @@ class _Promise(NamedTuple):
 def _start_jobs(c: Candidate, order: Ints, promise: _Promise, limit_s: Floats) -> tuple[float, int, float]:
     """Start the jobs of *order* that may; returns the cost, the first that waits (-1: none), and when it can start."""
     reset(c)
-    jobs, rows, nodes, lists, held, given, picked, _ = c
+    jobs, rows, nodes, lists, stay_nodes, given, picked, _ = c
     end_s = np.full(len(jobs), np.inf)  # planned ends of what runs
     for j in range(len(jobs)):
         job = jobs[j]
         job.choice = -1
         if job.stay >= 0:
-            withdraw_claim(job, rows, nodes, lists, held)
-            can_stay(job, rows, nodes, held, picked)
+            withdraw_claim(job, rows, nodes, lists, stay_nodes)
+            can_stay(job, rows, nodes, stay_nodes, picked)
             give(jobs, rows, nodes, lists, given, picked, j, job.stay)
             end_s[j] = _planned(rows[job.stay].time_s, limit_s[j])
     shadow_s = np.inf
@@ -175,7 +175,7 @@ def _first_row(c: Candidate, job: Record, promise: _Promise, shadow_s: float, li
             continue
         row = c.rows[r]
         in_the_way = _planned(row.time_s, limit_s) > shadow_s
-        found = 0
+        count = 0
         for room in range(row.per_node, 1 << 20):
             larger = False
             for n in range(len(c.nodes)):
@@ -187,9 +187,9 @@ def _first_row(c: Candidate, job: Record, promise: _Promise, shadow_s: float, li
                     continue
                 if in_the_way and promise.reserved[n] > 0 and promise.spare[n] < row.per_node:
                     continue
-                c.picked[found] = n
-                found += 1
-                if found == row.width:
+                c.picked[count] = n
+                count += 1
+                if count == row.width:
                     return r
             if not larger:
                 break

@@ -62,9 +62,9 @@ class Completion(Peer):
         for _ in range(min(self.moves, MOST_MOVED // planned) if planned > 1 else 0):
             if not keep_going():
                 break
-            found = planner.plan(planner.moved(best.order, rng))
-            if found.cost < best.cost * (1.0 - GAIN):
-                best = found
+            candidate = planner.plan(planner.moved(best.order, rng))
+            if candidate.cost < best.cost * (1.0 - GAIN):
+                best = candidate
         return planner.entries(best)
 
 
@@ -150,10 +150,10 @@ def _planned(
                 time_s = stay_s[j] if stays else anew_s[j, k]
                 if begin[k, i] + time_s >= end:
                     break
-                held_s = time_s if round_s <= 0.0 else np.ceil(time_s / round_s - 1e-9) * round_s
-                short = _short_of(begin, free, steps, k, i, begin[k, i] + held_s, gpus[j])
+                allocation_s = time_s if round_s <= 0.0 else np.ceil(time_s / round_s - 1e-9) * round_s
+                short = _short_of(begin, free, steps, k, i, begin[k, i] + allocation_s, gpus[j])
                 if short < 0:
-                    end, where, from_s, until_s = begin[k, i] + time_s, k, begin[k, i], begin[k, i] + held_s
+                    end, where, from_s, until_s = begin[k, i] + time_s, k, begin[k, i], begin[k, i] + allocation_s
                     break
                 i = short + 1
         if where < 0:

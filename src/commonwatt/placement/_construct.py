@@ -17,13 +17,13 @@ DISPLACE = 2  # they lose it to any job whose turn comes earlier
 
 @njit(cache=True, nogil=True)
 def fits(
-    job: Record, r: int, rows: Records, nodes: Records, lists: Ints, held: Ints, picked: Ints, displace: bool
+    job: Record, r: int, rows: Records, nodes: Records, lists: Ints, stay_nodes: Ints, picked: Ints, displace: bool
 ) -> int:
     """Row in which *job* can have the shape of row *r*, or -1; the nodes go to *picked*.
 
     A running job that wants the shape it has stays where it is, if it can.
     """
-    if rows[r].like_stay and can_stay(job, rows, nodes, held, picked):
+    if rows[r].like_stay and can_stay(job, rows, nodes, stay_nodes, picked):
         return job.stay
     if r != job.stay and pick(rows[r], nodes, lists, picked, displace):
         return r
@@ -42,7 +42,7 @@ def _draw(rows: Records, lo: int, among: int, rng: np.random.Generator) -> int:
 
 @njit(cache=True, nogil=True)
 def _place(
-    jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, picked: Ints,
+    jobs: Records, rows: Records, nodes: Records, lists: Ints, stay_nodes: Ints, given: Ints, picked: Ints,
     j: int, displace: int, explore: float, rng: np.random.Generator,
 ) -> float:  # fmt: skip
     """Give job *j* a configuration, or postpone it; returns its part of the objective but for node costs.
@@ -52,16 +52,16 @@ def _place(
     """
     job = jobs[j]
     if job.stay >= 0:
-        withdraw_claim(job, rows, nodes, lists, held)
+        withdraw_claim(job, rows, nodes, lists, stay_nodes)
     selected = job.first
     if explore > 0.0 and rng.random() < explore:
         selected = _draw(rows, job.first, job.in_time if job.in_time > 0 else job.last - job.first, rng)
-    row = fits(job, selected, rows, nodes, lists, held, picked, displace == DISPLACE)
+    row = fits(job, selected, rows, nodes, lists, stay_nodes, picked, displace == DISPLACE)
     if row >= 0:
         return give(jobs, rows, nodes, lists, given, picked, j, row)
     for last_resort in range(2):
         for r in range(job.first, job.last):
-            row = fits(job, r, rows, nodes, lists, held, picked, displace == DISPLACE or last_resort == 1)
+            row = fits(job, r, rows, nodes, lists, stay_nodes, picked, displace == DISPLACE or last_resort == 1)
             if row >= 0:
                 return give(jobs, rows, nodes, lists, given, picked, j, row)
         if displace != DISPLACE_LAST:
@@ -74,10 +74,10 @@ def _place(
 def construct(c: Candidate, order: Ints, displace: int, explore: float, rng: np.random.Generator) -> float:
     """Build a candidate in *order*; returns its objective."""
     reset(c)
-    jobs, rows, nodes, lists, held, given, picked, _ = c
+    jobs, rows, nodes, lists, stay_nodes, given, picked, _ = c
     total = 0.0
     for j in order:
-        total += _place(jobs, rows, nodes, lists, held, given, picked, j, displace, explore, rng)
+        total += _place(jobs, rows, nodes, lists, stay_nodes, given, picked, j, displace, explore, rng)
     for n in range(len(nodes)):
         total += nodes[n].first_cost
     return total

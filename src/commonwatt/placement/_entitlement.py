@@ -76,8 +76,8 @@ def entitlements(problem: PlacementProblem, fairness: TenantFairness) -> Floats:
     total = float(problem.counted(problem.node_class, problem.node_gpus).sum())
     weights = np.asarray(problem.tenant_weight, dtype=float)[:tenants]
     used = np.zeros(tenants)
-    known = min(tenants, len(problem.tenant_usage_gpu_s))
-    used[:known] = problem.tenant_usage_gpu_s[:known] * (math.log(2) / fairness.half_life_s) * fairness.memory
+    count = min(tenants, len(problem.tenant_usage_gpu_s))
+    used[:count] = problem.tenant_usage_gpu_s[:count] * (math.log(2) / fairness.half_life_s) * fairness.memory
     sure = fairness.phi * water_fill(total, weights, demand, used)
     power = _power(problem, tenants)
     rest = water_fill(total - float(sure.sum()), weights / power, demand - sure, used + sure)
@@ -91,8 +91,8 @@ def shares_of(problem: PlacementProblem, fairness: TenantFairness) -> TenantShar
         return None
     entitled = entitlements(problem, fairness)
     weights, usage = np.asarray(problem.tenant_weight, dtype=float)[:tenants], np.zeros(tenants)
-    known = min(tenants, len(problem.tenant_usage_gpu_s))
-    usage[:known] = problem.tenant_usage_gpu_s[:known]
+    count = min(tenants, len(problem.tenant_usage_gpu_s))
+    usage[:count] = problem.tenant_usage_gpu_s[:count]
     counts = usage.sum() > 0 and fairness.memory > 0
     used = (usage / usage.sum()) / (weights / weights.sum()) if counts else np.ones(tenants)
     return TenantShares(entitled, used, protected(problem, entitled), fairness.half_life_s)
@@ -108,10 +108,10 @@ def _asked(problem: PlacementProblem) -> Ints | Floats:
     fewest = np.minimum.reduceat(gpus, problem.start[:-1]) if len(problem) else np.zeros(0, dtype=np.int64)
     wished = np.where(problem.asked, gpus, largest)
     asked = np.minimum.reduceat(wished, problem.start[:-1]) if len(problem) else fewest
-    found = np.where(asked < largest, asked, fewest)
+    demand = np.where(asked < largest, asked, fewest)
     running = problem.stay >= 0
-    found[running] = gpus[problem.stay[running]]
-    return np.asarray(found)
+    demand[running] = gpus[problem.stay[running]]
+    return np.asarray(demand)
 
 
 def _power(problem: PlacementProblem, tenants: int) -> Floats:
@@ -132,13 +132,13 @@ def protected(problem: PlacementProblem, entitled: Floats) -> Bools:
     half of its GPUs on.
     """
     asked, left = _asked(problem), entitled.copy()
-    found = np.zeros(len(problem), dtype=bool)
+    within = np.zeros(len(problem), dtype=bool)
     for j in ranked(problem.stay < 0, -problem.pressure_s, problem.submit_s):
         room = left[problem.tenant[j]]
         if asked[j] <= 2 * room + 1e-9:
-            found[j] = True
+            within[j] = True
             left[problem.tenant[j]] = room - asked[j]
-    return found
+    return within
 
 
 def fair_schedule(
@@ -179,10 +179,10 @@ class _Part:
         evicted = np.zeros(len(problem), dtype=bool)
         room = free.copy()
         for j in np.flatnonzero(among & (problem.stay >= 0))[::-1]:
-            held, each = problem.nodes_held(j), problem.per_node[problem.stay[j]]
-            evicted[j] = bool((room[held] < each).any())
+            nodes, each = problem.nodes_held(j), problem.per_node[problem.stay[j]]
+            evicted[j] = bool((room[nodes] < each).any())
             if not evicted[j]:
-                np.subtract.at(room, held, each)
+                np.subtract.at(room, nodes, each)
         out = ~among | (evicted & (np.diff(problem.start) == 1))  # with nowhere else to go, it waits
         part = problem.without(out, free, problem.background)
         jobs, rows = np.flatnonzero(~out), np.flatnonzero(~out[problem.row_job])
@@ -190,8 +190,8 @@ class _Part:
         if gone.any():
             kept = np.ones(len(rows), dtype=bool)
             kept[part.stay[gone]] = False
-            held = np.repeat(~gone, np.diff(part.stay_start))
-            part = replace(part, stay=np.where(gone, -1, part.stay), stay_nodes=part.stay_nodes[held]).only(kept)
+            staying = np.repeat(~gone, np.diff(part.stay_start))
+            part = replace(part, stay=np.where(gone, -1, part.stay), stay_nodes=part.stay_nodes[staying]).only(kept)
             rows = rows[kept]
         return cls(part, jobs, rows)
 

@@ -63,16 +63,16 @@ class Exact:
             time_limit_s=self.time_limit_s, gap=self.gap, most_nodes=self.most_nodes
         )  # fmt: skip
         optimal = solution.status == "optimal"
-        found = [] if solution.x is None else [program.schedule(solution.x)]
+        schedules = [] if solution.x is None else [program.schedule(solution.x)]
         if not optimal and not problem.use_every_node:
-            found.append(RandomGreedy().solve(problem, rng).best)
-        if not found:
+            schedules.append(RandomGreedy().solve(problem, rng).best)
+        if not schedules:
             why = "there is none" if solution.status == "infeasible" else f"{self.time_limit_s} s are too short"
             msg = f"HiGHS found no schedule: {why}"
             raise SolverError(msg)
-        costs = [objective(problem, schedule).total for schedule in found]
+        costs = [objective(problem, schedule).total for schedule in schedules]
         least = int(np.argmin(costs))
-        return PlacementSearch(found[least], costs[least], optimal=optimal, bound=program.worth(solution.bound))
+        return PlacementSearch(schedules[least], costs[least], optimal=optimal, bound=program.worth(solution.bound))
 
     def items(self, problem: PlacementProblem) -> int:
         """Return how many pairs of a configuration and a node there are: the size of the program."""
@@ -114,8 +114,8 @@ class _Program:
         p = self.problem
         job = int(p.row_job[row])
         if row == p.stay[job]:
-            held = p.nodes_held(job)
-            return [(float(p.node_wait_s[held].max()), held)]
+            nodes = p.nodes_held(job)
+            return [(float(p.node_wait_s[nodes].max()), nodes)]
         fit = np.flatnonzero((p.node_class == p.klass[row]) & (p.node_gpus >= p.per_node[row]))
         if p.width[row] == 1 or len(fit) < p.width[row]:
             return [(np.nan, fit if p.width[row] == 1 else fit[:0])]

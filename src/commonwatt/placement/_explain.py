@@ -49,10 +49,10 @@ class Explainer:
         """Whether there is room for configuration *row*: alike for all that ask for the same, which many jobs do."""
         p = self.problem
         shape = int(p.klass[row]), int(p.width[row]), int(p.per_node[row])
-        known = self._with_room[empty]
-        if (found := known.get(shape)) is None:
-            found = known[shape] = len(p.room(row, p.node_gpus if empty else self.free)) > 0
-        return found
+        by_shape = self._with_room[empty]
+        if (has_room := by_shape.get(shape)) is None:
+            has_room = by_shape[shape] = len(p.room(row, p.node_gpus if empty else self.free)) > 0
+        return has_room
 
     @cached_property
     def open_to(self) -> Bools:
@@ -69,13 +69,13 @@ class Explainer:
         p, kept = self.problem, self.problem.guarantees
         if kept is None or kept.spent is None or p.locked or not kept.pinned.any():
             return {}
-        found = {}
+        gpus = {}
         for name, jobs in (("min_run_s", kept.pinned & ~kept.spent), ("max_starts", kept.spent)):
             staying = jobs & (p.stay >= 0) & (self.schedule.choice == p.stay)
             if staying.any():
                 only = Schedule(np.where(staying, p.stay, POSTPONED), self.schedule.nodes)
-                found[name] = p.node_gpus - only.free_gpus(p)
-        return found
+                gpus[name] = p.node_gpus - only.free_gpus(p)
+        return gpus
 
     def _unstopped(self, rows: Ints) -> tuple[str, ...]:
         """Return the limits without which there could be room for one of *rows*."""
@@ -143,10 +143,10 @@ class Explainer:
 
     def _waits(self, job: int) -> PlacementExplanation:
         p = self.problem
-        rows, held = np.arange(p.start[job], p.start[job + 1]), p.stay[job] >= 0
-        if self.schedule.may_have is not None and not held:
+        rows, runs = np.arange(p.start[job], p.start[job + 1]), p.stay[job] >= 0
+        if self.schedule.may_have is not None and not runs:
             rows = rows[self.schedule.may_have[rows]]
-        nodes = p.nodes_held(job) if held else ()
+        nodes = p.nodes_held(job) if runs else ()
         takers: tuple[str, ...] = ()
         other_takers, restart_s, within_s, reserved, cost = 0, None, None, self.schedule.reservation, None
         gpus, for_oldest = int(self._row_gpus[rows].min()), False
@@ -156,7 +156,7 @@ class Explainer:
         elif self.schedule.short is not None and self.schedule.short[job]:
             reason = Reason.CPUS_OR_MEMORY
             nodes, lack = self._lack(rows)
-        elif held:
+        elif runs:
             reason = Reason.DISPLACED
             (takers, other_takers), lack = self._takers(job), {"gone": self._gone(nodes)}
             if len(again_s := p.time_s[rows[rows != p.stay[job]]]):
@@ -193,10 +193,10 @@ class Explainer:
 
     def _gone(self, nodes: Ints | tuple[()]) -> tuple[str, ...]:
         """Return those of *nodes* that have fewer GPUs than the jobs that run there."""
-        p, held = self.problem, np.zeros_like(self.problem.node_gpus)
+        p, used = self.problem, np.zeros_like(self.problem.node_gpus)
         for job in np.flatnonzero(p.stay >= 0):
-            np.add.at(held, p.nodes_held(job), p.per_node[p.stay[job]])
-        return tuple(p.node_names[n] for n in nodes if held[n] > p.node_gpus[n])
+            np.add.at(used, p.nodes_held(job), p.per_node[p.stay[job]])
+        return tuple(p.node_names[n] for n in nodes if used[n] > p.node_gpus[n])
 
     @cached_property
     def _left(self) -> Floats:
@@ -261,10 +261,10 @@ class Explainer:
 
         The owner of *job* reads the sentence: jobs of the same tenant are named, others counted.
         """
-        p, held = self.problem, set(self.problem.nodes_held(job).tolist())
+        p, nodes = self.problem, set(self.problem.nodes_held(job).tolist())
         own, others = [], 0
         for other in np.flatnonzero(self.schedule.choice != POSTPONED):
-            if held & (set(self.schedule.nodes_of(p, other).tolist()) - set(p.nodes_held(other).tolist())):
+            if nodes & (set(self.schedule.nodes_of(p, other).tolist()) - set(p.nodes_held(other).tolist())):
                 if p.tenant[other] == p.tenant[job]:
                     own.append(p.job_names[int(other)])
                 else:

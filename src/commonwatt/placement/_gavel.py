@@ -100,14 +100,14 @@ def _equal_share(menu: Menu) -> Floats:
 
 
 def _iterations(problem: PlacementProblem) -> Floats:
-    known = problem.iterations
-    unknown = np.ones(len(problem), dtype=bool) if known is None else np.isnan(known)
-    if known is None or unknown.any():
+    iterations = problem.iterations
+    unknown = np.ones(len(problem), dtype=bool) if iterations is None else np.isnan(iterations)
+    if iterations is None or unknown.any():
         name = problem.job_names[int(np.argmax(unknown))]
         raise InputError(
             "its training iterations, by which objective max-sum counts", field=f"jobs.{name}.iterations", value="none"
         )
-    return known
+    return iterations
 
 
 def _finish_time(problem: PlacementProblem, submit_s: Floats, menu: Menu, lp: _Shares, rate: Floats) -> Floats:
@@ -195,10 +195,10 @@ class _Shares:
         return program, x
 
     def _solved(self, program: Program, x: Ints) -> Floats:
-        found = program.minimise(method="centre").x
-        if found is None:
-            found = program.minimise().x
+        solution = program.minimise(method="centre").x
+        if solution is None:
+            solution = program.minimise().x
         result = np.zeros(self.shape)
-        if found is not None:
-            result[self.at] = found[x]
+        if solution is not None:
+            result[self.at] = solution[x]
         return result

@@ -117,15 +117,15 @@ def _charge(job: Record, r: int, rows: Records, effort: Records, given: Ints, on
 
 @njit(cache=True, nogil=True)
 def _find(
-    job: Record, r: int, rows: Records, nodes: Records, lists: Ints, held: Ints, picked: Ints, displace: bool,
+    job: Record, r: int, rows: Records, nodes: Records, lists: Ints, stay_nodes: Ints, picked: Ints, displace: bool,
     on_until: Floats,
 ) -> int:  # fmt: skip
     """Do what ``fits`` does, but prefer nodes that are on for as long as the job runs; a job may move to one."""
     row = rows[r]
     if row.width > 1:
-        return fits(job, r, rows, nodes, lists, held, picked, displace)
+        return fits(job, r, rows, nodes, lists, stay_nodes, picked, displace)
     if r == job.stay:
-        return r if can_stay(job, rows, nodes, held, picked) else -1
+        return r if can_stay(job, rows, nodes, stay_nodes, picked) else -1
     if not pick(row, nodes, lists, picked, displace):
         return -1
     if nodes[picked[0]].room >= row.per_node:
@@ -152,7 +152,7 @@ def _align(row: Record, nodes: Records, lists: Ints, picked: Ints, on_until: Flo
 def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
     """Start the jobs that find room now, as *plan* has it; returns what that costs."""
     reset(c)
-    jobs, rows, nodes, lists, held, given, picked, _ = c
+    jobs, rows, nodes, lists, stay_nodes, given, picked, _ = c
     order, price, displace, waits_s, fill, align = plan
     on_until = room.on_until
     for n in range(len(on_until)):
@@ -161,7 +161,7 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
     for j in order:
         job = jobs[j]
         if job.stay >= 0:
-            withdraw_claim(job, rows, nodes, lists, held)
+            withdraw_claim(job, rows, nodes, lists, stay_nodes)
         best, best_score = -1, np.inf
         thrifty = job.stay < 0 and waits_s[j] > 0.0
         takes = displace == DISPLACE
@@ -174,9 +174,9 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
                 if score >= best_score:
                     continue
                 if align:
-                    if _find(job, r, rows, nodes, lists, held, picked, takes, on_until) < 0:
+                    if _find(job, r, rows, nodes, lists, stay_nodes, picked, takes, on_until) < 0:
                         continue
-                elif fits(job, r, rows, nodes, lists, held, picked, takes) < 0:
+                elif fits(job, r, rows, nodes, lists, stay_nodes, picked, takes) < 0:
                     continue
                 most = effort[r].share_cost / rows[r].width if fill else effort[r].idle_cost
                 for i in range(rows[r].width):
@@ -189,9 +189,9 @@ def start_now(c: Candidate, plan: Plan, effort: Records, room: Room) -> float:
         job.choice = -1
         if best >= 0:
             if align:
-                row = _find(job, best, rows, nodes, lists, held, picked, takes, on_until)
+                row = _find(job, best, rows, nodes, lists, stay_nodes, picked, takes, on_until)
             else:
-                row = fits(job, best, rows, nodes, lists, held, picked, takes)
+                row = fits(job, best, rows, nodes, lists, stay_nodes, picked, takes)
             total += give(jobs, rows, nodes, lists, given, picked, j, row)
             total += _charge(job, row, rows, effort, given, on_until)
             total += delay_cost(effort[row], end_s(rows[row], nodes, given, job.slot))

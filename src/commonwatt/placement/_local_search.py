@@ -51,20 +51,20 @@ class LocalSearch:
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always
     ) -> PlacementSearch:
         """Return the best schedule found."""
-        found = self.start.solve(problem, rng, keep_going)
+        initial = self.start.solve(problem, rng, keep_going)
         if not len(problem):
-            return found
+            return initial
         c = prepare(problem)
-        slots, done, cost = _load(c, problem, found.best), 0, found.cost
+        slots, done, cost = _load(c, problem, initial.best), 0, initial.cost
         for begin, done in Budget(self.steps, keep_going).batches(2_000):
             cost = _improve(c, slots, problem.locked, done - begin, self.look, rng)
-        return PlacementSearch(c.schedule(c.jobs["choice"].copy(), c.given), float(cost), found.evaluations + done)
+        return PlacementSearch(c.schedule(c.jobs["choice"].copy(), c.given), float(cost), initial.evaluations + done)
 
 
 def _load(c: Candidate, problem: PlacementProblem, schedule: Schedule) -> Ints:
     """Enter *schedule* as the candidate *c*, nothing claimed; return its slots."""
     slots, choice = empty_slots(c), c.rows_of(schedule.choice)
-    reset(c._replace(held=c.held[:0]))
+    reset(c._replace(stay_nodes=c.stay_nodes[:0]))
     for j in np.flatnonzero(schedule.choice != POSTPONED):
         nodes = schedule.nodes_of(problem, j)
         c.picked[: len(nodes)] = nodes
@@ -75,7 +75,7 @@ def _load(c: Candidate, problem: PlacementProblem, schedule: Schedule) -> Ints:
 @njit(cache=True, nogil=True)
 def _improve(c: Candidate, slots: Ints, locked: bool, steps: int, look: int, rng: np.random.Generator) -> float:
     """Do *steps* steps; returns the objective."""
-    jobs, rows, nodes, lists, held, given, picked, _ = c
+    jobs, rows, nodes, lists, stay_nodes, given, picked, _ = c
     taken = np.empty(MOST_REMOVED, dtype=np.int64)
     was_row = np.empty(MOST_REMOVED, dtype=np.int64)
     was_nodes = np.empty((MOST_REMOVED, len(picked)), dtype=np.int64)
@@ -98,7 +98,7 @@ def _improve(c: Candidate, slots: Ints, locked: bool, steps: int, look: int, rng
             for w in range(len(picked)):
                 was_nodes[i, w], was_nodes[k, w] = was_nodes[k, w], was_nodes[i, w]
         for i in range(count):
-            added += insert_best(jobs, rows, nodes, lists, held, given, slots, picked, taken[i], look, noise, rng)
+            added += insert_best(jobs, rows, nodes, lists, stay_nodes, given, slots, picked, taken[i], look, noise, rng)
         if added <= 0.0:
             worth += added
             continue

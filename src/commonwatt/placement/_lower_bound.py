@@ -43,7 +43,7 @@ class _Rows:
 
     @classmethod
     def of(cls, table: JobArrays, cluster: Cluster, slowdown: Floats | None) -> _Rows:
-        found: list[tuple[int, int, int, float, float]] = []
+        rows: list[tuple[int, int, int, float, float]] = []
         shapes: dict[tuple[int, int, str], list[tuple[int, int, int]]] = {}
         for j in range(len(table)):
             factor = 1.0 if slowdown is None or not len(slowdown) else float(slowdown[j])
@@ -57,8 +57,8 @@ class _Rows:
                     gpu_w = kind.gpu_w if np.isnan(own_w) else own_w
                     time_s = float(table.config_time_s[c]) * factor
                     energy_j = key[1] * (gpu_w + kind.idle_w / kind.gpus) * time_s
-                    found.append((j, klass, key[1], time_s, energy_j))
-        columns = np.array(found, dtype=float).reshape(-1, 5)
+                    rows.append((j, klass, key[1], time_s, energy_j))
+        columns = np.array(rows, dtype=float).reshape(-1, 5)
         ints = columns[:, :3].astype(np.int64)
         return cls(ints[:, 0], ints[:, 1], ints[:, 2], columns[:, 3], columns[:, 4])
 

@@ -107,7 +107,7 @@ def _cost_of(job: Record, row: Record, nodes: Records, picked: Ints, j: int) -> 
 
 @njit(cache=True, nogil=True)
 def insert_best(
-    jobs: Records, rows: Records, nodes: Records, lists: Ints, held: Ints, given: Ints, slots: Ints, picked: Ints,
+    jobs: Records, rows: Records, nodes: Records, lists: Ints, stay_nodes: Ints, given: Ints, slots: Ints, picked: Ints,
     j: int, look: int, noise: float, rng: np.random.Generator,
 ) -> float:  # fmt: skip
     """Put job *j*, now postponed, where it adds least to the objective, or leave it if that costs less.
@@ -120,7 +120,7 @@ def insert_best(
     for r in range(job.first, job.last):
         row = rows[r]
         if r == job.stay:
-            if can_stay(job, rows, nodes, held, picked):
+            if can_stay(job, rows, nodes, stay_nodes, picked):
                 cost = _cost_of(job, row, nodes, picked, j)
                 if cost <= best:
                     best, best_row = cost, r
@@ -146,7 +146,7 @@ def insert_best(
     if best_row < 0:
         return 0.0
     if best_row == job.stay:
-        can_stay(job, rows, nodes, held, picked)
+        can_stay(job, rows, nodes, stay_nodes, picked)
     elif rows[best_row].width > 1:
         pick(rows[best_row], nodes, lists, picked, False)  # noqa: FBT003
     else:

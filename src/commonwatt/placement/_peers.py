@@ -206,8 +206,8 @@ def _kept(problem: PlacementProblem, menu: Menu, schedule: Schedule, free: Ints,
     """Let a job stay on the nodes it has, if it is to be in that class and they are free."""
     if menu.home[job] != klass:
         return False
-    row, held = int(problem.stay[job]), problem.nodes_held(job)
-    return bool((free[held] >= problem.per_node[row]).all()) and _give(problem, schedule, free, job, row, held)
+    row, nodes = int(problem.stay[job]), problem.nodes_held(job)
+    return bool((free[nodes] >= problem.per_node[row]).all()) and _give(problem, schedule, free, job, row, nodes)
 
 
 def _placed(problem: PlacementProblem, menu: Menu, schedule: Schedule, free: Ints, job: int, klass: int) -> bool:

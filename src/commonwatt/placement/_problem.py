@@ -237,7 +237,7 @@ class PlacementProblem:
         """Return the problem without the jobs *gone* ([J]), with so many GPUs on each node ([N]), and no guarantees."""
         kept, rows = np.flatnonzero(~gone), np.flatnonzero(~gone[self.row_job])
         counts, stay = np.diff(self.start)[kept], self.stay[kept]
-        held = np.repeat(~gone, np.diff(self.stay_start))
+        stays = np.repeat(~gone, np.diff(self.stay_start))
         fields: dict[str, Any] = {}
         for names, of in ((_OF_ROWS, rows), (_OF_JOBS, kept)):
             for name in names:
@@ -247,7 +247,7 @@ class PlacementProblem:
             had = self.received
             fields["received"] = replace(had, job_s=had.job_s[kept], gpu_s=had.gpu_s[kept])
         fields |= {
-            "node_gpus": node_gpus, "background": background, "guarantees": None, "stay_nodes": self.stay_nodes[held],
+            "node_gpus": node_gpus, "background": background, "guarantees": None, "stay_nodes": self.stay_nodes[stays],
             "job_names": [self.job_names[int(j)] for j in kept],
             "start": np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             "stay": np.where(stay >= 0, np.searchsorted(rows, stay), -1),
@@ -433,7 +433,7 @@ class _Compiler:
             raise InputError("distinct job names", field="jobs.name", value=_first_twice(names))
         for job in file.jobs:
             self._add(job)
-        self._check_held()
+        self._check_allocations()
         tenant_at = {name: i for i, name in enumerate(self.tenants)}
         given = {t.name: t for t in file.tenants}
         columns = np.array(self.rows, dtype=np.float64).reshape(-1, 6)
@@ -487,26 +487,26 @@ class _Compiler:
             )  # fmt: skip
         self.stay.append(-1)
         if job.current is not None:
-            held = [self._node(job, name) for name in job.current.nodes]
-            klass = int(self.cluster.klass[held[0]])
-            alike = len(set(held)) == len(held) and all(self.cluster.klass[n] == klass for n in held)
-            if job.current.gpus % len(held) or not alike:
+            nodes = [self._node(job, name) for name in job.current.nodes]
+            klass = int(self.cluster.klass[nodes[0]])
+            alike = len(set(nodes)) == len(nodes) and all(self.cluster.klass[n] == klass for n in nodes)
+            if job.current.gpus % len(nodes) or not alike:
                 raise InputError(
                     "different nodes alike with equally many GPUs on each",
                     field=f"jobs.{job.name}.current",
                     value=job.current.nodes,
                 )
             self.stay[-1] = len(self.rows)
-            self.stay_nodes += held
-            self._row(job, klass, len(held), job.current.gpus // len(held), job.current.remaining_s)
+            self.stay_nodes += nodes
+            self._row(job, klass, len(nodes), job.current.gpus // len(nodes), job.current.remaining_s)
         self.start.append(len(self.rows))
 
     def _check_types(self, job: PlaceJob, times: Times) -> None:
-        where, asked, known = f"jobs.{job.name}", job.requested_gpu_type, self.cluster.gpu_types
+        where, asked, gpu_types = f"jobs.{job.name}", job.requested_gpu_type, self.cluster.gpu_types
         named = [("times_s", name) for name in times] + [("gpu_w", name) for name in job.gpu_w]
         for key, gpu_type in [*named, ("requested_gpu_type", asked)]:
-            if gpu_type and gpu_type not in known:
-                expected = f"a GPU type the nodes have ({', '.join(known)}){did_you_mean(gpu_type, known)}"
+            if gpu_type and gpu_type not in gpu_types:
+                expected = f"a GPU type the nodes have ({', '.join(gpu_types)}){did_you_mean(gpu_type, gpu_types)}"
                 raise InputError(expected, field=f"{where}.{key}", value=gpu_type)
         if asked and asked not in times:
             expected = f"a GPU type the job has times for ({', '.join(times)}){did_you_mean(asked, times)}"
@@ -528,15 +528,15 @@ class _Compiler:
         asked = job.requested_gpus == width * per_node and wished_type
         self.rows.append((klass, width, per_node, seconds, float(cost), asked))
 
-    def _check_held(self) -> None:
-        held = np.zeros(len(self.cluster), dtype=np.int64)
+    def _check_allocations(self) -> None:
+        allocated = np.zeros(len(self.cluster), dtype=np.int64)
         at = 0
         for job, row in zip(self.file.jobs, self.stay, strict=True):
             if row < 0:
                 continue
             for node in self.stay_nodes[at : at + self.rows[row][1]]:
-                held[node] += self.rows[row][2]
-                if held[node] > self.cluster.gpus[node]:
+                allocated[node] += self.rows[row][2]
+                if allocated[node] > self.cluster.gpus[node]:
                     raise InputError(
                         f"running jobs that fit together on node {self.cluster.names[node]}",
                         field=f"jobs.{job.name}.current.gpus", value=job.current.gpus if job.current else None,

@@ -37,9 +37,9 @@ def without_idle_evictions(problem: PlacementProblem, schedule: Schedule) -> Sch
     choice, nodes = schedule.choice.copy(), schedule.nodes.copy()
     free = schedule.free_gpus(problem)
     for job in evicted:
-        held, per_node = problem.nodes_held(job), problem.per_node[problem.stay[job]]
-        if np.all(free[held] >= per_node):
-            free[held] -= per_node
+        own_nodes, per_node = problem.nodes_held(job), problem.per_node[problem.stay[job]]
+        if np.all(free[own_nodes] >= per_node):
+            free[own_nodes] -= per_node
             _stay(problem, job, choice, nodes)
     return Schedule(choice, nodes)
 
@@ -154,10 +154,10 @@ def _best_fit(problem: PlacementProblem, row: Index, free: Ints) -> Ints:
 
 def _stay(problem: PlacementProblem, job: Index, choice: Ints, nodes: Ints) -> None:
     first, last = problem.slot_start[job], problem.slot_start[job + 1]
-    held = problem.nodes_held(job)
+    own_nodes = problem.nodes_held(job)
     choice[job] = problem.stay[job]
     nodes[first:last] = -1
-    nodes[first : first + len(held)] = held
+    nodes[first : first + len(own_nodes)] = own_nodes
 
 
 def filled(

@@ -83,8 +83,8 @@ class Sia(Peer):
         own, at = np.unique(job, return_inverse=True)
         program.rows(at, x, 1.0, np.full(len(own), -np.inf), np.ones(len(own)))
         program.rows(problem.klass[rows], x, size.astype(float), np.full(len(room), -np.inf), room)
-        found = program.minimise(gap=GAP, most_nodes=MOST_NODES).x
-        return np.zeros(0, dtype=np.int64) if found is None else np.flatnonzero(found > 0.5)
+        solution = program.minimise(gap=GAP, most_nodes=MOST_NODES).x
+        return np.zeros(0, dtype=np.int64) if solution is None else np.flatnonzero(solution > 0.5)
 
     def _factor(self, problem: PlacementProblem, rows: Ints, size: Ints) -> Floats:
         """Discount of each of *rows* for a restart."""

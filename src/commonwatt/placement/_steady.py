@@ -151,15 +151,15 @@ def _poor(problem: PlacementProblem, c: Candidate, job: Ints) -> Bools:
 
 def _orders(problem: PlacementProblem, gpu_s: Floats, delay_cost_s: Floats, patience: tuple[float, ...]) -> Ints:
     """Orders of the jobs, one a row; running jobs come first by a factor, but for pressing ones in the first order."""
-    held = np.where(problem.stay >= 0, RUNNING_FIRST, 1.0)
+    factor = np.where(problem.stay >= 0, RUNNING_FIRST, 1.0)
     pressing = problem.pressure_s > -(SOON_S + SOON * problem.fastest_s)
-    orders = [ranked(~pressing, -delay_cost_s / gpu_s * held)]
+    orders = [ranked(~pressing, -delay_cost_s / gpu_s * factor)]
     slack_s = np.maximum(0.0, -problem.pressure_s)
     mean_s = float(problem.fastest_s.mean())
     for k in patience:
         urgency = problem.weight * np.exp(-slack_s / (k * mean_s)) + delay_cost_s
-        orders.append(ranked(-urgency / gpu_s * held))
-    orders.append(ranked(problem.fastest_s / held, problem.submit_s))
+        orders.append(ranked(-urgency / gpu_s * factor))
+    orders.append(ranked(problem.fastest_s / factor, problem.submit_s))
     return np.array(orders)
 
 

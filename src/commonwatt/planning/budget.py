@@ -73,7 +73,7 @@ def within_budget(budget: PowerBudget, outcome: Hindsight, begin: int, wanted: F
     *wanted* are the GPUs that the plan would keep on without it. Shape [T].
     """
     allowed = budget.gpus[begin : begin + len(wanted)]
-    known = ~np.isnan(outcome.actual)
+    finite = ~np.isnan(outcome.actual)
     jobs = outcome.arrivals
     more, delayed_s = None, np.zeros(0)
     if jobs is not None and len(jobs):
@@ -83,15 +83,15 @@ def within_budget(budget: PowerBudget, outcome: Hindsight, begin: int, wanted: F
         )
         later = with_it > without
         more, delayed_s = int(later.sum()), (with_it - without)[later]
-    binding = known & (wanted > allowed)
-    beyond = int((known & (outcome.actual > allowed)).sum())
+    binding = finite & (wanted > allowed)
+    beyond = int((finite & (outcome.actual > allowed)).sum())
     return ForecastBudget(
         least_kw=float(budget.limit_w[begin:].min()) / 1000,
         binding=int(binding.sum()),
         beyond=beyond,
         jobs_delayed=more,
         mean_delay_s=float(delayed_s.mean()) if len(delayed_s) else None,
-        sentence=_sentence(int(binding.sum()), int(known.sum()), beyond, more),
+        sentence=_sentence(int(binding.sum()), int(finite.sum()), beyond, more),
     )
 
 

@@ -162,14 +162,14 @@ class Past:
         """Whether the demand that a plan is fitted to has been noted."""
         return all(self.of_pool(spec, name).demand(spec) is not None for name in Pools.of(spec, cluster).names)
 
-    def note(self, spec: CapacitySpec, cluster: Cluster, found: Mapping[str, LogDemand]) -> None:
+    def note(self, spec: CapacitySpec, cluster: Cluster, demands: Mapping[str, LogDemand]) -> None:
         """Note the demand of each pool, by name; that of a pool which the log has no job of is 0."""
-        key, some = (spec.step_s, spec.history_days), next(iter(found.values()), None)
+        key, some = (spec.step_s, spec.history_days), next(iter(demands.values()), None)
         for name in Pools.of(spec, cluster).names if some is not None else ():
             past = self
             if spec.pools is not None:
                 past = self.pools.setdefault((spec.pools, name), Past({}, self.folder, self.models))
-            own = found.get(name)
+            own = demands.get(name)
             if own is not None:
                 past.demands[key], past.arrivals[key] = own.wanted, own.submitted
             elif some is not None:

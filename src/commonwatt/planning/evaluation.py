@@ -13,7 +13,7 @@ from commonwatt import __version__
 from commonwatt.capacity import make_calibrator
 from commonwatt.capacity.scores import energy_saving, gpus_served, slots_served
 from commonwatt.forecasting import Rolled, Threshold, make_predictor, roll
-from commonwatt.forecasting.scores import mean_known, whole_gpus
+from commonwatt.forecasting.scores import finite_mean, whole_gpus
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.capacity import Target, share_at, target_label, target_number, target_of
 from commonwatt.model.demand import LEVELS, Predictor, with_due
@@ -162,7 +162,7 @@ def _steps(
                     float(np.mean([row.pinball for row in plain.scores(LEVELS, step - 1)[0]]))
                 ),
                 achieved=past.achieved(target, on),
-                mean_gpus_on=_or_none(mean_known(on)),
+                mean_gpus_on=_or_none(finite_mean(on)),
             )
         )
     return tuple(rows)
@@ -185,7 +185,7 @@ def _promise(
         jobs_served=None if waiting is None else waiting.jobs_served,
         hindsight_ratio=_or_none(float(kept / fixed)) if fixed > 0 else None,
         waiting=waiting,
-        mean_gpus_on=_or_none(mean_known(on)),
+        mean_gpus_on=_or_none(finite_mean(on)),
         fallback=int((~promised & ~np.isnan(actual)).sum()),
         beyond_total=None if total_gpus is None else int((actual > total_gpus).sum()),
         calibrated=True,
@@ -199,13 +199,13 @@ def _equal(
 
     def way(name: str, on: Floats, shift: float) -> ForecastGpuHours:
         shifted = np.maximum(on + shift, 0.0)
-        known, worth = bool((~np.isnan(actual)).any()), outcome.worth(name, shifted)
+        has_values, worth = bool((~np.isnan(actual)).any()), outcome.worth(name, shifted)
         return ForecastGpuHours(
             name=name,
             performance=outcome.achieved(target, shifted),
             shift_gpus=_or_none(shift),
-            gpu_hours=worth.gpu_hours if known else None,
-            energy_kwh=worth.energy_kwh if known else None,
+            gpu_hours=worth.gpu_hours if has_values else None,
+            energy_kwh=worth.energy_kwh if has_values else None,
         )
 
     compared = {predictor.name: tested}

@@ -164,11 +164,11 @@ def _sum(pools: Iterable[LoadedSeries]) -> LoadedSeries:
         return LoadedSeries(replace(one, series=series))
     index = np.concatenate([own.index for own in jobs])
     order = np.argsort(index, kind="stable")
-    known = np.concatenate([own.index if own.notice_index is None else own.notice_index for own in jobs])
+    announced_at = np.concatenate([own.index if own.notice_index is None else own.notice_index for own in jobs])
     size = np.concatenate([own.gpus for own in jobs])
     said = [own.notices for own in jobs if own.notices is not None]
     notices = Notices(*map(np.concatenate, zip(*map(astuple, said), strict=True))) if said else None
-    own = Arrivals.of(series, index[order], size[order], known[order], notices)
+    own = Arrivals.of(series, index[order], size[order], announced_at[order], notices)
     return LoadedSeries(replace(one, series=series), own)
 
 
@@ -200,7 +200,7 @@ def plan_pools(
         raise InputError(expected, field="price", value="more")
     demands = {name: loaded.file.series for name, loaded in pools.items()}
     for name, loaded in pools.items():
-        _check_known(loaded.file, test_from, f"{by}={name}")
+        _check_demand(loaded.file, test_from, f"{by}={name}")
     members = joint_pools(demands, predictor(), limits or None) if joint else None
     plans = {}
     for name, loaded in pools.items():
@@ -218,7 +218,7 @@ def plan_pools(
         everything, predictor(), test_from, target=target, total_gpus=total, node_gpus=node_gpus, price=price, seed=seed
     )
     ways = _ways(pools, plans, everything, shared, target, node_gpus, price)
-    known = ~np.isnan(shared.actual)
+    finite = ~np.isnan(shared.actual)
     result = shared.result
     return ForecastPoolsResult(
         version=__version__,
@@ -233,18 +233,21 @@ def plan_pools(
         by=by,
         joint=members is not None,
         replayed_from=result.replayed_from,
-        replayed=int(known.sum()),
-        pools=tuple(_pool(name, plan, limits.get(name), node_gpus, known) for name, plan in plans.items()),
+        replayed=int(finite.sum()),
+        pools=tuple(_pool(name, plan, limits.get(name), node_gpus, finite) for name, plan in plans.items()),
         ways=ways,
         apart_pct=100 * (ways[0].gpu_hours / ways[1].gpu_hours - 1.0) if ways[1].gpu_hours else None,
     )
 
 
-def _check_known(file: SeriesFile, test_from: int | None, name: str) -> None:
+def _check_demand(file: SeriesFile, test_from: int | None, name: str) -> None:
     """Raise ``InputError`` if no demand of a pool is known in the replay."""
-    known, begin = np.flatnonzero(file.series.has_value), len(file.series) * 6 // 7 if test_from is None else test_from
-    if not (known >= begin).any():
-        last = file.moment(int(known[-1]))
+    instants, begin = (
+        np.flatnonzero(file.series.has_value),
+        len(file.series) * 6 // 7 if test_from is None else test_from,
+    )
+    if not (instants >= begin).any():
+        last = file.moment(int(instants[-1]))
         raise InputError(f"a known demand of every pool after it: that of {name} ends at {last}", field="test_from",
                          value=begin)  # fmt: skip
 
@@ -261,15 +264,15 @@ def _limits(pools: Mapping[str, LoadedSeries], pool_gpus: Mapping[str, int] | No
     return limits
 
 
-def _pool(name: str, plan: ReplayedPlan, total: int | None, node_gpus: int | None, known: np.ndarray) -> ForecastPool:
+def _pool(name: str, plan: ReplayedPlan, total: int | None, node_gpus: int | None, finite: np.ndarray) -> ForecastPool:
     result = plan.result
     own = result.replay[0]
     return ForecastPool(
         name=name,
         total_gpus=total,
-        mean_wanted_gpus=float(plan.actual[known].mean()),
-        mean_gpus_on=float(plan.on[known].mean()),
-        mean_nodes_on=None if node_gpus is None else float(_whole(plan.on[known], node_gpus).mean()) / node_gpus,
+        mean_wanted_gpus=float(plan.actual[finite].mean()),
+        mean_gpus_on=float(plan.on[finite].mean()),
+        mean_nodes_on=None if node_gpus is None else float(_whole(plan.on[finite], node_gpus).mean()) / node_gpus,
         achieved=result.promise.achieved,
         fallback=result.fallback,
         kept=result.promise.kept,
@@ -290,7 +293,7 @@ def _ways(
 ) -> tuple[ForecastPoolsWay, ...]:  # fmt: skip
     """Score pools kept apart, and one pool of all, each by its plan and with perfect foresight."""
     step_s, m = shared.result.step_s, shared.result.m
-    known = ~np.isnan(shared.actual)
+    finite = ~np.isnan(shared.actual)
 
     def way(name: str, parts: Sequence[tuple[LoadedSeries, Floats, Floats]]) -> ForecastPoolsWay:
         on = np.sum([_whole(gpus, node_gpus) for _, gpus, _ in parts], axis=0)
@@ -298,17 +301,17 @@ def _ways(
             Hindsight.of(own.file.series.gpus, shared.begin, own.arrivals, step_s, m, price) for own, _, _ in parts
         ]
         enough = np.all([gpus >= wanted for _, gpus, wanted in parts], axis=0)
-        hours = float(on[known].sum()) * step_s / HOUR_S
+        hours = float(on[finite].sum()) * step_s / HOUR_S
         energy = None if price.gpu_w is None else hours * price.gpu_w / 1000
         return ForecastPoolsWay(
             name=name,
-            mean_gpus_on=float(on[known].mean()),
-            mean_nodes_on=None if node_gpus is None else float(on[known].mean()) / node_gpus,
+            mean_gpus_on=float(on[finite].mean()),
+            mean_nodes_on=None if node_gpus is None else float(on[finite].mean()) / node_gpus,
             gpu_hours=hours,
             energy_kwh=energy,
             cost=None if energy is None or price.per_kwh is None else energy * price.per_kwh,
             achieved=_achieved(outcomes, [gpus for _, gpus, _ in parts], target),
-            all_served=float(enough[known].mean()),
+            all_served=float(enough[finite].mean()),
         )
 
     apart = [(pools[name], plan.on.astype(float), plan.actual) for name, plan in plans.items()]
@@ -322,11 +325,11 @@ def _ways(
 
 def _achieved(outcomes: Sequence[Hindsight], on: Sequence[Floats], target: Target) -> float | None:
     """Return what was achieved of *target*: of jobs by all jobs, of a budget its sum, of instants the mean of pools."""
-    found = [(own, own.achieved(target, gpus)) for own, gpus in zip(outcomes, on, strict=True)]
-    known = [(len(own.arrivals or ()), value) for own, value in found if value is not None]
-    if not known:
+    achievements = [(own, own.achieved(target, gpus)) for own, gpus in zip(outcomes, on, strict=True)]
+    counted = [(len(own.arrivals or ()), value) for own, value in achievements if value is not None]
+    if not counted:
         return None
     if target_of(target) == "delayed_gpu_h":
-        return sum(value for _, value in known)
-    weights = [count if isinstance(target, WaitingTarget) else 1 for count, _ in known]
-    return float(np.average([value for _, value in known], weights=weights))
+        return sum(value for _, value in counted)
+    weights = [count if isinstance(target, WaitingTarget) else 1 for count, _ in counted]
+    return float(np.average([value for _, value in counted], weights=weights))

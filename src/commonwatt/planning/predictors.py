@@ -132,8 +132,8 @@ def median_ms(predictor: Predictor, values: Floats) -> tuple[float, float]:
 
 def features_of(predictor: Predictor) -> tuple[str, ...]:
     """Return the columns beside demand that *predictor* learns from; none for a predictor without any."""
-    found: tuple[str, ...] = getattr(predictor, "features", ())
-    return found
+    features: tuple[str, ...] = getattr(predictor, "features", ())
+    return features
 
 
 def load_predictor(

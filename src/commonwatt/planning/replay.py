@@ -124,7 +124,7 @@ def plan_series(
     everything = np.maximum(kept.everything[replayed], 1).astype(float)
     last_value, median = np.ceil(series.filled()[begin - m : -m]), np.ceil(quantile_at(LEVELS, now, 0.5))
     ways = {"calibrated": on.astype(float), **_other_ways(chosen, now, last_value, actual, everything, most)}
-    known = ~np.isnan(actual)
+    finite = ~np.isnan(actual)
     outcome = Hindsight.of(series.gpus, begin, loaded.arrivals, series.step_s, m, price, series.time_s(begin))
     ahead = np.minimum(kept.gpus[-1], allowed[-m:]).astype(np.int64)
     state = calibrator.state.kept, calibrator.state.sentence
@@ -144,9 +144,9 @@ def plan_series(
         fitted_before=None if fitted else file.moment(first),
         calibrated_from=file.moment(first),
         replayed_from=file.moment(begin),
-        replayed=int(known.sum()),
-        fallback=int((known & ~kept.promised[replayed]).sum()),
-        beyond_total=None if total_gpus is None else int((actual[known] > total_gpus).sum()),
+        replayed=int(finite.sum()),
+        fallback=int((finite & ~kept.promised[replayed]).sum()),
+        beyond_total=None if total_gpus is None else int((actual[finite] > total_gpus).sum()),
         knob=tuple(_point(point) for point in knob.points),
         chosen=_point(chosen),
         replay=tuple(_replay(name, gpus, outcome, everything) for name, gpus in ways.items()),
@@ -206,8 +206,8 @@ def _promise(
     short: Ints,
 ) -> ForecastPlanPromise:
     """Describe the promise; *state* is what the calibration says of it, *short* what power lacks, GPUs [m]."""
-    known = outcome.actual[~np.isnan(outcome.actual)]
-    beyond = None if total_gpus is None else beyond_total(known, share_at(target), total_gpus)
+    actual = outcome.actual[~np.isnan(outcome.actual)]
+    beyond = None if total_gpus is None else beyond_total(actual, share_at(target), total_gpus)
     if beyond is None and short.any():
         beyond = f"the power budget allows {int(short.max())} GPUs fewer than it needs"
     return ForecastPlanPromise(
@@ -253,17 +253,17 @@ def _worth(
 
 def _replay(name: str, on: Floats, outcome: Hindsight, everything: Floats) -> ForecastReplay:
     waiting, actual = outcome.waiting(on), outcome.actual
-    known = ~np.isnan(actual)
-    if not known.any():
+    finite = ~np.isnan(actual)
+    if not finite.any():
         raise InputError("a known value to replay", field="test_from", value="none")
-    on, actual = on[known], actual[known]
+    on, actual = on[finite], actual[finite]
     served = gpus_served(on, actual)
     return ForecastReplay(
         name=name,
         performance=slots_served(on, actual),
         gpus_served=1.0 if math.isnan(served) else served,
         mean_gpus_on=float(on.mean()),
-        energy_saving_pct=100 * (1.0 - float(on.mean()) / float(everything[known].mean())),
+        energy_saving_pct=100 * (1.0 - float(on.mean()) / float(everything[finite].mean())),
         waiting=waiting,
     )
 

@@ -50,7 +50,7 @@ class LoadedSeries:
     file: SeriesFile
     arrivals: Arrivals | None = None
 
-    def with_known(self, share: float, steps: int, seed: int) -> LoadedSeries:
+    def with_notice(self, share: float, steps: int, seed: int) -> LoadedSeries:
         """Return the same series as if a random *share* of jobs had been known *steps* values before they came.
 
         What is expected of jobs that wait for others is left aside.
@@ -65,8 +65,8 @@ class LoadedSeries:
             raise InputError("a job log: a series does not say when jobs come", field="known_share", value=share)
         before = jobs.index if jobs.notice_index is None else jobs.notice_index
         drawn = np.random.default_rng([seed, 5]).random(len(jobs)) < share
-        notice_index = np.where(drawn, np.minimum(before, jobs.index - steps), before)
-        return LoadedSeries(self.file, replace(jobs, notice_index=notice_index, notices=None))
+        announced_at = np.where(drawn, np.minimum(before, jobs.index - steps), before)
+        return LoadedSeries(self.file, replace(jobs, notice_index=announced_at, notices=None))
 
 
 def load_series(
@@ -175,7 +175,7 @@ class CountedDemand:
     def result(self, out: Path | None, seed: int) -> ForecastDemandResult:
         """Return the document; *out* is the file written."""
         series, file = self.running, SeriesFile(self.running, self.dated, 0)
-        known, wanted = series.gpus[series.has_value], self.wanted
+        gpus, wanted = series.gpus[series.has_value], self.wanted
         return ForecastDemandResult(
             version=__version__,
             seed=seed,
@@ -188,8 +188,8 @@ class CountedDemand:
             values=len(series),
             unknown=int((~series.has_value).sum()),
             counted_from=self.counted_from,
-            mean_gpus=float(known.mean()) if len(known) else None,
-            most_gpus=float(known.max()) if len(known) else None,
+            mean_gpus=float(gpus.mean()) if len(gpus) else None,
+            most_gpus=float(gpus.max()) if len(gpus) else None,
             mean_wanted_gpus=None if wanted is None else float(np.mean(wanted.gpus)),
             most_wanted_gpus=None if wanted is None else float(np.max(wanted.gpus)),
         )

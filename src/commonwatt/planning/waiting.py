@@ -125,10 +125,10 @@ class Hindsight:
         if jobs is None or not len(jobs):
             return None
         delays_s = job_delays_s(on, jobs.index, jobs.met_gpus, self.step_s, self.steps)
-        known = ~np.isnan(delays_s)
-        if not known.any():
+        finite = ~np.isnan(delays_s)
+        if not finite.any():
             return None
-        delays_s, gpus = delays_s[known], jobs.gpus[known]
+        delays_s, gpus = delays_s[finite], jobs.gpus[finite]
         days = len(self.actual) * self.step_s / DAY_S
         return ForecastWaiting(
             jobs=len(delays_s),
@@ -145,13 +145,13 @@ class Hindsight:
         """Return what was achieved of *target*: a share of instants or of jobs, or GPU hours of waiting a day."""
         if not isinstance(target, WaitingTarget):
             return _or_none(slots_served(on, self.actual))
-        found = self.waiting(on)
-        if found is None or self.arrivals is None:
+        waiting = self.waiting(on)
+        if waiting is None or self.arrivals is None:
             return None
         if target.of == "jobs":
-            return found.jobs_served
+            return waiting.jobs_served
         if target.of == "delayed_gpu_h":
-            return found.delayed_gpu_h_per_day
+            return waiting.delayed_gpu_h_per_day
         delays_s = job_delays_s(on, self.arrivals.index, self.arrivals.met_gpus, self.step_s, self.steps)
         return float((delays_s[~np.isnan(delays_s)] <= target.patience_s + 1e-9).mean())
 
@@ -177,32 +177,32 @@ class Hindsight:
         share, index, met = target_number(target), np.arange(len(on)), self.actual
         if isinstance(target, WaitingTarget) and self.arrivals is not None:
             index, met = self.arrivals.index, self.arrivals.met_gpus
-        known = ~np.isnan(met)
-        kept = on[index][known]
+        finite = ~np.isnan(met)
+        kept = on[index][finite]
         # a part of nothing serves nothing: where no GPUs were on, no factor would have helped unless none were wanted
-        parts = np.divide(met[known], kept, out=np.where(met[known] > 0, np.inf, 0.0), where=kept > 0)
-        found = percentile(parts, share) - 1.0
-        return found if math.isfinite(found) else float(parts[np.isfinite(parts)].max(initial=1.0)) - 1.0
+        parts = np.divide(met[finite], kept, out=np.where(met[finite] > 0, np.inf, 0.0), where=kept > 0)
+        factor = percentile(parts, share) - 1.0
+        return factor if math.isfinite(factor) else float(parts[np.isfinite(parts)].max(initial=1.0)) - 1.0
 
     def _kept(self, target: WaitingTarget, on: Floats) -> bool:
-        found = self.achieved(target, on)
-        if found is None:
+        achieved = self.achieved(target, on)
+        if achieved is None:
             return True
-        return found <= (target.delayed_gpu_h or 0.0) if target.of == "delayed_gpu_h" else found >= target.share
+        return achieved <= (target.delayed_gpu_h or 0.0) if target.of == "delayed_gpu_h" else achieved >= target.share
 
     def like(self, on: Floats) -> Target:
         """Return the target that *on* has kept exactly: of jobs where jobs are known, else of instants."""
-        found = self.waiting(on)
-        if found is not None and found.jobs_served > 0:
-            return WaitingTarget(jobs=found.jobs_served)
+        waiting = self.waiting(on)
+        if waiting is not None and waiting.jobs_served > 0:
+            return WaitingTarget(jobs=waiting.jobs_served)
         return max(slots_served(on, self.actual), 1e-9)
 
     def worth(self, name: str, on: Floats) -> ForecastWorth:
         """Return what a way of keeping GPUs on costs, and whom it lets wait."""
-        known = ~np.isnan(self.actual)
-        hours = float(on[known].sum()) * self.step_s / HOUR_S
-        kwh = None if self.price.gpu_w is None else on[known] * (self.step_s / HOUR_S * self.price.gpu_w / 1000)
-        times_s: Floats = self.start_s + self.step_s * np.flatnonzero(known).astype(np.float64)
+        finite = ~np.isnan(self.actual)
+        hours = float(on[finite].sum()) * self.step_s / HOUR_S
+        kwh = None if self.price.gpu_w is None else on[finite] * (self.step_s / HOUR_S * self.price.gpu_w / 1000)
+        times_s: Floats = self.start_s + self.step_s * np.flatnonzero(finite).astype(np.float64)
         return ForecastWorth(
             name=name,
             performance=_or_none(slots_served(on, self.actual)),

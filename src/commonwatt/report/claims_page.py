@@ -167,9 +167,9 @@ def _by_paper(
     """Return a list under the name of each paper that has *items*; empty if none has."""
     groups = (
         f'<div class="group"><p>{_link(f"paper-{k}", paper) if name == "contents" else escape(paper)}</p>'
-        f"<ul>{''.join(f'<li>{item}</li>' for item in found)}</ul></div>"
+        f"<ul>{''.join(f'<li>{item}</li>' for item in entries)}</ul></div>"
         for k, (paper, topics) in enumerate(papers.items(), 1)
-        if (found := list(items(topics)))
+        if (entries := list(items(topics)))
     )
     text = "".join(groups)
     return text and f'<div class="{name}">{text}</div>'
@@ -280,14 +280,14 @@ def _pictures(topic: ReproduceTopicResult, ours: bytes | None, printed: bytes | 
     if topic.state != "done":
         return ""
     unprinted = f" {redrawing.unprinted}" * bool(redrawing.unprinted)
-    found = (
+    pictures = (
         (ours, f"Ours, seed {topic.seeds[0]}.{unprinted}", _shown_in_ours(topic)),
         (printed, _caption(topic, redrawing) + unprinted * (ours is None), _shown_in(redrawing)),
     )
     images = "".join(
         f'<figure><img alt="{escape(alt)}" src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}">'
         f"<figcaption>{escape(said)}</figcaption></figure>"
-        for svg, said, alt in found
+        for svg, said, alt in pictures
         if svg is not None
     )
     return images and f'<div class="figures">{images}</div>'

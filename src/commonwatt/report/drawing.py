@@ -63,8 +63,8 @@ def gpus_in_use(axes: Axes, result: SimulationResult, records: Sequence[Record],
 
 def power(axes: Axes, result: SimulationResult, records: Sequence[Record], axis: TimeAxis) -> None:
     """Draw the power of all nodes over time."""
-    known = [r.samples.power_w[np.isfinite(r.samples.power_w)] for r in records]
-    unit, size = fmt.power_unit(max((float(w.max()) for w in known if len(w)), default=0.0))
+    powers_w = [r.samples.power_w[np.isfinite(r.samples.power_w)] for r in records]
+    unit, size = fmt.power_unit(max((float(w.max()) for w in powers_w if len(w)), default=0.0))
     _curves(axes, result, records, axis, lambda r: r.samples.power_w, size)
     axes.set_title(f"Power of the nodes, {unit}")
 
@@ -73,12 +73,12 @@ def waiting(axes: Axes, result: SimulationResult, records: Sequence[Record]) -> 
     """Draw the distribution of waiting times."""
     highest = 10.0
     for record in records:
-        found = distribution(record.jobs.began_s - record.jobs.submit_s, least=1.0)
-        if not len(found.value):
+        cdf = distribution(record.jobs.began_s - record.jobs.submit_s, least=1.0)
+        if not len(cdf.value):
             continue
-        highest = max(highest, float(found.value[-1]))
-        x = np.append(found.value[:1], found.value)
-        axes.plot(x, np.append(0.0, found.share * 100), drawstyle="steps-post", **_style(result, record))
+        highest = max(highest, float(cdf.value[-1]))
+        x = np.append(cdf.value[:1], cdf.value)
+        axes.plot(x, np.append(0.0, cdf.share * 100), drawstyle="steps-post", **_style(result, record))
     ticks = [(s, text) for s, text in DURATION_TICKS if s <= highest * 1.2]
     axes.set_xscale("log")
     axes.set_xticks([s for s, _ in ticks], ["≤ 1 s" if s == 1 else text for s, text in ticks])
@@ -87,19 +87,19 @@ def waiting(axes: Axes, result: SimulationResult, records: Sequence[Record]) -> 
     axes.set_title("Waiting: jobs that started within, %")
 
 
-def heat(axes: Axes, found: HeatMap, axis: TimeAxis) -> None:
+def heat(axes: Axes, busy: HeatMap, axis: TimeAxis) -> None:
     """Draw the busy share of nodes over time."""
     from matplotlib.colors import LinearSegmentedColormap
 
     colours = LinearSegmentedColormap.from_list("busy", ["#eff3f6", "#6aaed6", "#08306b"])
-    edges = axis.to_axis(found.edges_s)
-    rows = len(found.nodes)
+    edges = axis.to_axis(busy.edges_s)
+    rows = len(busy.nodes)
     image = axes.imshow(
-        found.share * 100, cmap=colours, vmin=0, vmax=100, aspect="auto", interpolation="nearest",
+        busy.share * 100, cmap=colours, vmin=0, vmax=100, aspect="auto", interpolation="nearest",
         extent=(float(edges[0]), float(edges[-1]), rows - 0.5, -0.5),
     )  # fmt: skip
     shown = range(0, rows, max(1, -(-rows // 25)))
-    axes.set_yticks(list(shown), [short(found.nodes[i][0], 16) for i in shown])
+    axes.set_yticks(list(shown), [short(busy.nodes[i][0], 16) for i in shown])
     axes.grid(visible=False)
     axes.set_xlabel(f"{axis.title}{_until(axis)}")
     axes.figure.colorbar(image, ax=axes, label="busy GPUs, %", shrink=0.6, aspect=30)

@@ -157,11 +157,11 @@ def spread(
 ) -> Figure:
     """Distribution of a duration over the jobs, on a logarithmic axis from *least_s*."""
     traces, high = [], least_s * 10
-    found = [(r, distribution(seconds(r), least=least_s)) for r in records]
-    high = max([high, *(float(d.value[-1]) for _, d in found if len(d.value))])
-    low = min([high, *(float(d.value[0]) for _, d in found if len(d.value))])
+    distributions = [(r, distribution(seconds(r), least=least_s)) for r in records]
+    high = max([high, *(float(d.value[-1]) for _, d in distributions if len(d.value))])
+    low = min([high, *(float(d.value[0]) for _, d in distributions if len(d.value))])
     low = min(10 ** math.floor(math.log10(low) + 1e-9), high / 10)
-    for record, spread_ in found:
+    for record, spread_ in distributions:
         if not len(spread_.value):
             continue
         # A step from 0 at the first value, and a line to the right end.
@@ -268,7 +268,7 @@ def _bars(result: SimulationResult, name: str, values: Sequence[float | None], *
         "orientation": "h",
         "name": name,
         "y": list(range(len(values))),
-        "x": [v if fmt.known(v) else None for v in values],
+        "x": [v if fmt.is_finite(v) else None for v in values],
         "width": 0.62,
         "marker": marker,
     } | _hover(result, name, values)
@@ -281,7 +281,7 @@ def _dots(result: SimulationResult, name: str, values: Sequence[float | None], s
         "mode": "markers",
         "name": name,
         "y": list(range(len(values))),
-        "x": [v if v is not None and fmt.known(v) and v > 0 else None for v in values],
+        "x": [v if v is not None and fmt.is_finite(v) and v > 0 else None for v in values],
         "marker": {"color": colours, "symbol": symbol, "size": 13, "line": {"width": 2, "color": colours}},
     } | _hover(result, name, values)
 
@@ -296,7 +296,7 @@ def _labels(values: Sequence[float | None], currency: str) -> dict[str, Any]:
         "type": "scatter",
         "mode": "text",
         "y": list(range(len(values))),
-        "x": [v if fmt.known(v) else 0 for v in values],
+        "x": [v if fmt.is_finite(v) else 0 for v in values],
         "text": [f" {plain(fmt.money(v, currency))}" for v in values],
         "textposition": "middle right",
         "hoverinfo": "skip",
@@ -313,13 +313,13 @@ def _bound_lines(policies: Sequence[PolicyResult]) -> list[dict[str, Any]]:
     return [
         {"type": "line", "x0": b, "x1": b, "y0": y0, "y1": y1, "line": line}
         for b, y0, y1 in spans
-        if fmt.known(b) and b > 0
+        if fmt.is_finite(b) and b > 0
     ]
 
 
 def _range(values: Sequence[float | None]) -> tuple[float, float]:
     """Return the smallest and largest positive value; (1, 10) without one."""
-    positive = [v for v in values if v is not None and fmt.known(v) and v > 0]
+    positive = [v for v in values if v is not None and fmt.is_finite(v) and v > 0]
     return (min(positive), max(positive)) if positive else (1.0, 10.0)
 
 

@@ -71,17 +71,17 @@ def fleet_table(result: SimulationResult) -> Table:
 
 def above_caps(result: SimulationResult) -> list[str]:
     """Return a sentence for each policy under which services made the nodes draw more than their power cap."""
-    found = []
+    sentences = []
     for policy in result.policies:
         cap = None if policy.fleet is None else policy.fleet.power_cap
         if cap is None or not cap.most_over_w:
             continue
         beside = f", and for {fmt.duration(cap.over_beside_jobs_s)} beside jobs that may not be stopped"
-        found.append(
+        sentences.append(
             f"Above the power cap under {policy.policy}: for {fmt.duration(cap.over_s)} by services alone"
             f"{beside if cap.over_beside_jobs_s else ''}, by {cap.most_over_w:,.0f} W at most."
         )
-    return found
+    return sentences
 
 
 def _brief(text: str) -> str:
@@ -218,5 +218,5 @@ def _gpu_hours(fleet: FleetResult) -> float:
 
 
 def _fractional(fleet: FleetResult | None, name: str) -> float | None:
-    found: float | None = None if fleet is None or fleet.fractional is None else getattr(fleet.fractional, name)
-    return found
+    value: float | None = None if fleet is None or fleet.fractional is None else getattr(fleet.fractional, name)
+    return value

@@ -48,8 +48,8 @@ def save_fan(result: ForecastPredictResult, series: DemandSeries, origin: int, p
     minutes = result.step_s / 60
     ahead = np.arange(len(result.steps) + 1) * minutes
     levels, gpus = np.array(result.levels), np.array([step.gpus for step in result.steps])
-    known = seen[~np.isnan(seen)]
-    last = known[-1] if len(known) else gpus[0, np.argmin(np.abs(levels - 0.5))]
+    values = seen[~np.isnan(seen)]
+    last = values[-1] if len(values) else gpus[0, np.argmin(np.abs(levels - 0.5))]
     with saved(path, (7.5, 3.6)) as figure:
         axes = figure.subplots()
         axes.set_title(f"{result.model}: demand after {result.seen_until}")

@@ -15,7 +15,7 @@ __all__ = [
     "count",
     "duration",
     "energy",
-    "known",
+    "is_finite",
     "money",
     "percent",
     "plural",
@@ -32,7 +32,7 @@ _TIMES = (("s", 1.0, 99.5), ("min", 60.0, 99.5 * 60), ("h", HOUR_S, 2 * DAY_S), 
 _SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£"}
 
 
-def known(value: float | None) -> bool:
+def is_finite(value: float | None) -> bool:
     """Whether *value* is a finite number."""
     return value is not None and math.isfinite(value)
 

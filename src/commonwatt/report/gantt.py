@@ -77,19 +77,19 @@ def _bars(record: Record, axis: TimeAxis, tenants: list[str]) -> dict[str, Any]:
 
 
 def _heat(record: Record, axis: TimeAxis) -> dict[str, Any]:
-    found = heat_map(record.cluster, record.segments, axis.edges_s(end_s(record)))
-    rows, columns = found.share.shape
-    percent = np.round(found.share * 100).astype(np.uint8)
+    busy = heat_map(record.cluster, record.segments, axis.edges_s(end_s(record)))
+    rows, columns = busy.share.shape
+    percent = np.round(busy.share * 100).astype(np.uint8)
     return {
         "kind": "heat",
         "title": axis.title,
         "unit": axis.unit,
         "height": int(np.clip(4 * rows, 260, 760)) + 90,
-        "rows": [plain(first if first == last else f"{first} to {last}") for first, last in found.nodes],
-        "ticks": [plain(short(first, 14)) for first, _ in found.nodes],
+        "rows": [plain(first if first == last else f"{first} to {last}") for first, last in busy.nodes],
+        "ticks": [plain(short(first, 14)) for first, _ in busy.nodes],
         "shape": [rows, columns],
         **_ranges(record, axis),
-        "edges": rounded(axis.to_axis(found.edges_s), 5),
+        "edges": rounded(axis.to_axis(busy.edges_s), 5),
         "percent": base64.b64encode(percent.tobytes()).decode("ascii"),
     }
 

@@ -238,9 +238,9 @@ def render(result: SimulationResult, records: Sequence[Record]) -> str:
 
 def _shared(result: SimulationResult, records: Sequence[Record], axis: TimeAxis) -> dict[str, Any]:
     """Return the figures of all policies."""
-    found = {"cost": figures.cost(result), "energy": figures.energy_cost(result)}
+    charts = {"cost": figures.cost(result), "energy": figures.energy_cost(result)}
     if records:
-        found |= {
+        charts |= {
             "gpus": figures.gpus_in_use(result, records, axis),
             "power": figures.power(result, records, axis),
             "queue": figures.queue(result, records, axis),
@@ -248,8 +248,8 @@ def _shared(result: SimulationResult, records: Sequence[Record], axis: TimeAxis)
             "jct": figures.spread(result, records, lambda r: r.jobs.ended_s - r.jobs.submit_s, "completion time"),
         }
         if plans_capacity(result):
-            found["on"] = figures.gpus_on(result, records, axis)
-    return found
+            charts["on"] = figures.gpus_on(result, records, axis)
+    return charts
 
 
 def _charts(result: SimulationResult, records: Sequence[Record], axis: TimeAxis) -> dict[str, Any]:

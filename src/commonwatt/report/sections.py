@@ -177,7 +177,7 @@ def tenant_table(policy: PolicyResult, currency: str) -> str:
         Column("Energy cost"), Column("Tardiness cost"), Column("Mean waiting"), Column("p50"), Column("p95"),
         Column("p99"), Column("Longest"), Column("Mean completion"),
     ]  # fmt: skip
-    tenants = sorted(policy.tenants, key=lambda t: (-t.gpu_hours if fmt.known(t.gpu_hours) else math.inf, t.tenant))
+    tenants = sorted(policy.tenants, key=lambda t: (-t.gpu_hours if fmt.is_finite(t.gpu_hours) else math.inf, t.tenant))
     table = html_table(
         f"Tenants under {policy.policy}",
         columns,
@@ -359,4 +359,4 @@ def _ledger_row(row: LedgerRow, total_uj: int | None, currency: str) -> Sequence
 
 
 def _hours(hours: float) -> str:
-    return fmt.UNKNOWN if not fmt.known(hours) else f"{hours:,.0f}" if hours >= 1000 else f"{hours:.1f}"
+    return fmt.UNKNOWN if not fmt.is_finite(hours) else f"{hours:,.0f}" if hours >= 1000 else f"{hours:.1f}"

@@ -134,8 +134,8 @@ def _assumptions(result: StudyResult) -> Iterator[str]:
 
 def _bars(steps: Sequence[WaterfallStep]) -> str:
     """Return a row for each step: its name, a bar from the saving before it to the saving with it, the numbers."""
-    known = [step.saved_pct for step in steps if step.saved_pct is not None]
-    low, high = min([0.0, *known]), max([0.0, *known])
+    savings = [step.saved_pct for step in steps if step.saved_pct is not None]
+    low, high = min([0.0, *savings]), max([0.0, *savings])
     span = max(high - low, 1e-9)
     rows = []
     before = 0.0

@@ -70,15 +70,15 @@ def waiting(result: StudyResult) -> str:
 
 def interval_text(result: StudyResult) -> str:
     """Return how far the conservative saving can be trusted."""
-    found = result.conservative_saving_interval
-    if found is None:
+    interval = result.conservative_saving_interval
+    if interval is None:
         if result.conservative_saving_pct is None:
             return "" if result.finished else "Not all runs are done."
         return "No interval: one period and one seed do not say how another week would differ."
-    of = fmt.plural(found.units, "period" if found.over == "weeks" else "seed")
-    only = "" if found.over == "weeks" else "; it says nothing of other weeks"
+    of = fmt.plural(interval.units, "period" if interval.over == "weeks" else "seed")
+    only = "" if interval.over == "weeks" else "; it says nothing of other weeks"
     return (
-        f"{100 * found.level:g}% interval of the saving: {signed_pct(found.low)} to {signed_pct(found.high)} "
+        f"{100 * interval.level:g}% interval of the saving: {signed_pct(interval.low)} to {signed_pct(interval.high)} "
         f"(jackknife and t over {of}{only})."
     )
 

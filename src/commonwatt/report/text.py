@@ -164,7 +164,7 @@ def rivals(result: SimulationResult) -> Rivals | None:
     others = list(result.policies[1:])
     if not others:
         return None
-    priced = [policy for policy in others if fmt.known(policy.total_cost)]
+    priced = [policy for policy in others if fmt.is_finite(policy.total_cost)]
     if not priced:
         return Rivals(others[0], others[-1] if len(others) > 1 else None)
     best = min(priced, key=_total)
@@ -177,7 +177,7 @@ def change(ours: float | None, theirs: float | None) -> float | None:
 
     ``None`` if either is unknown, or if theirs is 0 and ours is not.
     """
-    if ours is None or theirs is None or not (fmt.known(ours) and fmt.known(theirs)):
+    if ours is None or theirs is None or not (fmt.is_finite(ours) and fmt.is_finite(theirs)):
         return None
     if theirs == 0:
         return 0.0 if ours == 0 else None
@@ -191,7 +191,7 @@ def change_text(ours: float | None, theirs: float | None, whom: str = "") -> str
     """
     share = change(ours, theirs)
     if share is None:
-        text, joint = ("more", "than") if fmt.known(ours) and theirs == 0 else (fmt.UNKNOWN, "against")
+        text, joint = ("more", "than") if fmt.is_finite(ours) and theirs == 0 else (fmt.UNKNOWN, "against")
     elif abs(share) < 0.0005:
         text, joint = "the same", "as"
     elif share >= 1:
@@ -216,13 +216,13 @@ def summary(result: SimulationResult) -> str:
     """Return the outcome of the first policy, against the others, in one sentence."""
     ours = result.policies[0]
     ran = f"{ours.policy} ran {fmt.plural(ours.jobs, 'job')}"
-    if not fmt.known(ours.total_cost):
+    if not fmt.is_finite(ours.total_cost):
         return f"{ran}; their cost is unknown."
     parts = [f"{ran} for {fmt.money(ours.total_cost, result.currency)}{_of_bound(ours)}"]
     against = rivals(result)
     if against is not None:
         named = [against.best] + ([against.worst] if against.worst else [])
-        parts += [_against(ours, other, result.currency) for other in named if fmt.known(other.total_cost)]
+        parts += [_against(ours, other, result.currency) for other in named if fmt.is_finite(other.total_cost)]
     return ", ".join(parts[:2]) + (f" and {parts[2]}" if len(parts) > 2 else "") + "."
 
 

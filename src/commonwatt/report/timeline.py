@@ -109,14 +109,14 @@ def to_bars(gpus: Ints, segments: Segments) -> Bars:
     """Assign lanes to every segment on nodes with *gpus* GPUs each."""
     order = np.lexsort((segments.job, segments.to_s, segments.from_s, segments.node))
     span = float(segments.to_s.max() - segments.from_s.min()) if len(order) else 0.0
-    found: list[tuple[int, int, int]] = []
+    bars: list[tuple[int, int, int]] = []
     for node, rows in groupby(order.tolist(), key=lambda i: int(segments.node[i])):
         free_s = np.full(int(gpus[node]), -np.inf)
         for i in rows:
             lanes = _choose(free_s, float(segments.from_s[i]) + 1e-9 * span, int(segments.gpus[i]))
             free_s[lanes] = segments.to_s[i]
-            found += [(i, first, length) for first, length in _runs(lanes)]
-    table = np.array(found, dtype=np.int64).reshape(-1, 3)
+            bars += [(i, first, length) for first, length in _runs(lanes)]
+    table = np.array(bars, dtype=np.int64).reshape(-1, 3)
     return Bars(table[:, 0], table[:, 1], table[:, 2])
 
 

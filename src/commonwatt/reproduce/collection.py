@@ -90,8 +90,8 @@ class Reproduction:
         runs, digest = self.runs(), cache(digest_of)
         outcomes: dict[tuple[str, int], dict[str, Any]] = {}
         for run in runs:
-            if (found := run.kept(digest)) is not None:
-                outcomes[run.topic, run.seed] = found
+            if (record := run.kept(digest)) is not None:
+                outcomes[run.topic, run.seed] = record
                 ended()
         kept = len(outcomes)
         for run, outcome in _finished([run for run in runs if (run.topic, run.seed) not in outcomes], self.jobs, self):
@@ -148,8 +148,8 @@ def recorded(path: Path) -> ReproduceAllResult:
 
 def _unprinted(topic: str, name: str, ours: bool | float | str | None, unit: str) -> ReproduceClaim:
     """Return a recorded value that the paper does not print; of its spread nothing is known."""
-    found = judged(topic, [ReproduceRow(quantity=name, paper=None, ours=ours, unit=unit, comparable=False)])
-    return found.model_copy(update={"least": None, "most": None, "held_pct": None})
+    claim = judged(topic, [ReproduceRow(quantity=name, paper=None, ours=ours, unit=unit, comparable=False)])
+    return claim.model_copy(update={"least": None, "most": None, "held_pct": None})
 
 
 def redrawings() -> dict[str, Redrawing]:
@@ -166,22 +166,22 @@ def redrawings() -> dict[str, Redrawing]:
 
 def drawable(topic: ReproduceTopicResult, redrawing: Redrawing) -> Redrawing:
     """Return *redrawing* with the panels for which *topic* has a value: smaller extents and other data have fewer."""
-    known = {claim.quantity for claim in (*topic.claims, *topic.others)} | {point.quantity for point in topic.points}
+    values = {claim.quantity for claim in (*topic.claims, *topic.others)} | {point.quantity for point in topic.points}
 
     def named(panel: RedrawnPanel) -> set[object]:
         bars = {quantity for group in panel.groups.values() for quantity in group.values()}
         return bars | {place for _, *places in panel.points for place in places} | {panel.curves}
 
-    return replace(redrawing, panels=tuple(panel for panel in redrawing.panels if named(panel) & known))
+    return replace(redrawing, panels=tuple(panel for panel in redrawing.panels if named(panel) & values))
 
 
 def _families() -> dict[str, tuple[str, ...]]:
     """Names that ``--only`` and ``--skip`` take, and the figures and tables that each stands for."""
     names = [topic.name for topic in registry.of_papers()]
-    found: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
+    families: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
     for paper in ("andreas", "etf", "gsharp"):
-        found[paper] = tuple(name for name in names if name.startswith(f"{paper}-"))
-    return found
+        families[paper] = tuple(name for name in names if name.startswith(f"{paper}-"))
+    return families
 
 
 def chosen(only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Topic, ...]:
@@ -216,12 +216,12 @@ def options(names: Iterable[str]) -> str:
 
 def _shortest(names: set[str]) -> list[str]:
     """Name whole papers where all their figures and tables are among *names*."""
-    found: list[str] = []
+    family_names: list[str] = []
     for name, members in sorted(_families().items(), key=lambda family: -len(family[1])):
         if members and names.issuperset(members):
-            found.append(name)
+            family_names.append(name)
             names = names.difference(members)
-    return sorted(found)
+    return sorted(family_names)
 
 
 def _finished(runs: list[TopicRun], jobs: int, of: Reproduction) -> Iterator[tuple[TopicRun, dict[str, Any]]]:
@@ -256,11 +256,11 @@ def _finished(runs: list[TopicRun], jobs: int, of: Reproduction) -> Iterator[tup
 def _left(run: TopicRun, exit_code: int | None) -> dict[str, Any]:
     """Return what a process has left."""
     try:
-        found: dict[str, Any] = json.loads(run.path.read_text(encoding="utf-8"))
+        outcome: dict[str, Any] = json.loads(run.path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         reason = f"its process ended with {exit_code} and left no result"
         return {"key": run.key, "state": "failed", "reason": reason, "result": None, "code": {}}
-    return found
+    return outcome
 
 
 def _process(run: TopicRun, draw: bool) -> None:
@@ -340,11 +340,11 @@ def _points(results: Sequence[ReproduceResult]) -> tuple[ReproducePoint, ...]:
     for result in results:
         for point in result.points:
             values.setdefault((point.series, point.quantity, point.x), []).append(point.mean)
-    found = []
+    points = []
     for point in results[0].points:
         each = values[point.series, point.quantity, point.x]
-        known = [value for value in each if value is not None]
-        whole = len(known) == len(results)
-        spread = stdev(known) if whole and len(known) > 1 else None
-        found.append(point.model_copy(update={"mean": fmean(known) if whole else None, "sd": spread}))
-    return tuple(found)
+        means = [value for value in each if value is not None]
+        whole = len(means) == len(results)
+        spread = stdev(means) if whole and len(means) > 1 else None
+        points.append(point.model_copy(update={"mean": fmean(means) if whole else None, "sd": spread}))
+    return tuple(points)

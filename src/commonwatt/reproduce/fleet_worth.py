@@ -148,8 +148,8 @@ def _answer(request: TopicRequest, document: Mapping[str, Any], notes: tuple[str
 
 
 def _values(results: Sequence[SimulationResult], k: int, which: int) -> list[float]:
-    found = [WORTH[which][2](result.policies[k]) for result in results]
-    return [value for value in found if value is not None]
+    values = [WORTH[which][2](result.policies[k]) for result in results]
+    return [value for value in values if value is not None]
 
 
 def _rows(results: Sequence[SimulationResult]) -> list[ReproduceRow]:

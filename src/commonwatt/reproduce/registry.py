@@ -181,8 +181,8 @@ def _run_gsharp_all(request: TopicRequest) -> TopicAnswer:
 
 def _gsharp_where(part: str) -> str:
     kind, _, number = part.partition("-")
-    known = {"figure": f"Fig. {number}", "table": f"Table {number}", **dict.fromkeys(_OTHERS, "Fig. 7, Table 7")}
-    return known.get(kind, "Fig. 9 to 11")
+    places = {"figure": f"Fig. {number}", "table": f"Table {number}", **dict.fromkeys(_OTHERS, "Fig. 7, Table 7")}
+    return places.get(kind, "Fig. 9 to 11")
 
 
 _GSHARP_TOPICS = (
@@ -289,10 +289,10 @@ def find(name: str) -> Topic:
     from commonwatt.model.errors import InputError
     from commonwatt.model.names import one_of
 
-    known = {topic.name: topic for topic in topics()}
-    if name not in known:
-        raise InputError(one_of((*known, "all"), name), field="NAME", value=name)
-    return known[name]
+    by_name = {topic.name: topic for topic in topics()}
+    if name not in by_name:
+        raise InputError(one_of((*by_name, "all"), name), field="NAME", value=name)
+    return by_name[name]
 
 
 def listed() -> ReproduceListResult:

@@ -131,18 +131,18 @@ class TopicRun:
         """
         now = digest or digest_of
         try:
-            found: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
-            if found["key"] != self.key or found["state"] not in ("done", "skipped"):
+            record: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
+            if record["key"] != self.key or record["state"] not in ("done", "skipped"):
                 return None
-            if any(now(name) != was for name, was in found["code"].items()):
+            if any(now(name) != was for name, was in record["code"].items()):
                 return None
-            if found["state"] == "done":
+            if record["state"] == "done":
                 from commonwatt.model.results import ReproduceResult
 
-                ReproduceResult.model_validate(found["result"])
+                ReproduceResult.model_validate(record["result"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return found
+        return record
 
 
 _ROOT = Path(__file__).parents[1]

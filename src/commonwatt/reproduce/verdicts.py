@@ -244,12 +244,12 @@ _DRAWN = frozenset({"market"})
 def _texts() -> dict[str, Any]:
     """Return the legend's texts, with the numbers of the rules."""
     text = files("commonwatt.reproduce.papers").joinpath("legend.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text.format(
+    texts: dict[str, Any] = yaml.safe_load(text.format(
         close_holds=f"{Rule().holds:.0%}", close_changes=f"{Rule().changes:.0%}", less_holds=f"{_LESS.holds:.0%}",
         ratio_holds=f"{_RANDOM.holds:g}", ratio_changes=f"{_RANDOM.changes:g}", mostly=f"{MOSTLY_PCT:.0f}%",
         half=f"{HALF_PCT:.0f}%",
     ))  # fmt: skip
-    return found
+    return texts
 
 
 _OF_KIND: dict[RuleKind, str] = _texts()["kinds"]
@@ -272,14 +272,14 @@ def little(claims: Sequence[tuple[str, str]]) -> dict[str, Counter[str]]:
 
 def rule_of(topic: str, row: ReproduceRow) -> Rule:
     """Return the rule of a claim."""
-    found = Rule("yes") if isinstance(row.paper, bool) else Rule()
+    rule = Rule("yes") if isinstance(row.paper, bool) else Rule()
     rules = (rule for name, pattern, rule in RULES if name == topic and fnmatchcase(row.quantity, pattern))
-    found = next(rules, found)
-    if topic.startswith("gsharp-") and topic != "gsharp-figure-6" and not (found.change or found.kind == "none"):
-        found = replace(found, change="batches of the later published code stand in")
-    if topic == "market" and found.kind == "yes" and not (found.change or IMPLEMENTATION in found.said):
-        found = replace(found, change=_THREADS)
-    return found
+    rule = next(rules, rule)
+    if topic.startswith("gsharp-") and topic != "gsharp-figure-6" and not (rule.change or rule.kind == "none"):
+        rule = replace(rule, change="batches of the later published code stand in")
+    if topic == "market" and rule.kind == "yes" and not (rule.change or IMPLEMENTATION in rule.said):
+        rule = replace(rule, change=_THREADS)
+    return rule
 
 
 def judged(topic: str, rows: Sequence[ReproduceRow], stand_in: str | None = None) -> ReproduceClaim:
@@ -298,27 +298,27 @@ def judged(topic: str, rows: Sequence[ReproduceRow], stand_in: str | None = None
     yes = [value for value in values if isinstance(value, bool)]
     numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool) and isfinite(v)]
     ours: bool | float | str | None = values[0]
-    held: float | None = None
+    yes_pct: float | None = None
     if len(yes) == len(values):
         drawn = [row.held_pct for row in rows if row.held_pct is not None]
-        ours, held = all(yes), fmean(drawn) if drawn else 100.0 * sum(yes) / len(yes)
+        ours, yes_pct = all(yes), fmean(drawn) if drawn else 100.0 * sum(yes) / len(yes)
         numbers = []
     elif len(numbers) == len(values):
         ours = fmean(numbers)
     else:
         numbers = []
         ours = ours if all(value == ours for value in values) else None
-    verdict, rule, why = _verdict(topic, first, ours, held, stand_in)
+    verdict, rule, why = _verdict(topic, first, ours, yes_pct, stand_in)
     return ReproduceClaim(
         quantity=first.quantity, paper=first.paper, ours=ours, unit=first.unit,
         least=min(numbers, default=None), most=max(numbers, default=None),
-        sd=stdev(numbers) if len(numbers) > 1 else None, held_pct=held,
+        sd=stdev(numbers) if len(numbers) > 1 else None, held_pct=yes_pct,
         verdict=verdict, rule=rule, why=why, note=first.note,
     )  # fmt: skip
 
 
 def _verdict(
-    topic: str, row: ReproduceRow, ours: bool | float | str | None, held: float | None, stand_in: str | None
+    topic: str, row: ReproduceRow, ours: bool | float | str | None, yes_pct: float | None, stand_in: str | None
 ) -> tuple[Verdict, str, str]:
     """Return the verdict, the rule and what it was applied to."""
     none: Verdict = "not comparable"
@@ -336,11 +336,11 @@ def _verdict(
     if not row.comparable:
         return none, "not compared", row.note or "the paper does not say how it was measured"
     if isinstance(row.paper, bool) and isinstance(ours, bool):
-        held = 100.0 * ours if held is None else held
-        found = rule.of_yes(held, stated=ours) if ours or not rule.part else "does not hold"
+        yes_pct = 100.0 * ours if yes_pct is None else yes_pct
+        verdict = rule.of_yes(yes_pct, stated=ours) if ours or not rule.part else "does not hold"
         if ours and rule.part:
             return none, rule.words, rule.part
-        return found, rule.words, f"yes for {held:.0f}% of the {'draws' if topic in _DRAWN else 'seeds'}"
+        return verdict, rule.words, f"yes for {yes_pct:.0f}% of the {'draws' if topic in _DRAWN else 'seeds'}"
     if isinstance(row.paper, str) or isinstance(ours, str):
         return ("holds" if ours == row.paper else "does not hold"), "holds if it is the same", f"{ours} for {row.paper}"
     off = f"{float(ours) / float(row.paper or 1):.3g} "

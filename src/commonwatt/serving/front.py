@@ -75,8 +75,8 @@ class Front:
         for model in versions:
             if str(model.version) == version:
                 return model
-        known = ", ".join(str(model.version) for model in versions)
-        raise UnknownModelError(f"model {shown_name(name)} has no version {shown_name(version)}, only {known}")
+        choices = ", ".join(str(model.version) for model in versions)
+        raise UnknownModelError(f"model {shown_name(name)} has no version {shown_name(version)}, only {choices}")
 
     def versions(self, tenant: str, name: str) -> tuple[ModelDescription, ...]:
         """Return the versions of a model of *tenant*, the highest last; raises ``UnknownModelError`` without any."""

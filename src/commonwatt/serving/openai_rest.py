@@ -102,7 +102,7 @@ class _OpenAI:
 
     async def model(self, request: Request) -> HttpAnswer:
         tenant = self._front.tenant(key_of(request))
-        return json_answer(self._row(tenant, self._found(tenant, request.path_params["model"])))
+        return json_answer(self._row(tenant, self._text_model(tenant, request.path_params["model"])))
 
     async def complete(self, request: Request) -> HttpAnswer | _Stream:
         return await self._answer(request, parsed_completion, _COMPLETION)
@@ -115,25 +115,25 @@ class _OpenAI:
     ) -> HttpAnswer | _Stream:
         front = self._front
         tenant = front.tenant(key_of(request))
-        with ExitStack() as held:
-            held.enter_context(front.accepted())
+        with ExitStack() as stack:
+            stack.enter_context(front.accepted())
             body = decode_json(await front.run(read_body(request.receive, request.headers, self._largest)))
             asked = parsed(body)
-            name = self._found(tenant, asked.model).name
+            name = self._text_model(tenant, asked.model).name
             work = front.backend.generate(tenant, name, asked.text)
             generation = await front.run(work, until_gone(request.receive))
-            held.callback(generation.cancel)
+            stack.callback(generation.cancel)
             about = {"id": form.prefix + secrets.token_hex(12), "created": int(time.time()), "model": name}
             if asked.stream:
                 pieces = _Pieces(form, about, generation, include_usage=asked.include_usage)
-                return _Stream(front, pieces, held.pop_all(), f"a stream of {tenant}")
+                return _Stream(front, pieces, stack.pop_all(), f"a stream of {tenant}")
             piece = await front.run(_whole(generation), until_gone(request.receive))
             document = {
                 **about, "object": form.name, "choices": [form.choice(piece, whole=True)], "usage": _usage(generation),
             }  # fmt: skip
             return json_answer(document)
 
-    def _found(self, tenant: str, name: str) -> ModelDescription:
+    def _text_model(self, tenant: str, name: str) -> ModelDescription:
         model = self._front.ready_model(tenant, name)
         if not model.generates:
             raise UnknownModelError(f"model {shown_name(name)} generates no text")
@@ -189,8 +189,8 @@ class _Pieces:
 class _Stream:
     """Server-sent events; what is *held* is given back at the end."""
 
-    def __init__(self, front: Front, pieces: _Pieces, held: ExitStack, what: str) -> None:
-        self._front, self._pieces, self._held, self._what = front, pieces, held, what
+    def __init__(self, front: Front, pieces: _Pieces, stack: ExitStack, what: str) -> None:
+        self._front, self._pieces, self._stack, self._what = front, pieces, stack, what
         self._headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
     def last(self) -> _Stream:
@@ -207,7 +207,7 @@ class _Stream:
         async def put(document: dict[str, Any]) -> None:
             await event(json.dumps(document))
 
-        with self._held:
+        with self._stack:
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             try:
                 await self._front.run(self._pieces.send(put), until_gone(receive))

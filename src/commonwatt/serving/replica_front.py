@@ -89,13 +89,13 @@ class ReplicaFront:
     def look(self) -> None:
         """Read the routes if they have changed; those there were stay if they cannot be read."""
         try:
-            found = self._path.stat()
-            if (found.st_mtime_ns, found.st_ino) == self._seen:
+            stat = self._path.stat()
+            if (stat.st_mtime_ns, stat.st_ino) == self._seen:
                 return
             document: Mapping[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return
-        self._seen = (found.st_mtime_ns, found.st_ino)
+        self._seen = (stat.st_mtime_ns, stat.st_ino)
         before = {(name, r.address): r for name, own in self._replicas.items() for r in own}
         self._replicas, self._latency_s = {}, {}
         for name, service in document["services"].items():
@@ -119,10 +119,10 @@ class ReplicaFront:
         body = await _body(request)
         if body is None:
             return json_answer({"error": f"expected at most {LARGEST_BYTES} bytes"}, 413)
-        found = await self._passed_on(name, request, body)
+        reply = await self._passed_on(name, request, body)
         if counted:
-            self._count(name, found.status, time.perf_counter() - began_s)
-        return found
+            self._count(name, reply.status, time.perf_counter() - began_s)
+        return reply
 
     async def _passed_on(self, name: str, request: Foreign, body: bytes) -> HttpAnswer:
         """Return the answer of a replica; another one is tried if one is not there, or does not have the model."""

@@ -44,7 +44,7 @@ class Submissions:
 
     def __init__(self, session: DeviceSession, counts: dict[str, RequestCounts], wake: Callable[[], None]) -> None:
         self._session, self._counts, self._wake = session, counts, wake
-        self._held: dict[tuple[str, str], list[Submission]] = {}  # by tenant and model
+        self._batches: dict[tuple[str, str], list[Submission]] = {}  # by tenant and model
         self.failure: DeviceError | None = None
 
     def submit(
@@ -66,12 +66,12 @@ class Submissions:
             if refused:
                 raise refused[0][1]
             return submission
-        held = self._held.setdefault((tenant.name, spec.key), [])
-        held.append(submission)
-        if sum(other.rows for other in held) >= self._enough(loaded):
-            self._release(tenant.name, spec.key, held)
-        elif len(held) == 1:
-            asyncio.get_running_loop().call_later(delay_us * 1e-6, self._release, tenant.name, spec.key, held)
+        batch = self._batches.setdefault((tenant.name, spec.key), [])
+        batch.append(submission)
+        if sum(other.rows for other in batch) >= self._enough(loaded):
+            self._release(tenant.name, spec.key, batch)
+        elif len(batch) == 1:
+            asyncio.get_running_loop().call_later(delay_us * 1e-6, self._release, tenant.name, spec.key, batch)
         return submission
 
     def submit_text(
@@ -87,9 +87,9 @@ class Submissions:
     def cancel(self, submission: Submission) -> bool:
         """Withdraw a request; false if it has begun: then it ends before its next step, unless others run with it."""
         if submission.task is None:
-            for held in self._held.values():
-                if submission in held:
-                    held.remove(submission)
+            for batch in self._batches.values():
+                if submission in batch:
+                    batch.remove(submission)
                     return True
             return False
         with self._session.driver.lock:
@@ -98,12 +98,12 @@ class Submissions:
     def _enough(self, loaded: LoadedTenant) -> int:
         return 1 if loaded.batching is None else loaded.batching.plan.worthwhile_rows()
 
-    def _release(self, tenant: str, model: str, held: list[Submission]) -> None:
-        """Queue those that were *held*, unless they have been queued before their time was over."""
-        if self._held.get((tenant, model)) is not held:
+    def _release(self, tenant: str, model: str, batch: list[Submission]) -> None:
+        """Queue a *batch*, unless it was queued before its time was over."""
+        if self._batches.get((tenant, model)) is not batch:
             return
-        del self._held[tenant, model]
-        for submission, error in self._queue(held):
+        del self._batches[tenant, model]
+        for submission, error in self._queue(batch):
             submission.call.decline(error)
 
     def _queue(self, submissions: Sequence[Submission]) -> list[tuple[Submission, BackendError]]:

@@ -182,34 +182,34 @@ def read_repositories(
         where = f"tenants.{tenant.name}.repository"
         if tenant.repository is not None and config.policy == "vtc":
             raise InputError("none, as policy vtc counts tokens", field=where, value=tenant.repository)
-        found = list(tenant.models)
+        models = list(tenant.models)
         if tenant.repository is not None:
             shown = Path(tenant.repository)
             for one in _models_of(folder / shown, where, tenant):
                 model = _RepositoryModel(config, tenant, one, shown / one.name, ignored, checks)
                 try:
-                    found += model.versions()
+                    models += model.versions()
                 except OSError as error:
                     raise InputError(f"a file that can be read ({error.strerror})", file=error.filename) from None
-        tenants.append(tenant.model_copy(update={"models": tuple(found), "repository": None}))
+        tenants.append(tenant.model_copy(update={"models": tuple(models), "repository": None}))
     return config.model_copy(update={"tenants": tuple(tenants)}), checks, tuple(ignored)
 
 
 def _models_of(path: Path, where: str, tenant: SharingTenant) -> list[Path]:
     """Return the folders of models in a repository; hidden ones are none."""
     try:
-        found = sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
+        folders = sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
     except OSError as error:
         raise InputError(f"a folder that can be read ({error.strerror})", field=where, value=path) from None
-    if not found:
+    if not folders:
         raise InputError("a folder with models, as MODEL/1/model.onnx", field=where, value=path)
     listed = {model.name for model in tenant.models}
-    for one in found:
+    for one in folders:
         if not _NAME.fullmatch(one.name):
             raise InputError("names of models of letters, digits, '.', '_' and '-'", field=where, value=one)
         if one.name in listed:
             raise InputError("models that are not listed in `models`, too", field=where, value=one)
-    return found
+    return folders
 
 
 @dataclass
@@ -247,27 +247,27 @@ class _RepositoryModel:
         return served
 
     def _chosen(self, policy: Foreign) -> list[int]:
-        found = sorted(int(one.name) for one in self.path.iterdir() if one.is_dir() and _VERSION.fullmatch(one.name))
-        if not found:
+        versions = sorted(int(one.name) for one in self.path.iterdir() if one.is_dir() and _VERSION.fullmatch(one.name))
+        if not versions:
             raise InputError("a folder for each version, named by a number from 1 on", file=self.path)
-        if found[-1] > _LARGEST_VERSION:
-            raise InputError(f"versions up to {_LARGEST_VERSION}", file=self.path, field="version", value=found[-1])
+        if versions[-1] > _LARGEST_VERSION:
+            raise InputError(f"versions up to {_LARGEST_VERSION}", file=self.path, field="version", value=versions[-1])
         match None if policy is None else policy.WhichOneof("policy_choice"):
             case "all":
-                return found
+                return versions
             case "latest":
                 if policy.latest.num_versions < 1:
                     raise self._refused("version_policy.latest.num_versions", 0, "1 or more")
-                return found[-policy.latest.num_versions :]
+                return versions[-policy.latest.num_versions :]
             case "specific":
                 for version in policy.specific.versions:
-                    if version not in found:
-                        known = ", ".join(map(str, found))
-                        raise self._refused("version_policy.specific", version, f"versions there are: {known}")
+                    if version not in versions:
+                        choices = ", ".join(map(str, versions))
+                        raise self._refused("version_policy.specific", version, f"versions there are: {choices}")
                 if not policy.specific.versions:
                     raise self._refused("version_policy.specific", None, "one version or more")
                 return sorted(set(policy.specific.versions))
-        return found[-1:]  # Triton's default
+        return versions[-1:]  # Triton's default
 
     def _refused(self, name: str, value: object, expected: str) -> InputError:
         return InputError(expected, file=self.path / "config.pbtxt", field=name, value=value)
@@ -317,7 +317,7 @@ class _RepositoryModel:
             elif one.name not in {"kind", "name"} and not (one.name == "gpus" and device.kind == "cuda"):
                 raise self._refused(f"instance_group.{one.name}", None, "none, as it is not supported")
 
-    def _check_tensor(self, tensor: Foreign, where: str, known: set[str], idle: str) -> None:
+    def _check_tensor(self, tensor: Foreign, where: str, fields: set[str], idle: str) -> None:
         if not tensor.name:
             raise self._refused(where.partition(" ")[0], None, "a name for each tensor")
         if any(size == 0 or size < -1 for size in tensor.dims):
@@ -325,7 +325,7 @@ class _RepositoryModel:
         for one, _ in tensor.ListFields():
             if one.name == idle:
                 self._ignore(f"{where}.{idle}", "it changes no tensor")
-            elif one.name not in known:
+            elif one.name not in fields:
                 raise self._refused(f"{where}.{one.name}", None, "none, as it is not supported")
 
     def _batching(self, stated: Foreign) -> dict[str, Any]:
@@ -380,21 +380,21 @@ def _check_tensors(file: Path, stated: Foreign, model: LoadedModel) -> None:
         for spec in model.inputs:
             _check_batched(file, f"input {spec.name!r}", spec)
     for kind, tensors, specs in (("input", stated.input, model.inputs), ("output", stated.output, model.outputs)):
-        known = {spec.name: spec for spec in specs}
+        by_name = {spec.name: spec for spec in specs}
         for tensor in tensors:
-            if tensor.name not in known:
+            if tensor.name not in by_name:
                 expected = f"each of the {kind}s of the model at most once: {', '.join(spec.name for spec in specs)}"
                 raise InputError(expected, file=file, field=kind, value=tensor.name)
-            _check_one(file, f"{kind} {tensor.name!r}", tensor, known.pop(tensor.name), stated.max_batch_size > 0)
-        if kind == "input" and tensors and known:
-            raise InputError(f"all inputs of the model, also {', '.join(known)}", file=file, field=kind)
+            _check_one(file, f"{kind} {tensor.name!r}", tensor, by_name.pop(tensor.name), stated.max_batch_size > 0)
+        if kind == "input" and tensors and by_name:
+            raise InputError(f"all inputs of the model, also {', '.join(by_name)}", file=file, field=kind)
 
 
 def _word(message: Foreign, name: str) -> str:
     """Return the name of an enumeration's value; its number if the schema has none."""
     number = getattr(message, name)
-    known = message.DESCRIPTOR.fields_by_name[name].enum_type.values_by_number.get(number)
-    return str(number) if known is None else str(known.name)
+    value = message.DESCRIPTOR.fields_by_name[name].enum_type.values_by_number.get(number)
+    return str(number) if value is None else str(value.name)
 
 
 def _check_batched(file: Path, where: str, spec: TensorSpec) -> None:

@@ -147,9 +147,9 @@ class Dependents:
     def coming(self, now_s: float, until_s: float) -> tuple[Floats, Ints, Ints]:
         """Return jobs as ``AnnouncedJobs``: one comes when those it waits for are expected to end."""
         asked, capacity = self._controller.registry.job("asked_gpus"), self._controller.capacity
-        others = {row: self._known(row, now_s) for own in self._waiting.values() for row in own}
-        found = handovers(self._waiting, others)
-        jobs = [(at_s, handle, int(asked[handle]) - freed) for handle, (at_s, freed) in found.items()]
+        others = {row: self._state_of(row, now_s) for own in self._waiting.values() for row in own}
+        by_handle = handovers(self._waiting, others)
+        jobs = [(at_s, handle, int(asked[handle]) - freed) for handle, (at_s, freed) in by_handle.items()]
         own = coming_jobs(jobs, now_s, until_s, (lambda _: 0) if capacity is None else capacity.pool_of)
         times_s, gpus, pools = self._source.coming(now_s, until_s)
         return np.append(times_s, own[0]), np.append(gpus, own[1]), np.append(pools, own[2])
@@ -157,9 +157,9 @@ class Dependents:
     def _still(self, handle: int) -> list[str]:
         """Return what a job still waits for."""
         own = self._waiting[handle]
-        return [f"{self._names[row]} ({kind})" for row, kind in own.items() if not met(kind, self._known(row))]
+        return [f"{self._names[row]} ({kind})" for row, kind in own.items() if not met(kind, self._state_of(row))]
 
-    def _known(self, row: int, now_s: float | None = None) -> WaitedFor:
+    def _state_of(self, row: int, now_s: float | None = None) -> WaitedFor:
         """Return what is known of a job; without *now_s* not when it is expected to end."""
         registry, handle = self._controller.registry, self._handle.get(row)
         if handle is None:
@@ -272,8 +272,8 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, table: JobArrays) -> Non
                 field=f"{where}.solver", value=f"{table.names[j]}, which asks for {what}",
             )  # fmt: skip
     if policy.solver == "gavel" and policy.objective == "max-sum":
-        known = table.iterations if len(table.iterations) else np.full(len(table), np.nan)
-        for j in np.flatnonzero(np.isnan(known)).tolist():
+        iterations = table.iterations if len(table.iterations) else np.full(len(table), np.nan)
+        for j in np.flatnonzero(np.isnan(iterations)).tolist():
             raise InputError(
                 "jobs with known training iterations, whose sum max-sum counts", field=f"{where}.objective",
                 value=f"{policy.objective} with {table.names[j]}, which has none",

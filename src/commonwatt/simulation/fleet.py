@@ -79,10 +79,10 @@ def _power_cap(controller: FleetController) -> PowerCapResult | None:
 
 
 def _services(manager: FleetManager) -> tuple[ServiceResult, ...]:
-    found = []
+    services = []
     for i, service in enumerate(manager.fleet.services):
         counters, account = manager.counters.services[i], manager.gpus.service_accounts.get(i, Account())
-        found.append(
+        services.append(
             ServiceResult(
                 service=service.name,
                 tenant=service.tenant,
@@ -97,7 +97,7 @@ def _services(manager: FleetManager) -> tuple[ServiceResult, ...]:
                 energy_cost=_cost(account),
             )
         )
-    return tuple(found)
+    return tuple(services)
 
 
 def _fractional(manager: FleetManager) -> FractionalResult:
@@ -137,10 +137,10 @@ def _tenants(controller: FleetController, jobs: JobColumns) -> tuple[FleetTenant
         accounts[job.tenant].append(manager.gpus.job_accounts.get(j, Account()))
         if j in counters.began_s:
             waits[job.tenant].append(counters.began_s[j] - job.submit_s)
-    found = []
+    tenants = []
     for name in names:
         account = _sum(accounts[name])
-        found.append(
+        tenants.append(
             FleetTenantResult(
                 tenant=name,
                 weight=fleet.tenant_weights.get(name, 1.0),
@@ -150,7 +150,7 @@ def _tenants(controller: FleetController, jobs: JobColumns) -> tuple[FleetTenant
                 late_requests=late[name],
             )
         )
-    return tuple(found)
+    return tuple(tenants)
 
 
 def _sum(accounts: Iterable[Account]) -> Account:
@@ -201,15 +201,15 @@ def shares_of(
     of_job = np.full(len(tenant), each.min())
     of_job[segments.job] = each[segments.node]
     demand = _over_time(edges, jobs.submit_s, jobs.ended_s, tenant, asked_gpus * of_job, len(names))
-    held = _over_time(
+    allocated = _over_time(
         edges, segments.from_s, segments.to_s, tenant[segments.job], segments.gpus * each[segments.node], len(names)
     )  # fmt: skip
     nothing, gpus = np.zeros(len(names)), float((cluster.gpus * each).sum())
     entitled = np.array([water_fill(gpus, weight, row, nothing) for row in demand]).reshape(-1, len(names))
     width_s = np.diff(edges)[:, None]
     total = (entitled * width_s).sum(axis=0)
-    kept = (np.minimum(held, entitled) * width_s).sum(axis=0)
-    received = (held * width_s).sum(axis=0)
+    kept = (np.minimum(allocated, entitled) * width_s).sum(axis=0)
+    received = (allocated * width_s).sum(axis=0)
     share = np.where(total > 0, kept / np.where(total > 0, total, 1.0), 1.0)
     return FairnessResult(
         worst_share=float(share.min()),

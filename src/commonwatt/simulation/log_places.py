@@ -87,17 +87,17 @@ class Places:
         if gpu_type not in self._of_type:
             own, kinds = type_name(gpu_type, self.gpu_types), enumerate(self.cluster.classes)
             self._of_type[gpu_type] = [k for k, kind in kinds if type_name(kind.gpu_type, self.gpu_types) == own]
-        found = self._of_type[gpu_type]
-        if gpu_type and not found:
+        classes = self._of_type[gpu_type]
+        if gpu_type and not classes:
             self.counts["ran on a GPU type the cluster lacks: on another, for as long as logged"] += 1
-        return found or list(range(len(self.cluster.classes)))
+        return classes or list(range(len(self.cluster.classes)))
 
     def _named(self, classes: Sequence[int], gpus: int, named: str) -> Taken:
         if not named:
             return ()
         klass = self.cluster.klass
         own = [[n for n in self._at.get(name, ()) if klass[n] in classes] for name in host_names(named)]
-        nodes = [found[0] if found else -1 for found in own]
+        nodes = [indices[0] if indices else -1 for indices in own]
         each = gpus // max(1, len(nodes))
         fits = nodes and each * len(nodes) == gpus and len(set(nodes)) == len(nodes)
         if fits and all(n >= 0 and self._free[n] >= each for n in nodes):
@@ -110,19 +110,19 @@ class Places:
             kind, nodes = self.cluster.classes[k], self._nodes[k]
             fewest, most = max(1, -(-gpus // kind.gpus)), min(gpus, len(nodes))
             parts = next((p for p in range(fewest, most + 1) if gpus % p == 0), 0)
-            found = self._first(nodes, gpus // parts, parts) if parts else []
-            if found:
-                return tuple((n, gpus // parts) for n in found)
+            free = self._first(nodes, gpus // parts, parts) if parts else []
+            if free:
+                return tuple((n, gpus // parts) for n in free)
         return ()
 
     def _first(self, nodes: Ints, each: int, parts: int) -> list[int]:
         """Return the first *parts* of *nodes* with *each* GPUs free, or none."""
-        found: list[int] = []
+        free: list[int] = []
         for n in nodes.tolist():
             if self._free[n] >= each:
-                found.append(n)
-                if len(found) == parts:
-                    return found
+                free.append(n)
+                if len(free) == parts:
+                    return free
         return []
 
     def _anywhere(self, classes: Sequence[int], gpus: int) -> Taken:
@@ -179,11 +179,11 @@ def host_names(text: str) -> tuple[str, ...]:
 
 def _numbers(bracket: str) -> list[str]:
     """Return the numbers of ``01-03,7`` as written; none if they cannot be read."""
-    found: list[str] = []
+    numbers: list[str] = []
     for span in bracket.split(","):
         first, _, last = (part.strip() for part in span.partition("-"))
         last = last or first
         if not (first.isdecimal() and last.isdecimal()) or not 0 <= int(last) - int(first) < MOST_HOSTS:
             return []
-        found += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
-    return found
+        numbers += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+    return numbers

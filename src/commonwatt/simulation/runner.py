@@ -193,9 +193,9 @@ def run_seeds(
     keys = [""] * len(runs) if kept is None else keys_of(prepared)
     outcomes: dict[int, Any] = {}
     for k, (p, _, _, keep) in enumerate(runs):
-        found = kept.find(keys[k], p.cluster) if kept is not None and keys[k] else None
-        if found is not None and (isinstance(found, Record) or keep is _result_of):
-            outcomes[k] = keep(found) if isinstance(found, Record) else found
+        kept_run = kept.find(keys[k], p.cluster) if kept is not None and keys[k] else None
+        if kept_run is not None and (isinstance(kept_run, Record) or keep is _result_of):
+            outcomes[k] = keep(kept_run) if isinstance(kept_run, Record) else kept_run
     left = [k for k in range(len(runs)) if k not in outcomes]
     try:
         if listener is not None:
@@ -373,11 +373,11 @@ def sweep_result(runs: Sequence[SimulationResult]) -> SweepResult:
 
 
 def _spread(values: Sequence[float | None]) -> Spread:
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < len(values):
         return Spread(mean=None, sd=None)
-    sd = float(np.std(known, ddof=1)) if len(known) > 1 else None
-    return Spread(mean=float(np.mean(known)), sd=sd)
+    sd = float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
+    return Spread(mean=float(np.mean(numbers)), sd=sd)
 
 
 def warm_up_all(specs: Iterable[PolicySpec], knowledge: Knowledge = "oracle") -> None:
@@ -385,6 +385,6 @@ def warm_up_all(specs: Iterable[PolicySpec], knowledge: Knowledge = "oracle") ->
 
     *knowledge* is the scenario's.
     """
-    known = [(spec, (spec.knowledge or knowledge) in ("oracle", "user-limit")) for spec in specs]
-    for spec, certain in {(spec.solver, spec.aim, certain): (spec, certain) for spec, certain in known}.values():
+    choices = [(spec, (spec.knowledge or knowledge) in ("oracle", "user-limit")) for spec in specs]
+    for spec, certain in {(spec.solver, spec.aim, certain): (spec, certain) for spec, certain in choices}.values():
         warm_up(spec, certain=certain)

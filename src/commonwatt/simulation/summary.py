@@ -83,7 +83,7 @@ def record_of(run: PolicyRun, policy: str, table: JobArrays, lower_bound: float)
     )
 
 
-def _known(value: int | None, unit: float) -> float:
+def _in_units(value: int | None, unit: float) -> float:
     return float("nan") if value is None else value / unit
 
 
@@ -106,8 +106,8 @@ def account_columns(ledger: Ledger, count: int) -> dict[str, Floats]:
     """Return the columns of ``JobColumns`` that the accounts of the jobs 0 to *count* - 1 give."""
     accounts = [ledger.jobs.get(handle, Account()) for handle in range(count)]
     return {
-        "energy_j": np.array([_known(account.energy_uj, MICRO) for account in accounts]),
-        "energy_cost": np.array([_known(account.cost_n, NANO) for account in accounts]),
+        "energy_j": np.array([_in_units(account.energy_uj, MICRO) for account in accounts]),
+        "energy_cost": np.array([_in_units(account.cost_n, NANO) for account in accounts]),
         "gpu_s": np.array([account.gpu_us / MICRO for account in accounts]),
     }
 

@@ -95,13 +95,13 @@ def _fleet_tenants(scenario: Scenario, made: Made) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def check_tenants(tenants: Sequence[Tenant], known: Sequence[str]) -> None:
-    """Raise ``InputError`` for a tenant that is not *known* to the workload, or named twice."""
+def check_tenants(tenants: Sequence[Tenant], names: Sequence[str]) -> None:
+    """Raise ``InputError`` for a tenant that is not among the *names* of the workload, or named twice."""
     named = [tenant.name for tenant in tenants]
     if twice := [name for name in named if named.count(name) > 1]:
         raise InputError("distinct tenant names", field="tenants.name", value=twice[0])
-    for name in sorted(set(named) - set(known)):
-        raise InputError(f"a tenant of the workload ({', '.join(known)})", field="tenants", value=name)
+    for name in sorted(set(named) - set(names)):
+        raise InputError(f"a tenant of the workload ({', '.join(names)})", field="tenants", value=name)
 
 
 def _treatments(made: Made, scenario: Scenario) -> dict[str, int]:
@@ -132,12 +132,12 @@ def _of_accounting(scenario: Scenario, table: JobArrays) -> dict[str, int]:
         }
     if associations:
         accounts = {one.account for one in associations}
-        known = np.array([name in accounts for name in table.tenants], dtype=bool)[table.tenant]
+        has_account = np.array([name in accounts for name in table.tenants], dtype=bool)[table.tenant]
         users = any(one.user and one.any_limit for one in associations)
         users |= any(one.max_jobs_per_user is not None for one in associations)
-        unknown = [bool(known[j]) and users and not (table.user and table.user[j]) for j in range(len(table))]
+        unknown = [bool(has_account[j]) and users and not (table.user and table.user[j]) for j in range(len(table))]
         counts |= {
-            "of an account that is not declared: without its limits": int((~known).sum()),
+            "of an account that is not declared: without its limits": int((~has_account).sum()),
             "asked for more than a limit of their association: without that limit": sum(o.larger[1] for o in limits),
             "whose user is not known: without limits of users' associations": sum(unknown),
         }

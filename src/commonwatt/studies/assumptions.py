@@ -194,9 +194,9 @@ def _gpu_types(plan: StudyPlan) -> str:
     periods = [plan.prepared[plan.runs[0, week, 0]] for week in range(len(plan.starts))]
     counts = [sum(period.treatments.get(how, 0) for period in periods) for how in (LACKING, APART)]
     lacks = ("that the cluster lacks: any type it has", "that no node of their partition has: any type there is")
-    told = [f"{plural(count, 'job')} ran on a type {what}" for count, what in zip(counts, lacks, strict=True) if count]
-    if told:
-        return f"the one the log names; {'; '.join(told)}, with the logged run time converted to its speed"
+    notes = [f"{plural(count, 'job')} ran on a type {what}" for count, what in zip(counts, lacks, strict=True) if count]
+    if notes:
+        return f"the one the log names; {'; '.join(notes)}, with the logged run time converted to its speed"
     return "the one the log names"
 
 

@@ -119,9 +119,9 @@ def _of_scenario(scenario: Scenario, path: Path) -> StudyFile:
     if not isinstance(scenario.workload, LogWorkload | WeekWorkload):
         value = "none" if scenario.workload is None else scenario.workload.source
         raise InputError("a workload from a log", file=path, field="workload.source", value=value)
-    known = [spec for spec in scenario.policies if spec.solver in ("fair-share", "easy")]
+    baselines = [spec for spec in scenario.policies if spec.solver in ("fair-share", "easy")]
     plain = {"unused_nodes": None, "capacity": None} | left_to_study(scenario.policies[0], "ours")
-    baseline = {"baseline": known[0].model_copy(update=plain | {"name": "as today"})} if known else {}
+    baseline = {"baseline": baselines[0].model_copy(update=plain | {"name": "as today"})} if baselines else {}
     ours = scenario.policies[0]
     fields = {
         name: getattr(scenario, name)
@@ -161,7 +161,7 @@ def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
         raise ArgumentError("the cluster: what `scontrol show node` printed, or a scenario's nodes", field="nodes")
     nodes, assumed = _nodes(wishes.nodes)
     begin, days, weeks, empty = _period(log, wishes)
-    ran_on, told = _logged_type(log, nodes, wishes)
+    ran_on, notes = _logged_type(log, nodes, wishes)
     workload = LogWorkload(
         source=checked.result.format, path=str(path.resolve()), columns=dict(wishes.columns), begin=begin, days=days,
         logged_gpu_type=ran_on,
@@ -169,7 +169,7 @@ def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
     apart = len({node.partitions for node in nodes}) > 1 and bool(log.partition)
     steps: tuple[StepName, ...] = (*STEPS, "one-pool") if apart else STEPS
     file = StudyFile(
-        name=path.stem, workload=workload, nodes=nodes, weeks=weeks, steps=steps, assumed=(*assumed, *told, *empty)
+        name=path.stem, workload=workload, nodes=nodes, weeks=weeks, steps=steps, assumed=(*assumed, *notes, *empty)
     )  # fmt: skip
     return with_accounting(file, wishes)
 
@@ -185,21 +185,21 @@ def with_accounting(file: StudyFile, wishes: Wishes) -> StudyFile:
     baseline = file.baseline
     if wishes.priority is not None:
         config = read_config(wishes.priority)
-        baseline, told = configured(baseline, config, wishes.priority)
+        baseline, config_notes = configured(baseline, config, wishes.priority)
         preempt = preemption_of(config, wishes.priority)
-        changed["baseline"], notes = baseline, [*told, *preempt.notes]
+        changed["baseline"], notes = baseline, [*config_notes, *preempt.notes]
         if not preempt.by_qos:
             changed["qos"] = tuple(one.model_copy(update={"preempts": ()}) for one in file.qos)
     if wishes.qos is not None:
         qos = read_qos(wishes.qos, mode=preempt.mode, exempt_s=preempt.exempt_s)
-        found, unknown = spelt(qos.qos, types)
-        if not preempt.by_qos and any(one.preempts for one in found):
+        specs, unknown = spelt(qos.qos, types)
+        if not preempt.by_qos and any(one.preempts for one in specs):
             notes.append("QOS preempt no jobs: PreemptType is not preempt/qos")
-            found = tuple(one.model_copy(update={"preempts": ()}) for one in found)
+            specs = tuple(one.model_copy(update={"preempts": ()}) for one in specs)
         else:
             notes += qos.notes
-        changed["qos"] = found
-        differ = len({one.priority for one in found}) > 1
+        changed["qos"] = specs
+        differ = len({one.priority for one in specs}) > 1
         if differ and wishes.priority is None and baseline.solver == "fair-share" and not baseline.qos_weight:
             changed["baseline"] = baseline.model_copy(update={"qos_weight": 1.0})
             notes.append("the priority of a QOS counts as much as age (baseline.qos_weight: 1): see PriorityWeightQOS")
@@ -268,9 +268,9 @@ def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:
     names = [node.name for node in inventory.nodes]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ArgumentError("each node once", file=path, field="nodes", value=f"{twice[0]} twice")
-    found = drafted_nodes(inventory.nodes)
-    specs = [NodeSpec(**node.model_dump(exclude={"power_source"}), **_states(node)) for node in found]
-    limits = {n.gpu_type: n.power_source or f"{n.gpu_w / (1 - IDLE_PART):g} W, a placeholder" for n in found}
+    drafts = drafted_nodes(inventory.nodes)
+    specs = [NodeSpec(**node.model_dump(exclude={"power_source"}), **_states(node)) for node in drafts]
+    limits = {n.gpu_type: n.power_source or f"{n.gpu_w / (1 - IDLE_PART):g} W, a placeholder" for n in drafts}
     power = "; ".join(f"{kind}: {limit}" for kind, limit in limits.items())
     drawn = f"{HOST_W:g} W for the host and {100 * IDLE_PART:g}% of each GPU's limit when idle, the rest of it in use"
     assumed = [

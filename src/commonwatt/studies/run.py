@@ -108,8 +108,8 @@ def plan_study(file: StudyFile, folder: Path, seed: int) -> StudyPlan:
                 one = _prepared(scenario, folder, own, made, "own" if names_types else "any")
                 runs[r, w, s] = _key(one)
                 prepared.setdefault(runs[r, w, s], one)
-    known = {name for one in made.values() for name in one.table.tenants} | set(() if log is None else log.tenant)
-    check_tenants(file.tenants, sorted(known))
+    names = {name for one in made.values() for name in one.table.tenants} | set(() if log is None else log.tenant)
+    check_tenants(file.tenants, sorted(names))
     starts = tuple(getattr(workload, "begin", None) or "its first submission" for workload in workloads)
     return StudyPlan(file, log, knowledge, names_types, starts, seeds, rows, runs, prepared)
 
@@ -136,9 +136,9 @@ def _prepared(
     here = tuple(tenant for tenant in scenario.tenants if tenant.name in made[same].table.tenants)
     workload = made[same].scenario.workload  # it says on which GPU type a job ran whose log names none
     scenario = scenario.model_copy(update={"tenants": here, "workload": workload})
-    found = replace(made[same], scenario=scenario)
-    check_runs(scenario, found.cluster, found.table)
-    return found
+    prepared = replace(made[same], scenario=scenario)
+    check_runs(scenario, prepared.cluster, prepared.table)
+    return prepared
 
 
 def _key(prepared: Prepared) -> str:

@@ -17,8 +17,8 @@ LEVEL = 0.95
 
 def mean(values: Sequence[float | None]) -> float | None:
     """Return the mean; ``None`` if any of *values* is unknown, or if there are none."""
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known and len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if numbers and len(numbers) == len(values) else None
 
 
 def saved_pct(ours: Sequence[float | None], theirs: Sequence[float | None]) -> float | None:

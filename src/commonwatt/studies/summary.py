@@ -85,20 +85,20 @@ def _reference(plan: StudyPlan, tables: Sequence[Table]) -> Table:
     return tables[0]
 
 
-def _energy_note(found: LoggedEnergy | None) -> Iterator[str]:
-    if found is not None:
-        off = f"{100.0 * (found.modelled_kwh / found.logged_kwh - 1.0):+.0f}%".replace("-", "\N{MINUS SIGN}")
+def _energy_note(energy: LoggedEnergy | None) -> Iterator[str]:
+    if energy is not None:
+        off = f"{100.0 * (energy.modelled_kwh / energy.logged_kwh - 1.0):+.0f}%".replace("-", "\N{MINUS SIGN}")
         yield (
-            f"The log has the energy of {plural(found.jobs, 'job')}: {found.logged_kwh:,.1f} kWh. At the same times "
-            f"and places the model gives them {found.modelled_kwh:,.1f} kWh ({off}), with their part of their "
+            f"The log has the energy of {plural(energy.jobs, 'job')}: {energy.logged_kwh:,.1f} kWh. At the same times "
+            f"and places the model gives them {energy.modelled_kwh:,.1f} kWh ({off}), with their part of their "
             "nodes' idle power. A meter that reads whole nodes counts jobs that share one several times."
         )
 
 
 def _lost_note(steps: Sequence[WaterfallStep]) -> Iterator[str]:
     """Say which steps cost energy: a reader expects each to save some."""
-    known = [step for step in steps if step.saved_pct is not None]
-    lost = [b.step for a, b in pairwise(known) if (b.saved_pct or 0.0) < (a.saved_pct or 0.0) - LEAST_LOST_PCT]
+    with_saving = [step for step in steps if step.saved_pct is not None]
+    lost = [b.step for a, b in pairwise(with_saving) if (b.saved_pct or 0.0) < (a.saved_pct or 0.0) - LEAST_LOST_PCT]
     if lost:
         yield (
             f"Not every step saves energy: less is saved with {', '.join(lost)} than with the steps before. Schedulers "
@@ -151,28 +151,28 @@ def _about(plan: StudyPlan, outcome: StudyOutcome) -> StudyLog:
 
 
 def _logged_energy(plan: StudyPlan, outcome: StudyOutcome) -> LoggedEnergy | None:
-    found = [replay.measured for replay in outcome.logged.values() if replay.measured is not None]
-    if not found:
+    energies = [replay.measured for replay in outcome.logged.values() if replay.measured is not None]
+    if not energies:
         return None
     seeds = len(plan.seeds)
     return LoggedEnergy(
-        jobs=sum(one.jobs for one in found) // seeds,
-        logged_kwh=sum(one.logged_j for one in found) / seeds / J_PER_KWH,
-        modelled_kwh=sum(one.modelled_j for one in found) / seeds / J_PER_KWH,
+        jobs=sum(one.jobs for one in energies) // seeds,
+        logged_kwh=sum(one.logged_j for one in energies) / seeds / J_PER_KWH,
+        modelled_kwh=sum(one.modelled_j for one in energies) / seeds / J_PER_KWH,
     )
 
 
 def _treatments(plan: StudyPlan, outcome: StudyOutcome) -> dict[str, int]:
     """Return how many jobs of all periods were not taken as the log has them, by what was done."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     of_the_log = {} if plan.log is None else plan.log.left_out()  # not of a period
     for week in range(len(plan.starts)):
         logged = outcome.logged.get((week, 0))
         own = plan.prepared[plan.runs[0, week, 0]].treatments if logged is None else logged.treatments
         for how, count in own.items():
-            found[how] = count if how in of_the_log else found.get(how, 0) + count
+            counts[how] = count if how in of_the_log else counts.get(how, 0) + count
     extra = max((replay.extra_nodes for replay in outcome.logged.values()), default=0)
-    return found | ({"nodes the log needs beyond those given, as logged": extra} if extra else {})
+    return counts | ({"nodes the log needs beyond those given, as logged": extra} if extra else {})
 
 
 def _source(plan: StudyPlan) -> str:
@@ -197,8 +197,8 @@ def _waterfall(plan: StudyPlan, tables: Sequence[Table]) -> Iterator[WaterfallSt
         if row.kind != "alone" or row.step is None:
             continue
         against = by_taken[row.against]
-        known = row.step != "price" or bool(plan.file.electricity.series)
-        there, alone = (upto[row.step], tables[r]) if known else (_UNKNOWN, _UNKNOWN)
+        has_price = row.step != "price" or bool(plan.file.electricity.series)
+        there, alone = (upto[row.step], tables[r]) if has_price else (_UNKNOWN, _UNKNOWN)
         yield WaterfallStep(
             step=row.step,
             energy_kwh=mean(_energy(there)),
@@ -211,21 +211,21 @@ def _waterfall(plan: StudyPlan, tables: Sequence[Table]) -> Iterator[WaterfallSt
             p95_wait_s=_p95_wait_s(there),
             longest_wait_s=_most_of(there, "longest_wait_s"),
             switch=STEP_SWITCH[row.step],
-            assumes=STEP_ASSUMES[row.step] + ("" if known else " The price given here is constant."),
+            assumes=STEP_ASSUMES[row.step] + ("" if has_price else " The price given here is constant."),
         )
 
 
 def _p95_wait_s(table: Table) -> float | None:
     """Return the percentile over the jobs of all periods and seeds; ``None`` if a run is missing."""
     runs = [run for run in _flat(table) if run is not None]
-    known = runs and len(runs) == sum(map(len, table))
-    return float(np.percentile(np.concatenate([run.wait_s for run in runs]), 95)) if known else None
+    complete = runs and len(runs) == sum(map(len, table))
+    return float(np.percentile(np.concatenate([run.wait_s for run in runs]), 95)) if complete else None
 
 
 def _most_of(table: Table, name: str) -> float | None:
     values = _numbers(table, lambda result: getattr(result, name))
-    known = [value for value in values if value is not None]
-    return max(known) if len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return max(numbers) if len(numbers) == len(values) else None
 
 
 def _policies(plan: StudyPlan, tables: Sequence[Table], outcome: StudyOutcome) -> Iterator[StudyPolicy]:

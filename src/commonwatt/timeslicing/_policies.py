@@ -120,17 +120,17 @@ class QuantumProblem:
 
     def checked(self, units: Ints) -> Ints:
         """Return *units*, slices of a solver; raises ``SolverError`` unless they divide the quantum. Shape [N]."""
-        found = np.asarray(units)
-        if found.shape != self.demands.shape or not np.issubdtype(found.dtype, np.integer):
+        slices = np.asarray(units)
+        if slices.shape != self.demands.shape or not np.issubdtype(slices.dtype, np.integer):
             msg = f"slices are not {len(self)} whole numbers of units"
             raise SolverError(msg)
-        if (found < 0).any() or (found > self.demands).any():
+        if (slices < 0).any() or (slices > self.demands).any():
             msg = "a slice is below 0 or above its tenant's demand"
             raise SolverError(msg)
-        if int(found.sum()) != min(self.quantum, int(self.demands.sum())):
-            msg = f"slices sum to {int(found.sum())}, not to the quantum or all demand"
+        if int(slices.sum()) != min(self.quantum, int(self.demands.sum())):
+            msg = f"slices sum to {int(slices.sum())}, not to the quantum or all demand"
             raise SolverError(msg)
-        return found
+        return slices
 
     def __len__(self) -> int:
         return len(self.weights)

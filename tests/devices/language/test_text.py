@@ -36,16 +36,16 @@ def test_stops_are_found_however_the_text_is_cut(text, stops, places):
     search, out = StopSearch(stops), ""
     for part in cut(text, places):
         out += search.push(part)
-        if search.found:
+        if search.has_stop:
             break
     else:
         out += search.end()
     at = min((text.find(stop) for stop in stops if stop in text), default=None)
     if at is None:
-        assert (out, search.found) == (text, False)
+        assert (out, search.has_stop) == (text, False)
     else:
         # the first that is whole, in the order of the text, wins; what came before it has been told
-        assert search.found
+        assert search.has_stop
         assert text.startswith(out)
         assert any(text[len(out) :].startswith(stop) for stop in stops)
 
@@ -53,7 +53,7 @@ def test_stops_are_found_however_the_text_is_cut(text, stops, places):
 def test_no_text_is_held_back_without_need():
     search = StopSearch(["abc"])
     assert [search.push(part) for part in ("xa", "b", "d", "ab", "c!")] == ["x", "", "abd", "", ""]
-    assert search.found
+    assert search.has_stop
 
 
 @pytest.mark.slow

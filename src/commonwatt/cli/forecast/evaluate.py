@@ -98,7 +98,7 @@ def evaluate(
     begin = read_moment(test_from, loaded.file, "--test-from")
     if known_share is not None:
         with naming_options(series):
-            loaded = loaded.with_known(known_share, predictor.horizon, seed)
+            loaded = loaded.with_notice(known_share, predictor.horizon, seed)
     with (
         naming_options(series), compiling(f"forecaster {predictor.name}") as watch,
         progress_bar(f"fitting {predictor.name}", 1, 1.0) as bar,

@@ -43,10 +43,10 @@ Message = dict[str, str]
 def torch() -> Foreign:
     """Import PyTorch; raises ``MissingExtraError`` if it is not installed."""
     try:
-        import torch as found
+        import torch as module
     except ImportError as error:
         raise MissingExtraError("torch", "torch") from error
-    return found
+    return module
 
 
 class SequenceCache:
@@ -207,10 +207,10 @@ class LanguageModel:
         if network is None:
             raise RuntimeError(f"model {self.name} is closed")
         with self._runtime.running(self.name), torch().inference_mode():
-            found = network.logits(pieces)
+            logits = network.logits(pieces)
         for piece in pieces:
             piece.cache.length += len(piece.tokens)
-        return found
+        return logits
 
     def work_of(self, tokens: int, attended: int) -> StepWork:
         """Return the work of a step: *tokens* it computes, and how many they see, summed over them."""

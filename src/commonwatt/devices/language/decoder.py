@@ -123,8 +123,8 @@ class _Decoder:
             x = x + self._attention(pieces, layer, _norm(x, w["norm_a"]) @ w["qkv"], turn) @ w["out"]
             y = _norm(x, w["norm_b"])
             x = x + (kit.nn.functional.silu(y @ w["gate"]) * (y @ w["up"])) @ w["down"]
-        found: Tensor = (_norm(x[last], weights["norm"]) @ weights["head"]).cpu().numpy()
-        return found
+        logits: Tensor = (_norm(x[last], weights["norm"]) @ weights["head"]).cpu().numpy()
+        return logits
 
     def _attention(
         self, pieces: Sequence[SequencePart], layer: int, qkv: Foreign, turn: tuple[Foreign, Foreign]

@@ -111,8 +111,8 @@ class _Network:
             out = self.model(input_ids=tokens[None], position_ids=positions[None], use_cache=False, **few).logits[0]
         finally:
             del _now.pieces
-        found: Tensor = (out if self._few else out[last]).float().cpu().numpy()
-        return found
+        logits: Tensor = (out if self._few else out[last]).float().cpu().numpy()
+        return logits
 
 
 def _check(network: _Network, folder: Path) -> None:
@@ -187,21 +187,21 @@ class _Stream:
     def __init__(self, tokenizer: Foreign) -> None:
         self._tokenizer = tokenizer
         self._before: list[int] = []  # whose text has been returned, and that the next may depend on
-        self._held: list[int] = []
+        self._pending: list[int] = []
 
     def push(self, token: int) -> str:
-        self._held.append(token)
-        return self._text(at_end=len(self._held) > self.LONGEST)
+        self._pending.append(token)
+        return self._text(at_end=len(self._pending) > self.LONGEST)
 
     def end(self) -> str:
         return self._text(at_end=True)
 
     def _text(self, *, at_end: bool) -> str:
-        known, whole = self._decoded(self._before), self._decoded(self._before + self._held)
-        if len(whole) <= len(known) or (whole.endswith("\ufffd") and not at_end):
+        prefix, whole = self._decoded(self._before), self._decoded(self._before + self._pending)
+        if len(whole) <= len(prefix) or (whole.endswith("\ufffd") and not at_end):
             return ""
-        self._before, self._held = self._held, []
-        return whole[len(known) :]
+        self._before, self._pending = self._pending, []
+        return whole[len(prefix) :]
 
     def _decoded(self, tokens: list[int]) -> str:
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -70,28 +70,28 @@ class StopSearch:
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
-        self._held = ""
-        self.found = False
+        self._pending = ""
+        self.has_stop = False
 
     def push(self, text: str) -> str:
         """Return what is certain with *text*; nothing comes behind a stop."""
-        self._held += text
-        places = [place for stop in self._stops if (place := self._held.find(stop)) >= 0]
+        self._pending += text
+        places = [place for stop in self._stops if (place := self._pending.find(stop)) >= 0]
         if places:
-            self.found = True
-            return self._held[: min(places)]
+            self.has_stop = True
+            return self._pending[: min(places)]
         keep = max((self._overlap(stop) for stop in self._stops), default=0)
-        sure, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        sure, self._pending = self._pending[: len(self._pending) - keep], self._pending[len(self._pending) - keep :]
         return sure
 
     def end(self) -> str:
         """Return what was held back."""
-        return self._held
+        return self._pending
 
     def _overlap(self, stop: str) -> int:
         """Length of the longest end of the text with which *stop* begins."""
-        longest = min(len(stop) - 1, len(self._held))
-        return next((n for n in range(longest, 0, -1) if self._held.endswith(stop[:n])), 0)
+        longest = min(len(stop) - 1, len(self._pending))
+        return next((n for n in range(longest, 0, -1) if self._pending.endswith(stop[:n])), 0)
 
 
 class Answer:
@@ -111,12 +111,12 @@ class Answer:
         if token in self._coder.ends:
             return self._ended("stop")
         text = self._stops.push(self._stream.push(token))
-        if self._stops.found:
+        if self._stops.has_stop:
             self.finish = "stop"
             return text
         return text + self._ended("length") if len(self.tokens) >= self._order.max_tokens else text
 
     def _ended(self, why: Finish) -> str:
         text = self._stops.push(self._stream.end())
-        self.finish = "stop" if self._stops.found else why
-        return text if self._stops.found else text + self._stops.end()
+        self.finish = "stop" if self._stops.has_stop else why
+        return text if self._stops.has_stop else text + self._stops.end()

@@ -128,12 +128,12 @@ class SegmentedModel:
     def _execution(self, inputs: dict[str, Tensor]) -> Execution:
         raise NotImplementedError
 
-    def measure(self, known_s: Sequence[float] | None = None) -> None:
-        """Warm up and measure every step, unless as many times are *known_s* already."""
+    def measure(self, times_s: Sequence[float] | None = None) -> None:
+        """Warm up and measure every step, unless as many *times_s* are given."""
         samples = sample_inputs(self.inputs)
-        if known_s is not None and len(known_s) == len(self.steps):
+        if times_s is not None and len(times_s) == len(self.steps):
             _run(self.begin(samples), len(self.steps))
-            self.step_times_s = tuple(known_s)
+            self.step_times_s = tuple(times_s)
         else:
             self.step_times_s = measure_steps(lambda: self.begin(samples), len(self.steps))
 

@@ -150,8 +150,8 @@ def _of_file(path: Path, context: str | None) -> Access:
 def _named(document: Mapping[str, Any], lists: str, kind: str, name: str, path: Path) -> dict[str, Any]:
     for entry in document.get(lists) or ():
         if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
-            found: dict[str, Any] = entry[kind]
-            return found
+            definition: dict[str, Any] = entry[kind]
+            return definition
     raise InputError(f"the name of one of its {lists}", file=path, field=kind, value=name or "none")
 
 

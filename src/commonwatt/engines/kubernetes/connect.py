@@ -122,13 +122,13 @@ def refuse_autoscaler(spec: KubernetesSpec, folder: Path) -> None:
         return
     api = api_of(spec, folder)
     try:
-        found = autoscaler(api, nodes_in(api))
+        autoscaled_by = autoscaler(api, nodes_in(api))
     except EngineError:  # it need not answer yet, and `check` says what it denies
-        found = ""
+        autoscaled_by = ""
     finally:
         api.close()
-    if found:
-        raise InputError(ALONE, field="live.kubernetes.power", value=found)
+    if autoscaled_by:
+        raise InputError(ALONE, field="live.kubernetes.power", value=autoscaled_by)
 
 
 def _refuse() -> None:
@@ -194,7 +194,7 @@ GATE_RIGHTS = (Right("patch", "pods"),)
 
 def denied_rights(api: KubernetesApi, namespace: str, rights: Iterable[Right] = RIGHTS) -> list[Right]:
     """Return those of *rights* that the server denies; raises ``EngineError`` if it does not answer."""
-    found = []
+    denied = []
     for right in rights:
         resource, _, part = right.resource.partition("/")
         attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": part}
@@ -206,8 +206,8 @@ def denied_rights(api: KubernetesApi, namespace: str, rights: Iterable[Right] = 
         }  # fmt: skip
         answer = api.create(path_of("selfsubjectaccessreviews", group="authorization.k8s.io/v1"), body)
         if not (answer.get("status") or {}).get("allowed"):
-            found.append(right)
-    return found
+            denied.append(right)
+    return denied
 
 
 def nodes_in(api: KubernetesApi) -> list[Node]:
@@ -251,6 +251,6 @@ def mismatches(cluster: Cluster, nodes: Iterable[Node], resources: Mapping[str, 
 
 
 def _has_gpus(node: Node, named: Iterable[str]) -> bool:
-    known: Sequence[str] = (*named, resource_of("", {}))
-    return any(amount and (name in known or name.startswith("nvidia.com/mig-"))
+    resources: Sequence[str] = (*named, resource_of("", {}))
+    return any(amount and (name in resources or name.startswith("nvidia.com/mig-"))
                for name, amount in node.allocatable.items())  # fmt: skip

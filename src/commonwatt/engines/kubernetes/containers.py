@@ -76,8 +76,8 @@ def wrong_quantity(spec: Mapping[str, Any]) -> tuple[str, str] | None:
         for n, each in enumerate(spec.get(kind) or ())
     ]
     groups.append(("resources", spec.get("resources")))
-    found = [(f"{field}.{part}", (own or {}).get(part)) for field, own in groups for part in ("limits", "requests")]
-    for field, amounts in [*found, ("overhead", spec.get("overhead"))]:
+    lists = [(f"{field}.{part}", (own or {}).get(part)) for field, own in groups for part in ("limits", "requests")]
+    for field, amounts in [*lists, ("overhead", spec.get("overhead"))]:
         for name, amount in (amounts or {}).items():
             if amount is not None and not 0 <= _number(amount) <= _MOST:
                 return f"{field}.{name}", str(amount)
@@ -144,19 +144,19 @@ def containers_of(status: Mapping[str, Any], only: str = "") -> Container | None
     """
     every = status.get("containerStatuses") or ()
     counting = [each for each in every if only and each.get("name") == only] or every
-    if not (found := [_container(each.get("state") or {}) for each in counting]):
+    if not (containers := [_container(each.get("state") or {}) for each in counting]):
         return None
-    if any(one.waiting == "PodInitializing" for one in found):
+    if any(one.waiting == "PodInitializing" for one in containers):
         first = [_container(each.get("state") or {}) for each in status.get("initContainerStatuses") or ()]
-        found = [one for one in first if _is_stuck(one) or one.running or one.exit_code] or found
-    if all(one.exit_code is not None for one in found):
-        ends_s = [one.finished_s for one in found if one.finished_s is not None]
-        killed = (one for one in found if one.exit_code and one.reason == "OOMKilled")
-        chosen = next(killed, next((one for one in found if one.exit_code), found[0]))
+        containers = [one for one in first if _is_stuck(one) or one.running or one.exit_code] or containers
+    if all(one.exit_code is not None for one in containers):
+        ends_s = [one.finished_s for one in containers if one.finished_s is not None]
+        killed = (one for one in containers if one.exit_code and one.reason == "OOMKilled")
+        chosen = next(killed, next((one for one in containers if one.exit_code), containers[0]))
         return replace(chosen, finished_s=max(ends_s, default=None))
-    running = next((one for one in found if one.running), None)
-    waiting = next((one for one in found if one.exit_code is None), found[0])
-    return next(filter(_is_stuck, found), running or waiting)
+    running = next((one for one in containers if one.running), None)
+    waiting = next((one for one in containers if one.exit_code is None), containers[0])
+    return next(filter(_is_stuck, containers), running or waiting)
 
 
 def _is_stuck(container: Container) -> bool:

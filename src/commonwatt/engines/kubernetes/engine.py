@@ -223,13 +223,13 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def start_all(self, starts: Sequence[Start], guard: Callable[[], None]) -> Sequence[EngineError | None]:
         """Start jobs, a few at a time; returns what refused each. No more are tried of a server that is down."""
-        found: list[EngineError | None] = []
+        errors: list[EngineError | None] = []
         for at in range(0, len(starts), _AT_ONCE):
             guard()
-            found += self._start_some(starts[at : at + _AT_ONCE])
-            if any(isinstance(error, EngineDownError) for error in found):
+            errors += self._start_some(starts[at : at + _AT_ONCE])
+            if any(isinstance(error, EngineDownError) for error in errors):
                 break
-        return found
+        return errors
 
     def _start(self, command: Start) -> None:
         (error,) = self._start_some([command])
@@ -238,7 +238,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def _start_some(self, starts: Sequence[Start]) -> list[EngineError | None]:
         """Write down the runs of *starts* one by one, create all their pods at once, and then place all of them."""
-        found: list[EngineError | None] = [None] * len(starts)
+        errors: list[EngineError | None] = [None] * len(starts)
         orders: dict[int, StartOrder] = {}
         try:
             snapshot = self._look()
@@ -248,7 +248,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             try:
                 order = self._order(command, snapshot)
             except EngineError as error:
-                found[k] = error
+                errors[k] = error
             else:
                 orders |= {} if order is None else {k: order}
         self._place_pods(orders, snapshot)
@@ -259,8 +259,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             elif order.error is None or isinstance(order.error, LateError):
                 self._late[order.run.spec.handle], order.run.deferred = order, True
             else:
-                found[k] = self._taken_back(order.run, starts[k], order.error)
-        return found
+                errors[k] = self._taken_back(order.run, starts[k], order.error)
+        return errors
 
     def _place_pods(self, orders: Mapping[int, StartOrder], snapshot: KubernetesSnapshot) -> None:
         """Create the pods of *orders* that are not there, and place them; ``LateError``: some may have yet to be."""
@@ -355,8 +355,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         try:
             self._place(run)
         except EngineError as error:  # what is denied, in one namespace, is not the server's being down
-            found = EngineError(str(error)) if isinstance(error, DENIED) else error
-            raise self._taken_back(run, command, found) from error
+            failure = EngineError(str(error)) if isinstance(error, DENIED) else error
+            raise self._taken_back(run, command, failure) from error
 
     def _place(self, run: UserJobRun) -> None:
         """Place the pods of a run if they are there; raises ``EngineError`` if that is impossible."""
@@ -576,17 +576,17 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             return PodSeen(None, gone=True)
         name = pod_name(self._label, run.spec.handle, run.spec.attempt, rank)
         try:
-            found = pod_of(self._api.get(path_of("pods", self._settings.namespace, name)))
+            pod_by_name = pod_of(self._api.get(path_of("pods", self._settings.namespace, name)))
         except RefusedByServerError as error:
             if error.status != 404:
                 raise
-            found = None
-        if found is None or found.mark != run.mark:
+            pod_by_name = None
+        if pod_by_name is None or pod_by_name.mark != run.mark:
             self._absent.add((*run.key(rank), run.mark))
             return PodSeen(None, gone=True)
-        run.uids[rank] = found.uid
-        self.informer.put(self._pods, found.uid, found)
-        return PodSeen(found)
+        run.uids[rank] = pod_by_name.uid
+        self.informer.put(self._pods, pod_by_name.uid, pod_by_name)
+        return PodSeen(pod_by_name)
 
     def _end(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> End | None:
         """Return how a run ended, ``None`` if it has not."""

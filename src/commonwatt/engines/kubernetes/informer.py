@@ -229,7 +229,7 @@ class Informer:
             self._tell()
 
     async def _list(self, client: Any, watched: Watched[Any]) -> None:  # noqa: ANN401
-        found: dict[str, Any] = {}
+        records: dict[str, Any] = {}
         params = {**watched.params, "limit": str(_PAGE)}
         while True:
             with self._api.contact(watched.path):
@@ -240,14 +240,14 @@ class Informer:
             for item in page.get("items") or ():
                 uid, record = self._read(watched, item)
                 if record is not None:
-                    found[uid] = record
+                    records[uid] = record
             if not (more := page["metadata"].get("continue")):
                 break
             params = {**params, "continue": more}
         with self._changed:
             if watched.trouble is not None:
                 watched.steady_s = time.monotonic()
-            watched.items, watched.trouble = found, None
+            watched.items, watched.trouble = records, None
             watched.version += 1
             watched.at = str(page["metadata"]["resourceVersion"])
             self.lists += 1

@@ -77,12 +77,12 @@ class PodNeeds:
 
     def of(self, handle: int, name: str, gpus: int) -> dict[str, float]:
         """Return what a job takes of each of its nodes with so many GPUs there; raises ``EngineError``."""
-        found = self._planned(handle, name, gpus)
+        requests = self._planned(handle, name, gpus)
         for resource, amount in self._more.get(handle, {}).items():
-            found[resource] = found.get(resource, 0.0) + amount
-        return found
+            requests[resource] = requests.get(resource, 0.0) + amount
+        return requests
 
-    def known(self, handle: int, gpus: int) -> dict[str, float]:
+    def of_asked(self, handle: int, gpus: int) -> dict[str, float]:
         """Return the same of a job that was asked for before; nothing of another."""
         return self.of(handle, "", gpus) if handle in self._asked else {}
 
@@ -113,12 +113,12 @@ class PodNeeds:
 
     def taken_by(self, pods: Iterable[Pod]) -> dict[str, float]:
         """Return what *pods* request beside GPUs."""
-        found = {PODS: 0.0}
+        requests = {PODS: 0.0}
         for pod in pods:
             if not pod.over:
                 for name, amount in ((PODS, 1.0), *pod.requests):
-                    found[name] = found.get(name, 0.0) + amount
-        return {name: amount for name, amount in found.items() if name not in self._gpus}
+                    requests[name] = requests.get(name, 0.0) + amount
+        return {name: amount for name, amount in requests.items() if name not in self._gpus}
 
     def gpus_of(self, pod: Pod) -> dict[str, float]:
         """Return the GPUs that a pod requests, by resource."""
@@ -222,9 +222,9 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
                 ]
         rows: dict[tuple[int, str, int], list[float]] = {}
         for each, own in needs.items():
-            known = self._needs.tolerations(each[0]) if taints else ()
+            tolerations = self._needs.tolerations(each[0]) if taints else ()
             rows[each] = [own.get(name, 0.0) / unit_of(name) for name in names]
-            rows[each] += [0.0 if tolerated((taint,), known) else 1.0 for taint in taints]
+            rows[each] += [0.0 if tolerated((taint,), tolerations) else 1.0 for taint in taints]
         conditions = tuple(f"{CONDITION}{key}{value and f'={value}'}:{effect}" for key, value, effect in taints)
         asked = np.array([rows[each] for each in jobs]).reshape(len(jobs), left.shape[1])
         return NodeRoom((*names, *conditions), left, asked, len(taints), most)
@@ -236,12 +236,12 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
         others = snapshot.others.get(node.name, {})
         free = {k: node.allocatable.get(k, _NOT_SAID.get(k, 0.0)) - others.get(k, 0.0) for k in names}
         for run in dict.fromkeys(runs):
-            for k, amount in self._held(run, node.name, snapshot).items():
+            for k, amount in self._requests_on(run, node.name, snapshot).items():
                 if k in free:
                     free[k] -= amount
         return free
 
-    def _held(self, run: KubernetesRun, host: str, snapshot: KubernetesSnapshot) -> dict[str, float]:
+    def _requests_on(self, run: KubernetesRun, host: str, snapshot: KubernetesSnapshot) -> dict[str, float]:
         """Return what a run has of a node: what its pods there request, or will."""
         assert self._needs is not None
         ranks = [rank for rank in run.ranks if run.spec.nodes and self.hosts[run.node_of(rank)] == host]
@@ -264,7 +264,7 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
 
     def has_room(self, nodes: Collection[int], gpus: int, job: int | None, seen: KubernetesSnapshot) -> bool:
         """Whether so many GPUs of each of *nodes* are free, and what else a *job* that is known takes there."""
-        wanted = {} if job is None or self._needs is None else self._needs.known(job, gpus)
+        wanted = {} if job is None or self._needs is None else self._needs.of_asked(job, gpus)
         return all(self.free(n, seen) >= gpus and not (wanted and self.short(n, wanted, seen)) for n in nodes)
 
     def check(self, command: Start, seen: KubernetesSnapshot) -> None:
@@ -333,18 +333,18 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
         Not at once, and not soon after the server was away. That all are lost together is more likely to be a fault of
         the control plane: it is not believed for a while.
         """
-        now_s, found = time.monotonic(), {}
+        now_s, lost = time.monotonic(), {}
         for host in self._parts:
             node = snapshot.nodes.get(host)
             if node is not None and (node.ready in ("True", "False") or self._power.mark(node) is not None):
                 self._unknown_s.pop(host, None)
                 continue
             if now_s >= self._unknown_s.setdefault(host, now_s) + self._settings.lost_s:
-                found[host] = None if node is None else node.ready
+                lost[host] = None if node is None else node.ready
         if now_s < snapshot.steady_s + self._settings.settle_s:
             return {}
         if len(self._unknown_s) < len(self._parts) or len(self._parts) == 1:
             self._dark_s = None
-            return found
+            return lost
         self._dark_s = now_s if self._dark_s is None else self._dark_s
-        return found if now_s > self._dark_s + self._settings.dark_s else {}
+        return lost if now_s > self._dark_s + self._settings.dark_s else {}

@@ -76,7 +76,7 @@ class GpuRequest:
     start_s: float | None = None
     end_s: float | None = None
     limit_s: float | None = None
-    held: bool = False  # it may not be scheduled yet
+    gated: bool = False  # it may not be scheduled yet
     rules: str = ""  # JSON of its node selector, affinity and tolerations, while it is not placed
 
 
@@ -139,8 +139,8 @@ class PodSeen:
 def bound_s(seen: Mapping[int, PodSeen]) -> float | None:
     """Return when the last pod of a run was placed on its node, by Kubernetes; ``None`` if one was not, as is known."""
     moments = [one.pod.bound_s for one in seen.values() if one.pod is not None]
-    found = [moment for moment in moments if moment is not None]
-    return max(found) if found and len(found) == len(moments) else None
+    times_s = [moment for moment in moments if moment is not None]
+    return max(times_s) if times_s and len(times_s) == len(moments) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def _request(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[s
         devices, gang=_gang(labels), submit_s=moment_s(meta.get("creationTimestamp")),
         start_s=moment_s(status.get("startTime")) if start_s is None else start_s,
         end_s=max(ends_s) if ends_s and status.get("phase") in _OVER else None,
-        limit_s=None if limit is None else float(limit), held=bool(spec.get("schedulingGates")),
+        limit_s=None if limit is None else float(limit), gated=bool(spec.get("schedulingGates")),
         rules=rules,
     )  # fmt: skip
 
@@ -229,11 +229,11 @@ def rules_of(spec: Mapping[str, Any]) -> str:
 
 
 def _gang(labels: Mapping[str, str]) -> str:
-    found = next(((key, labels[key]) for key in _GANGS if labels.get(key)), None)
-    if found is None:
+    label = next(((key, labels[key]) for key in _GANGS if labels.get(key)), None)
+    if label is None:
         return ""
-    index = labels.get("leaderworkerset.sigs.k8s.io/group-index") if found[0].startswith("leaderworkerset") else None
-    return found[1] if index is None else f"{found[1]}-{index}"
+    index = labels.get("leaderworkerset.sigs.k8s.io/group-index") if label[0].startswith("leaderworkerset") else None
+    return label[1] if index is None else f"{label[1]}-{index}"
 
 
 def node_of(item: Mapping[str, Any]) -> Node:
@@ -251,8 +251,8 @@ def node_of(item: Mapping[str, Any]) -> Node:
 
 def tolerated(taints: Iterable[tuple[str, str, str]], tolerations: Iterable[Mapping[str, Any]]) -> bool:
     """Whether pods with *tolerations* may be placed on a node with *taints*."""
-    known = list(tolerations)
-    return all(effect not in _BLOCKING or any(_fits(t, key, value, effect) for t in known)
+    entries = list(tolerations)
+    return all(effect not in _BLOCKING or any(_fits(t, key, value, effect) for t in entries)
                for key, value, effect in taints)  # fmt: skip
 
 
@@ -330,8 +330,8 @@ def disrupted(seen: PodSeen) -> str:
     if pod.disruption:
         return f"{_DISRUPTIONS.get(pod.disruption, 'its pod was disrupted')} ({pod.disruption})"
     if pod.reason in _CAUSES or pod.reason.startswith("OutOf"):
-        known = _CAUSES.get(pod.reason, "the kubelet refused its pod")
-        return f"{known} ({pod.reason}){f': {pod.message}' if pod.message else ''}"
+        cause = _CAUSES.get(pod.reason, "the kubelet refused its pod")
+        return f"{cause} ({pod.reason}){f': {pod.message}' if pod.message else ''}"
     if pod.container is not None and pod.container.reason == "ContainerStatusUnknown":
         return "its node lost its container (ContainerStatusUnknown)"
     return DELETED_THERE if seen.deleted else ""

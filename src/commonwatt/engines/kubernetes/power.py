@@ -214,20 +214,20 @@ class HostPower:
             mark = json.loads(node.asleep) if node.asleep else None
         except ValueError:
             return None
-        known = isinstance(mark, dict) and mark.get("by") == self._label and mark.get("word") in ("off", "on")
-        return mark if known else None
+        ours = isinstance(mark, dict) and mark.get("by") == self._label and mark.get("word") in ("off", "on")
+        return mark if ours else None
 
     def released(self, node: Node) -> bool:
         """Whether we have taken our cordon away, and the watch has not shown it yet."""
         return self._marks.get(node.name, node) is None and node.cordoned_by != self._label
 
-    def changed(self, known: list[tuple[bool, bool]], nodes: Sequence[Node | None]) -> Iterator[int]:
-        """Yield the nodes that began to wake, or to be off, since they were *known*, and bring that up to date."""
+    def changed(self, states: list[tuple[bool, bool]], nodes: Sequence[Node | None]) -> Iterator[int]:
+        """Yield the nodes that began to wake, or to be off, since their *states*, which are brought up to date."""
         for n, node in enumerate(nodes):
             now = self.waking(node), self.is_off(node)
-            if now != known[n]:
+            if now != states[n]:
                 yield n
-                known[n] = now
+                states[n] = now
 
     def asleep(self, node: Node | None) -> bool:
         """Whether a node is asleep by us, or on its way there."""
@@ -297,8 +297,8 @@ class HostPower:
                 refused = error
             else:
                 return
-            found = self._api.get(path_of("nodes"), fieldSelector=f"metadata.name={node.name}")
-            node = next(map(node_of, found.get("items") or ()), node)
+            listing = self._api.get(path_of("nodes"), fieldSelector=f"metadata.name={node.name}")
+            node = next(map(node_of, listing.get("items") or ()), node)
             if cause := self._hindrance(node, None, used=False):
                 msg = f"{what}: {cause}"
                 raise EngineError(msg)

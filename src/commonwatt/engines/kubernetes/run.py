@@ -186,11 +186,11 @@ class KubernetesRun(SchedulerRun):
                 self.decisive = end if len(self.ranks) == 1 else replace(end, cause=f"pod {rank}: {end.cause}")
         if len(over) < len(self.ranks):
             return None
-        found = [end for end in ends.values() if end is not None]
-        if len(found) < len(self.ranks):
+        pod_ends = [end for end in ends.values() if end is not None]
+        if len(pod_ends) < len(self.ranks):
             return None
-        chosen = self.decisive or next((end for end in found if end.exit_code != 0), found[0])
-        at_s = max(end.at_s for end in found)
+        chosen = self.decisive or next((end for end in pod_ends if end.exit_code != 0), pod_ends[0])
+        at_s = max(end.at_s for end in pod_ends)
         return replace(chosen, at_s=at_s).timely(self.spec, self.now_s())
 
     def finished(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings) -> list[Pod]:
@@ -198,7 +198,7 @@ class KubernetesRun(SchedulerRun):
 
         How a job ended whose runner left no record is written down before its pod is deleted.
         """
-        found = []
+        pods = []
         for rank, one in seen.items():
             container = None if one.pod is None else one.pod.container
             if one.pod is None or one.over or container is None or container.exit_code is None:
@@ -210,8 +210,8 @@ class KubernetesRun(SchedulerRun):
                     self._finish(rank, verdict(one, self.now_s(), asked=asked, python=settings.python))
                 with suppress(OSError):
                     (self.rank_folder(rank).path / _CLEARED).touch(mode=0o600)
-                found.append(one.pod)
-        return found
+                pods.append(one.pod)
+        return pods
 
     def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings, end: End | None) -> list[Pod]:
         """Return pods of a gang that have to go, as another failed, by its *end*, or the first ended a while ago."""

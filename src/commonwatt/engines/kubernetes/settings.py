@@ -218,14 +218,14 @@ def rank_specs(spec: RunSpec, label: str, namespace: str, own: Path) -> list[Run
         "PET_NNODES": str(len(spec.nodes)), "PET_NPROC_PER_NODE": str(spec.gpus_per_node),
         "PET_MASTER_ADDR": first, "PET_MASTER_PORT": str(PORT),
     }  # fmt: skip
-    found = []
+    specs = []
     for rank in range(len(spec.nodes)):
         environment = {**common, "COMMONWATT_NODE_RANK": str(rank), "PET_NODE_RANK": str(rank)}
         if rank:
             environment["COMMONWATT_PROGRESS"] = f"{own}/progress-{rank}"
         lock = f"{own}/lock-{rank}" if rank else spec.lock
-        found.append(replace(spec, environment=environment, lock=lock, locks=() if rank else spare))
-    return found
+        specs.append(replace(spec, environment=environment, lock=lock, locks=() if rank else spare))
+    return specs
 
 
 def untolerated(node: Node, every_rule: Iterable[Mapping[str, Any]]) -> str | None:
@@ -241,12 +241,12 @@ def container_requests(
     settings: KubernetesSettings, gpus: int, cpus: float | None, memory_gib: float | None
 ) -> dict[str, str]:
     """Return what the container of a pod with so many GPUs requests beside them; ``None``: what the site gives."""
-    found = {}
+    requests = {}
     if cpus := settings.cpus_per_gpu * gpus if cpus is None else cpus:
-        found[CPU] = f"{math.ceil(1000 * cpus)}m"
+        requests[CPU] = f"{math.ceil(1000 * cpus)}m"
     if memory := 1e9 * settings.memory_gb_per_gpu * gpus if memory_gib is None else 2**30 * memory_gib:
-        found[MEMORY] = str(math.ceil(memory))
-    return found
+        requests[MEMORY] = str(math.ceil(memory))
+    return requests
 
 
 def manifests(

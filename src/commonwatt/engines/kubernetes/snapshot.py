@@ -83,8 +83,8 @@ class Strays:
 
     def due(self, snapshot: KubernetesSnapshot, keep_s: float) -> list[Pod]:
         """Return those to delete: at once, or *keep_s* after they are over; not all at a time."""
-        now_s, known = time.monotonic(), {pod.uid for pod in snapshot.stray}
-        self._over_s = {uid: since_s for uid, since_s in self._over_s.items() if uid in known}
+        now_s, uids = time.monotonic(), {pod.uid for pod in snapshot.stray}
+        self._over_s = {uid: since_s for uid, since_s in self._over_s.items() if uid in uids}
         due = []
         for pod in snapshot.stray:
             if pod.over and now_s < self._over_s.setdefault(pod.uid, now_s) + keep_s:
@@ -117,30 +117,30 @@ def external_jobs(
         )
         for name, k in zip(cluster.names, cluster.klass, strict=True)
     }
-    known = {resource for _, resource in declared}
-    found: dict[tuple[str, str, str], list[Pod]] = {}
+    gpu_resources = {resource for _, resource in declared}
+    gangs: dict[tuple[str, str, str], list[Pod]] = {}
     for pod in pods:
         if pod.request is not None and not (ours and pod.cluster == ours):
             group = pod.request.gang
-            found.setdefault((pod.namespace, group or pod.name, "" if group else pod.uid), []).append(pod)
+            gangs.setdefault((pod.namespace, group or pod.name, "" if group else pod.uid), []).append(pod)
     types = _TypesOf(declared, nodes)
-    jobs = (_job(own, f"{space}/{name}", declared, known, types) for (space, name, _), own in found.items())
+    jobs = (_job(own, f"{space}/{name}", declared, gpu_resources, types) for (space, name, _), own in gangs.items())
     return [job for job in jobs if job is not None]
 
 
 def _job(
-    pods: Sequence[Pod], label: str, declared: Mapping[tuple[str, str], tuple[str, str]], known: Collection[str],
-    types: TypesOf,
+    pods: Sequence[Pod], label: str, declared: Mapping[tuple[str, str], tuple[str, str]],
+    gpu_resources: Collection[str], types: TypesOf,
 ) -> ExternalJob | None:  # fmt: skip
     going = [pod for pod in pods if not pod.over]
     bound = [pod for pod in going if pod.node]
     counted = bound or going or pods
     requests = [pod.request for pod in counted if pod.request is not None]
-    kinds = {name for request in requests for name, _ in request.gpus if name in known}
+    kinds = {name for request in requests for name, _ in request.gpus if name in gpu_resources}
     submits_s = [request.submit_s for request in requests if request.submit_s is not None]
     if len(kinds) != 1 or not submits_s:
         return None
-    if going and not bound and (any(pod.deleting for pod in going) or any(request.held for request in requests)):
+    if going and not bound and (any(pod.deleting for pod in going) or any(request.gated for request in requests)):
         return None
     (resource,) = kinds
     starts_s = [request.start_s for request in requests if request.start_s is not None]
@@ -167,18 +167,18 @@ class _TypesOf:
 
     def __init__(self, declared: Mapping[tuple[str, str], tuple[str, str]], nodes: Mapping[str, Node]) -> None:
         self._declared, self._nodes = declared, nodes
-        self._known: dict[tuple[str, str], frozenset[str]] = {}
+        self._types: dict[tuple[str, str], frozenset[str]] = {}
 
     def __call__(self, rules: str, resource: str) -> frozenset[str]:
-        if (rules, resource) not in self._known:
+        if (rules, resource) not in self._types:
             spec = json.loads(rules) if rules else {}
-            self._known[rules, resource] = frozenset(
+            self._types[rules, resource] = frozenset(
                 gpu_type
                 for (host, own), (_, gpu_type) in self._declared.items()
                 if own == resource and (node := self._nodes.get(host)) is not None
                 and matches(spec, node.labels, node.name) and tolerated(node.taints, spec.get("tolerations") or ())
             )  # fmt: skip
-        return self._known[rules, resource]
+        return self._types[rules, resource]
 
 
 def lost(node: str, ready: str | None, now_s: float) -> End:

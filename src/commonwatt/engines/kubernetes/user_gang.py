@@ -77,20 +77,20 @@ def left_to_kueue(kind: JobKind, item: Mapping[str, Any]) -> UserJob:
 
 def suspended_in(kind: JobKind, item: Mapping[str, Any]) -> bool:
     """Whether the API's object *item* has the field that suspends it, and it is true."""
-    found: Any = item
+    value: Any = item
     for name in kind.suspend:
-        found = (found or {}).get(name)
-    return found is True
+        value = (value or {}).get(name)
+    return value is True
 
 
 def reshaped(job: UserJob, pods: int, gpus: float) -> list[str]:
     """Return what of a job differs from so many *pods* with so many *gpus* each, as it was taken over, in words."""
-    found = [] if job.pods == pods else [f"{plural(job.pods, 'pod')} now, {pods} when it was taken over"]
+    differences = [] if job.pods == pods else [f"{plural(job.pods, 'pod')} now, {pods} when it was taken over"]
     for group in job.groups or (job,):
         if gpus not in dict(group.gpus).values():
             asks = ", ".join(f"{amount:g} of {name}" for name, amount in group.gpus) or "no GPUs"
-            return [*found, f"pods with {asks} now, with {plural(round(gpus), 'GPU')} then"]
-    return found
+            return [*differences, f"pods with {asks} now, with {plural(round(gpus), 'GPU')} then"]
+    return differences
 
 
 def reannotated(job: UserJob, then: JobFile, *, by_class: bool) -> list[str]:
@@ -104,7 +104,7 @@ def reannotated(job: UserJob, then: JobFile, *, by_class: bool) -> list[str]:
         (DUE, then.due, str), (RUN_TIME, run_s, lambda text: seconds_of(text, RUN_TIME)),
         (WEIGHT, then.tardiness_weight or None if WEIGHT in notes or not by_class else None, float),
     )  # fmt: skip
-    found = []
+    differences = []
     for key, before, read in figures:
         try:
             same = before == ((read(notes[key]) or None) if key in notes else None)
@@ -113,8 +113,8 @@ def reannotated(job: UserJob, then: JobFile, *, by_class: bool) -> list[str]:
         if not same:
             was = "none" if before is None else f"{before:g}" if isinstance(before, float) else before
             unit = " s" if key == RUN_TIME and before is not None else ""
-            found.append(f"{key.rpartition('/')[2]} {notes.get(key, 'none')[:60]} now, {was}{unit} then")
-    return found
+            differences.append(f"{key.rpartition('/')[2]} {notes.get(key, 'none')[:60]} now, {was}{unit} then")
+    return differences
 
 
 def child_of(item: Mapping[str, Any]) -> tuple[str, str]:
@@ -223,8 +223,8 @@ def _unkept(field: str, spec: Mapping[str, Any], job: str = "") -> tuple[_Unfit,
 
 def _wrong(field: str, spec: Mapping[str, Any]) -> _Unfit:
     """Return a quantity of the pods of *spec* that they cannot have."""
-    found = wrong_quantity(spec)
-    return None if found is None else (f"{field}.{found[0]}", found[1], "a quantity of 0 or more, such as 8 or 16Gi")
+    wrong = wrong_quantity(spec)
+    return None if wrong is None else (f"{field}.{wrong[0]}", wrong[1], "a quantity of 0 or more, such as 8 or 16Gi")
 
 
 def _by_index(field: str, spec: Mapping[str, Any]) -> _Unfit:
@@ -269,10 +269,10 @@ def _group(field: str, pods: int, template: Mapping[str, Any] | None) -> tuple[P
 
 
 def _gang(
-    kind: str, item: Mapping[str, Any], found: Iterable[PodGroup | None], unfit: _Unfit, *, suspended: object,
+    kind: str, item: Mapping[str, Any], pod_groups: Iterable[PodGroup | None], unfit: _Unfit, *, suspended: object,
     limit_s: float | None, managed_by: str,
 ) -> UserJob:  # fmt: skip
-    groups = tuple(group for group in found if group is not None)
+    groups = tuple(group for group in pod_groups if group is not None)
     first = groups[0] if groups else PodGroup("spec", 0, (), "")
     if unfit is None and (other := next((group for group in groups if group.gpus != first.gpus), None)) is not None:
         asks = ", ".join(f"{amount:g} of {name}" for name, amount in other.gpus)

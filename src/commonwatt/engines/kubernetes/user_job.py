@@ -258,24 +258,24 @@ class _Fitting:
 
     def _hosts(self, types: Collection[str], pods: int, beside: Mapping[str, float]) -> list[Node | None]:
         """Return the nodes of *types* that have GPUs for so many pods, and what is *beside* them, while unused."""
-        found = []
+        nodes = []
         for name, klass in zip(self.cluster.names, self.cluster.klass, strict=True):
             kind, node = self.cluster.classes[klass], self.there.get(name.partition(":")[0])
             if kind.gpu_type in types and kind.gpus >= pods * self.each:
                 has = {} if node is None else node.allocatable
                 if node is None or all(pods * n <= has.get(k, 0.0) + 1e-6 for k, n in beside.items()):
-                    found.append(node)
-        return found
+                    nodes.append(node)
+        return nodes
 
 
-def _gpus(job: UserJob, known: Collection[str]) -> tuple[str, int]:
-    """Return the resource that its pods request, of those *known* as GPUs if there are any, and how many each."""
+def _gpus(job: UserJob, gpu_resources: Collection[str]) -> tuple[str, int]:
+    """Return the resource that its pods request, of those in *gpu_resources* if there are any, and how many each."""
     field = f"{_spec_of(job)}.{_LIMITS}"
-    found = [each for each in job.gpus if each[0] in known] or list(job.gpus)
-    if len(found) != 1:
-        named = ", ".join(name for name, _ in found) or "none"
+    requests = [each for each in job.gpus if each[0] in gpu_resources] or list(job.gpus)
+    if len(requests) != 1:
+        named = ", ".join(name for name, _ in requests) or "none"
         raise InputError("one resource that is GPUs, such as nvidia.com/gpu", field=field, value=named)
-    ((resource, amount),) = found
+    ((resource, amount),) = requests
     if whole(amount) != amount:
         raise InputError("whole GPUs", field=field, value=amount)
     return resource, whole(amount)
@@ -304,8 +304,8 @@ def _types(
         expected = f"a node selector and an affinity that all nodes of a GPU type admit ({', '.join(selected)})"
         named = ", ".join(dict.fromkeys(name for rules in every_rule for name in rules if name != "tolerations"))
         raise InputError(expected, field=_spec_of(job), value=named)
-    if found := [gpu_type for gpu_type in types if closed[gpu_type] is None]:
-        return found
+    if open_types := [gpu_type for gpu_type in types if closed[gpu_type] is None]:
+        return open_types
     expected = f"one that opens a node with {' or '.join(types)}, as for {closed[types[0]]}"
     raise InputError(expected, field=f"{_spec_of(job)}.tolerations", value="none for these")
 
@@ -318,8 +318,8 @@ def _spec_of(job: UserJob) -> str:
 
 def _wished(wished: Sequence[str], types: Collection[str]) -> list[str]:
     folded = {name.casefold() for name in wished}
-    if found := [name for name in types if name.casefold() in folded]:
-        return found
+    if gpu_types := [name for name in types if name.casefold() in folded]:
+        return gpu_types
     expected = f"GPU types its pods may be placed on ({', '.join(types)})"
     raise InputError(expected, field=f"metadata.annotations.{_TYPES}", value=", ".join(wished))
 

@@ -109,8 +109,8 @@ def _is_of(job: UserJob, scope: str, operator: str, values: tuple[str, ...]) -> 
             "In": named in values, "NotIn": named not in values, "Exists": bool(named), "DoesNotExist": not named,
         }[operator]  # fmt: skip
     best_effort = not any(name in ("cpu", "memory") for name, _ in job.requests)
-    known = {"BestEffort": best_effort, "NotBestEffort": not best_effort, "NotTerminating": True}
-    return known.get(scope, False)
+    in_scope = {"BestEffort": best_effort, "NotBestEffort": not best_effort, "NotTerminating": True}
+    return in_scope.get(scope, False)
 
 
 class UserJobs:
@@ -183,12 +183,12 @@ class UserJobs:
 
         Raises ``EngineError`` if the server does not answer.
         """
-        found: dict[str, UserJob] = {}
+        jobs: dict[str, UserJob] = {}
         denied: dict[tuple[str, str], str] = {}
         for place, each in self._jobs:
             assert self.informer is not None
             try:
-                found |= self._asked(self.informer.look, each)
+                jobs |= self._asked(self.informer.look, each)
             except DENIED as error:
                 denied[place] = str(error)
         for namespace, kind in denied.keys() - self.unseen.keys():
@@ -196,9 +196,9 @@ class UserJobs:
             log.warning("users' Jobs of a namespace are not seen: they stay as they are", extra=said)
         self.unseen = denied
         if not denied:
-            self._stopping_s = {uid: since_s for uid, since_s in self._stopping_s.items() if uid in found}
-            self._failed = {uid: failed for uid, failed in self._failed.items() if uid in found}
-        return found
+            self._stopping_s = {uid: since_s for uid, since_s in self._stopping_s.items() if uid in jobs}
+            self._failed = {uid: failed for uid, failed in self._failed.items() if uid in jobs}
+        return jobs
 
     def _asked(self, ask: Callable[..., _Answer], *what: Any) -> _Answer:  # noqa: ANN401
         """Return the answer to a question about users' objects; raises one of ``DENIED`` if only their API is down.

@@ -236,7 +236,7 @@ class Pauses:
         self._check_pause(of)
         pause_s, began_s = self._of.get(of, (0.0, 0.0, ""))[1], time.monotonic()
         try:
-            found = request(*what)
+            answer = request(*what)
         except EngineError as error:
             now_s = time.monotonic()
             answered = isinstance(error, RefusedByServerError) and error.status < 500  # by a webhook, too: in its time
@@ -253,7 +253,7 @@ class Pauses:
             self._relax(of)
             if time.monotonic() <= began_s + self._wait_s / 4:
                 self._slow.discard(of)
-        return found
+        return answer
 
     def _check_pause(self, of: Hashable) -> None:
         until_s, _, why = self._of.get(of, (0.0, 0.0, ""))
@@ -307,11 +307,11 @@ def post_event(api: KubernetesApi, about: About, key: str, reason: str, message:
     A reason that begins with ``Not``, or is ``Failed``, is a warning. Raises ``EngineError`` if the server does not
     answer, or does not allow it.
     """
-    told = blake2b(f"{about.uid} {key}".encode(), digest_size=8).hexdigest()
+    digest = blake2b(f"{about.uid} {key}".encode(), digest_size=8).hexdigest()
     when = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     body = {
         "apiVersion": "v1", "kind": "Event",
-        "metadata": {"name": f"{about.name[:_LONGEST_NAME]}.{told}", "namespace": about.namespace},
+        "metadata": {"name": f"{about.name[:_LONGEST_NAME]}.{digest}", "namespace": about.namespace},
         "involvedObject": {
             "apiVersion": about.group, "kind": about.kind, "namespace": about.namespace, "name": about.name,
             "uid": about.uid,

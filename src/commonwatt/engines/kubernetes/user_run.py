@@ -111,14 +111,14 @@ class UserJobRun(KubernetesRun):
 
     def seen(self, pods: Mapping[str, Pod], gone: Mapping[str, Pod]) -> dict[int, PodSeen]:
         """Return its pods by rank; *pods* are those there are, *gone* the last state of those that were deleted."""
-        found = {}
+        by_rank = {}
         for rank in self.ranks:
             uid = self.pod_uid(rank)
             if not uid or uid in pods:
-                found[rank] = PodSeen(pods.get(uid))
+                by_rank[rank] = PodSeen(pods.get(uid))
             else:
-                found[rank] = PodSeen(gone.get(uid), gone=True)
-        return found
+                by_rank[rank] = PodSeen(gone.get(uid), gone=True)
+        return by_rank
 
     def looked_at(
         self, job_of: Callable[[UserJobRun], UserJob | None], pods: Mapping[str, Pod], gone: Mapping[str, Pod]
@@ -128,10 +128,10 @@ class UserJobRun(KubernetesRun):
             self.job, self.unseen = job_of(self), False
         except DENIED:
             self.unseen = True
-        found = self.seen(pods, gone)
-        if any(one.pod is not None and not (one.over or one.pod.node) for one in found.values()):
+        by_rank = self.seen(pods, gone)
+        if any(one.pod is not None and not (one.over or one.pod.node) for one in by_rank.values()):
             self._earlier = False  # nobody has placed it
-        return found
+        return by_rank
 
     def begun(self, end: End) -> bool:
         """Whether a container of it ran."""
@@ -156,20 +156,20 @@ class UserJobRun(KubernetesRun):
             return None  # others of its pods go on: its GPUs stay with it, and it pays for them
         before = {rank for rank in self.ranks if self.pod_uid(rank) == _DONE}
         at_s = max((self._times(one)[0] for rank, one in seen.items() if rank not in before), default=self.now_s())
-        known_s = job.end_s if job is not None and job.end == "Complete" else None  # pods may outlive a failure
-        return max(self.spec.started_s, at_s if known_s is None else min(at_s, known_s))
+        completion_s = job.end_s if job is not None and job.end == "Complete" else None  # pods may outlive a failure
+        return max(self.spec.started_s, at_s if completion_s is None else min(at_s, completion_s))
 
     def left(self, seen: Mapping[int, PodSeen], lost: Collection[str]) -> dict[int, float]:
         """Return nodes that it has left, and when, as all its pods that may go on are on *lost* ones."""
         going = {self.node_of(rank): one.pod for rank, one in seen.items() if not one.over}
         if not self.has_chosen() or not going or any(pod is None or pod.node not in lost for pod in going.values()):
             return {}
-        found: dict[int, float] = {}
+        left_s: dict[int, float] = {}
         for rank, one in seen.items():
             if (n := self.node_of(rank)) not in going and n not in self.released:
                 end = self.rank_folder(rank).end()
-                found[n] = max(self._times(one)[0] if end is None else end.at_s, found.get(n, 0.0))
-        return found
+                left_s[n] = max(self._times(one)[0] if end is None else end.at_s, left_s.get(n, 0.0))
+        return left_s
 
     def overstayers(self, seen: Mapping[int, PodSeen], settings: KubernetesSettings, end: End | None) -> list[Pod]:
         """Return its pods that have to go, as another has failed; those of one that has succeeded go on."""
@@ -232,8 +232,8 @@ class UserJobRun(KubernetesRun):
         code = None if container is None else container.exit_code
         failed = job is not None and job.end == "Failed"  # its pods may still exit with 0 on SIGTERM
         if (job is not None and job.end == "Complete") or (self._has_succeeded(pod) and not failed):
-            told = pod is not None and pod.deleting and self.deleted_by_us()
-            said = (_EXITED_0, LEFT_EARLY) if told else ("", "")
+            left_early = pod is not None and pod.deleting and self.deleted_by_us()
+            said = (_EXITED_0, LEFT_EARLY) if left_early else ("", "")
             return End(0, stopped=False, at_s=at_s, cause=said[0], ran_s=ran_s, reason=said[1])
         if job is not None and job.gang and not job.end and pod is not None and pod.phase == "Succeeded":
             return None  # others of its pods may run yet: a gang is complete when it says so

@@ -166,14 +166,14 @@ class RunFolder:
         with suppress(OSError):  # made by an earlier version, which let others read it
             runs.chmod(0o700)
         folders = [cls(path) for path in runs.iterdir() if _NAME.fullmatch(path.name) and (path / "run.json").exists()]
-        found = []
+        records = []
         for folder in sorted(folders, key=lambda folder: tuple(int(part) for part in folder.path.name.split("-"))):
             try:
                 spec = folder.spec()
-                found.append((cls.of(folder.path, spec), spec))
+                records.append((cls.of(folder.path, spec), spec))
             except EngineError as error:
                 folder.move_aside(runs.parent / "aside", error)
-        return found
+        return records
 
     def spec(self) -> RunSpec:
         """Return the spec; raises ``EngineError`` if it cannot be read."""
@@ -218,8 +218,8 @@ class RunFolder:
 
     def number(self) -> int | None:
         """Return that number; ``None`` if it is not written."""
-        found = self._read("number", self.path)
-        return found if _whole(found) else None
+        number = self._read("number", self.path)
+        return number if _whole(number) else None
 
     def give_up(self, end: End) -> End:
         """Write down *end*, unless the runner was faster; returns what is written.

@@ -86,7 +86,7 @@ class ReplicaSupervisor:
         self._servers = {key: server for key, server in self._servers.items() if key in devices}
         self._write_routes(wanted)
         for key, device in devices.items():
-            if key not in self._servers and (server := self._found(device)) is not None:
+            if key not in self._servers and (server := self._server_of(device)) is not None:
                 self._servers[key] = server
         for key, server in list(self._servers.items()):
             try:
@@ -96,7 +96,7 @@ class ReplicaSupervisor:
         self._write_routes(wanted)
         self._read_counts()
 
-    def _found(self, device: SharedDevice) -> _Server | None:
+    def _server_of(self, device: SharedDevice) -> _Server | None:
         address, seen = device.address(), device.configuration()
         if address is None or not seen:
             return None
@@ -162,16 +162,16 @@ class ReplicaSupervisor:
         with suppress(OSError, ValueError, KeyError, self._error):
             listens = read_json(self._shared.folder / "front.json", _MOST_BYTES)
             address = f"{listens['host']}:{listens['port']}"
-            told = self._client.get(f"http://{address}/v2/commonwatt/services").json()
-            front, began_s, counts = address, float(told["began_s"]), told["services"]
+            answer = self._client.get(f"http://{address}/v2/commonwatt/services").json()
+            front, began_s, counts = address, float(answer["began_s"]), answer["services"]
         device_s: dict[int, tuple[float, Mapping[str, float]]] = {}
         phi = {}
         for server in self._servers.values():
             with suppress(self._error, KeyError, TypeError):
-                told = self._ask("GET", server.address, "/v2/commonwatt/status", server.operator_key, None)
-                had = {name: float(row["time_s"]) for name, row in told["tenants"].items()}
+                status = self._ask("GET", server.address, "/v2/commonwatt/status", server.operator_key, None)
+                had = {name: float(row["time_s"]) for name, row in status["tenants"].items()}
                 device_s[server.gpu] = monotonic(), had
-                phi[server.gpu] = float(told["phi"])
+                phi[server.gpu] = float(status["phi"])
         ready = {server.gpu: tuple(sorted(server.loaded)) for server in self._servers.values()}
         if front is not None:
             self._shared.front_trouble = None

@@ -97,12 +97,12 @@ def _descendants() -> dict[int, int]:
             fields = _stat(pid)
             began[pid] = int(fields[19])
             children.setdefault(int(fields[1]), []).append(pid)
-    found, at = {}, [os.getpid()]
+    descendants, at = {}, [os.getpid()]
     while at:
         for pid in children.pop(at.pop(), []):
-            found[pid] = began[pid]
+            descendants[pid] = began[pid]
             at.append(pid)
-    return found
+    return descendants
 
 
 class _Output:

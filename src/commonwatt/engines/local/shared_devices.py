@@ -165,8 +165,8 @@ class SharedDevice:
         if self.run is None:
             return None
         with suppress(OSError):
-            found = _ADDRESS.search((self.run.folder.path / "output.log").read_bytes()[:_MOST_BYTES])
-            return None if found is None else found[1].decode()
+            match = _ADDRESS.search((self.run.folder.path / "output.log").read_bytes()[:_MOST_BYTES])
+            return None if match is None else match[1].decode()
         return None
 
     def configuration(self) -> dict[str, Any]:
@@ -230,9 +230,9 @@ class SharedDevices:
             folder = RunFolder(self.folder / "runs" / f"{device.gpu}-{device.attempt}")
             if (folder.path / "run.json").exists():
                 device.run = LocalRun(folder, folder.spec())
-        known = {device.run.folder.path for device in self.devices.values() if device.run is not None}
+        run_folders = {device.run.folder.path for device in self.devices.values() if device.run is not None}
         for folder, spec in RunFolder.all_in(self.folder / "runs"):
-            if folder.path not in known and folder.end() is None:
+            if folder.path not in run_folders and folder.end() is None:
                 _stop(LocalRun(folder, spec))  # its node is not in the configuration (any more)
         fronts = RunFolder.all_in(self.folder / "front")
         if fronts and fronts[-1][0].end() is None:
@@ -249,13 +249,13 @@ class SharedDevices:
 
     def spans(self) -> list[tuple[float, float, RunSpec]]:
         """Return the runs of devices with their starts and ends, as of ``catch_up``: who held GPUs meanwhile."""
-        found = []
+        spans = []
         for device in self.devices.values():
             if device.run is not None:
                 end, own = device.run.folder.end(), replace(device.run.spec, handle=handle_of(device.gpu))
                 ended_s = float("inf") if end is None else end.timely(own, self._now_s()).at_s
-                found.append((device.since_s, ended_s, replace(own, gpu_w=device.power_w)))
-        return found
+                spans.append((device.since_s, ended_s, replace(own, gpu_w=device.power_w)))
+        return spans
 
     def _fits(self, device: SharedDevice) -> bool:
         seen, gpu_type = device.configuration(), self._type(device.node)

@@ -71,30 +71,30 @@ class HostGpus:
 
     def __init__(self, hosts: Sequence[int]) -> None:
         self._host = [host for host, gpus in enumerate(hosts) for _ in range(gpus)]
-        self._held: dict[int, tuple[int, ...]] = {}  # by handle
+        self._gpus_of: dict[int, tuple[int, ...]] = {}  # by handle
 
     def counts(self, handle: int) -> tuple[int, ...]:
         """GPUs of a job on each of its hosts, in their order."""
-        return tuple(len(list(same)) for _, same in groupby(self._host[gpu] for gpu in self._held[handle]))
+        return tuple(len(list(same)) for _, same in groupby(self._host[gpu] for gpu in self._gpus_of[handle]))
 
     def leave(self, handle: int) -> None:
         """Take note that a job is off its GPUs."""
-        del self._held[handle]
+        del self._gpus_of[handle]
 
     def enter(self, starting: Mapping[int, int]) -> list[int]:
         """Give GPUs to *starting* jobs, so many to each handle; returns those whose GPUs per host change for it."""
-        wanted = {handle: len(gpus) for handle, gpus in self._held.items()} | dict(starting)
-        before = {handle: self.counts(handle) for handle in self._held}
-        old, self._held, taken = self._held, {}, set[int]()
+        wanted = {handle: len(gpus) for handle, gpus in self._gpus_of.items()} | dict(starting)
+        before = {handle: self.counts(handle) for handle in self._gpus_of}
+        old, self._gpus_of, taken = self._gpus_of, {}, set[int]()
         for size in sorted(set(wanted.values()), reverse=True):
             alike = [handle for handle, gpus in wanted.items() if gpus == size]
             for handle in alike:
                 if handle in old and taken.isdisjoint(old[handle]):
-                    self._held[handle] = old[handle]
+                    self._gpus_of[handle] = old[handle]
                     taken.update(old[handle])
             for handle in alike:
-                if handle not in self._held:
+                if handle not in self._gpus_of:
                     free = [gpu for gpu in range(len(self._host)) if gpu not in taken]
-                    self._held[handle] = tuple(free[:size])
+                    self._gpus_of[handle] = tuple(free[:size])
                     taken.update(free[:size])
         return [handle for handle, counts in before.items() if self.counts(handle) != counts]

@@ -77,9 +77,9 @@ class SharingCluster(SimulatedEngine):
         node = self._node_of[gpu]
         own = self._nodes[node]
         place = next(k for k, holder in enumerate(own.holders) if holder.handle == handle_of(gpu))
-        held = own.holders[place]
+        current = own.holders[place]
         self._meter(node)
-        own.holders[place] = Holder(held.handle, 1, power_w, held.work_from_s)
+        own.holders[place] = Holder(current.handle, 1, power_w, current.work_from_s)
         self._draw(node)
         for job, speed in speeds.items():
             self._set_speed(job, self._fractions[job], speed)
@@ -104,8 +104,8 @@ class SharingCluster(SimulatedEngine):
 
     def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
         """Return the node of each shared GPU, and when it can be used."""
-        held = {holder.handle: holder.work_from_s for own in self._nodes for holder in own.holders}
-        return {gpu: (node, held[handle_of(gpu)]) for gpu, node in self._node_of.items()}
+        work_from_s = {holder.handle: holder.work_from_s for own in self._nodes for holder in own.holders}
+        return {gpu: (node, work_from_s[handle_of(gpu)]) for gpu, node in self._node_of.items()}
 
     def poll_shared(self) -> Sequence[SharedChange]:
         """What changed on shared GPUs since the last poll."""

@@ -37,11 +37,11 @@ _FORGET = ("SBATCH_", "SCANCEL_", "SINFO_", "SLURM_", "SQUEUE_")
 def variables_of(user: str) -> dict[str, str]:
     """Return the variables by which programs know their *user*; raises ``EngineError`` for one unknown here."""
     try:
-        found = pwd.getpwnam(user)
+        account = pwd.getpwnam(user)
     except KeyError:
         msg = f"there is no user {user} on this machine"
         raise EngineError(msg) from None
-    return {"HOME": found.pw_dir, "USER": user, "LOGNAME": user, "SHELL": found.pw_shell}
+    return {"HOME": account.pw_dir, "USER": user, "LOGNAME": user, "SHELL": account.pw_shell}
 
 
 class Slurm:
@@ -88,12 +88,12 @@ class Slurm:
         partition are left out, even for their owner.
         """
         of = ["--states=all", "--all", *([] if users is None else [f"--user={','.join(sorted(users))}"])]
-        found = None if plain else self._ask_json(("squeue", *of, "--json"), jobs_of_json)
-        if found is None:
+        jobs = None if plain else self._ask_json(("squeue", *of, "--json"), jobs_of_json)
+        if jobs is None:
             mark = secrets.token_hex(4)
             command = ("squeue", *of, f"--format={mark}|{JOB_FIELDS}")
-            found = self._ask_text(command, lambda text: jobs_of_text(text, mark))
-        return [job for job in found if users is None or job.user in users]
+            jobs = self._ask_text(command, lambda text: jobs_of_text(text, mark))
+        return [job for job in jobs if users is None or job.user in users]
 
     def has(self, job: int) -> bool:
         """Whether Slurm has a job of that number; only a plain no counts as one (else ``EngineDownError``)."""
@@ -108,11 +108,11 @@ class Slurm:
 
     def nodes(self, *, plain: bool = False) -> list[SlurmNode]:
         """Return all nodes of Slurm; *plain* and errors as for ``jobs``."""
-        found = None if plain else self._ask_json(("sinfo", "--json"), nodes_of_json)
-        if found is None and not plain:  # since 23.11, they are there
-            found = self._ask_json(("scontrol", "show", "nodes", "--json"), nodes_of_json)
-        if found is not None:
-            return found
+        nodes = None if plain else self._ask_json(("sinfo", "--json"), nodes_of_json)
+        if nodes is None and not plain:  # since 23.11, they are there
+            nodes = self._ask_json(("scontrol", "show", "nodes", "--json"), nodes_of_json)
+        if nodes is not None:
+            return nodes
         return self._ask_text(("sinfo", "--all", "--Node", f"--Format={NODE_FIELDS}"), nodes_of_text)
 
     def reasons(self) -> dict[str, str]:

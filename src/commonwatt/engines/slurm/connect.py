@@ -101,12 +101,12 @@ class Difference:
     sentence: str
 
 
-def differences(cluster: Cluster, found: Sequence[DiscoveredNode]) -> list[Difference]:
+def differences(cluster: Cluster, nodes: Sequence[DiscoveredNode]) -> list[Difference]:
     """Return where a declared cluster is not what Slurm has; no types in Slurm fit any."""
     texts: list[tuple[str, str]] = []
     for name, klass in zip(cluster.names, cluster.klass, strict=True):
         kind = cluster.classes[klass]
-        own = [node for node in found if node.name == name]
+        own = [node for node in nodes if node.name == name]
         fits = [node for node in own if node.gpu_type in (None, *_spellings(kind.gpu_type, own))]
         gpus = sum(node.gpus for node in fits)
         if not own:
@@ -117,7 +117,7 @@ def differences(cluster: Cluster, found: Sequence[DiscoveredNode]) -> list[Diffe
         elif gpus != kind.gpus:
             texts.append((name, f"declared with {plural(kind.gpus, 'GPU')}, has {gpus}"))
     declared = set(cluster.names)
-    texts += [(name, "not declared") for name in dict.fromkeys(n.name for n in found) if name not in declared]
+    texts += [(name, "not declared") for name in dict.fromkeys(n.name for n in nodes) if name not in declared]
     return [Difference(name, name in declared, f"node {name}: {text}") for name, text in texts]
 
 

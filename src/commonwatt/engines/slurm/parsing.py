@@ -43,13 +43,13 @@ _MOST_NAMES = 100_000  # of a range
 
 def _numbers(ranges: str) -> list[str]:
     """Return the numbers of ``1-3,07``, each as wide as the first of its range is written."""
-    found: list[str] = []
+    numbers: list[str] = []
     for part in ranges.split(","):
         first, _, last = part.partition("-")
         if int(last or first) - int(first) >= _MOST_NAMES:
             raise ValueError(ranges)
-        found += (f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1))
-    return found
+        numbers += (f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1))
+    return numbers
 
 
 JOB_FIELDS = "%A|%u|%T|%C|%r|%k"
@@ -210,7 +210,7 @@ def nodes_of_text(text: str) -> list[SlurmNode]:
     if not rows or rows[0][0] != "NODELIST" or not text.endswith("\n"):
         msg = f"no list of nodes: {text.strip()[:80]!r}"
         raise ValueError(msg)
-    found = {}
+    nodes = {}
     for fields in rows:
         if len(fields) < 6:
             msg = f"a line that is no node: {'|'.join(fields)[:80]!r}"
@@ -220,10 +220,10 @@ def nodes_of_text(text: str) -> list[SlurmNode]:
         name, state, gres, used, cpus, features = fields[:6]
         counts = [_count(part) for part in cpus.split("/")]
         allocated, total = (counts[0], counts[3]) if len(counts) == 4 else (0, 0)
-        found[name] = SlurmNode(
+        nodes[name] = SlurmNode(
             name, _states(state.split("+")), _gpus(gres), _gpus(used), total, allocated, _words(features)
         )
-    return list(found.values())
+    return list(nodes.values())
 
 
 def _rows(text: str, key: str) -> list[dict[str, Any]]:
@@ -287,7 +287,7 @@ def _words(value: str) -> tuple[str, ...]:
 
 
 def _gpus(gres: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for kind, count in _GPUS.findall(gres):
-        found[kind] = found.get(kind, 0) + int(count)
-    return found
+        counts[kind] = counts.get(kind, 0) + int(count)
+    return counts

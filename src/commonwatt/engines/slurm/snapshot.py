@@ -91,12 +91,12 @@ def own_jobs(
     """
     me, expected = _user(), {run.key: run.spec.user for run in runs}
     numbers = {run.job_number(): run.key for run in runs if run.folder.own is not None}
-    found = []
+    jobs = []
     for job in slurm.jobs({me, *users}, plain=plain):
         run = numbers.get(job.id) or run_of(identity, job.comment)
         if run is not None and job.user == (expected.get(run, job.user) or me):
-            found.append((run, job))
-    return found
+            jobs.append((run, job))
+    return jobs
 
 
 def look(
@@ -122,16 +122,16 @@ def look(
             raise EngineDownError(msg)
     runs = tuple(runs)
     users = {*users, *(run.spec.user for run in runs if run.spec.user is not None)}
-    found = own_jobs(slurm, identity, users, runs=runs)
-    there = {run for run, _ in found}
+    run_jobs = own_jobs(slurm, identity, users, runs=runs)
+    there = {run for run, _ in run_jobs}
     if missing := [run for run in runs if run.key not in there and run.expected]:
         again = own_jobs(slurm, identity, users, plain=True, runs=runs)
-        found += [(run, job) for run, job in again if run not in there]
+        run_jobs += [(run, job) for run, job in again if run not in there]
         there |= {run for run, _ in again}
         _confirm(slurm, [run for run in missing if run.key not in there])
     jobs: dict[tuple[int, int], SlurmJob] = {}
     doubled = []
-    for key, job in sorted(found, key=lambda tagged: (not tagged[1].over, tagged[1].id)):
+    for key, job in sorted(run_jobs, key=lambda tagged: (not tagged[1].over, tagged[1].id)):
         if key in jobs and not jobs[key].over:
             doubled.append(jobs[key].id)
         jobs[key] = job
@@ -190,7 +190,7 @@ def external_jobs(slurm: Slurm, identity: str, users: Collection[str] = ()) -> l
 
 def parse_external_jobs(text: str, own: Collection[int]) -> list[ExternalJob]:
     """Parse the output of ``squeue``; leaves out our *own* jobs, jobs without GPUs, and jobs that may not start yet."""
-    found: list[ExternalJob] = []
+    jobs: list[ExternalJob] = []
     arrays: list[tuple[ExternalJob, str, str]] = []
     running: Counter[str] = Counter()
     for line in text.splitlines():
@@ -215,23 +215,23 @@ def parse_external_jobs(text: str, own: Collection[int]) -> list[ExternalJob]:
         if state == "waiting" and row[18][:1].isdigit():
             arrays.append((job, row[17], row[18]))
         else:
-            found.append(job)
+            jobs.append(job)
     for job, array, tasks in arrays:
-        found += (replace(job, task=task) for task in _tasks(tasks, running[array]))
-    return found
+        jobs += (replace(job, task=task) for task in _tasks(tasks, running[array]))
+    return jobs
 
 
 def _tasks(text: str, running: int) -> list[int]:
     """Return the waiting tasks of an array such as ``1-9:2,12%4``, as many as may run beside those *running*."""
     listed, _, at_once = text.partition("%")
     most = min(_MOST_TASKS, int(at_once) - running) if at_once.isdigit() else _MOST_TASKS
-    found: list[int] = []
+    tasks: list[int] = []
     for part in listed.split(","):
         if (match := _TASKS.fullmatch(part)) is None:  # Slurm shortens long ones: `1,3,5,...`
             break
         first, last, step = match.groups()
-        found += islice(range(int(first), int(last or first) + 1, int(step or 1)), _MOST_TASKS)
-    return found[: max(0, most)]
+        tasks += islice(range(int(first), int(last or first) + 1, int(step or 1)), _MOST_TASKS)
+    return tasks[: max(0, most)]
 
 
 def _state(word: str, reason: str) -> Literal["waiting", "running", "ended"] | None:

@@ -55,9 +55,9 @@ class Array:
             if getattr(self, size) < 1:
                 raise InputError("a whole number above 0", field=f"pe_{size}", value=getattr(self, size))
         for buffer in ("sg_bytes", "sl_bytes"):
-            held = getattr(self, buffer)
-            if held is not None and not held > 0:
-                raise InputError("a number above 0", field=buffer, value=held)
+            capacity = getattr(self, buffer)
+            if capacity is not None and not capacity > 0:
+                raise InputError("a number above 0", field=buffer, value=capacity)
 
     @property
     def elements(self) -> int:

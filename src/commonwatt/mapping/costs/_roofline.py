@@ -86,15 +86,15 @@ def _ladder(size: float, unit: float) -> list[float]:
     """
     unit = max(1.0, min(unit, size))
     units = -(-size // unit)
-    found = {size, *(min(size, unit * -(-units // parts)) for parts in range(2, 9))}
+    tiles = {size, *(min(size, unit * -(-units // parts)) for parts in range(2, 9))}
     step = unit
     while step < size:
-        found.add(step)
+        tiles.add(step)
         step *= 2.0
     while unit > 1.0:
         unit = float(unit // 2)
-        found.add(unit)
-    return sorted(found)
+        tiles.add(unit)
+    return sorted(tiles)
 
 
 def _clipped(first: float, step: float, count: float, size: float) -> float:
@@ -123,14 +123,14 @@ def _pixels(loops: Loops, layout: Layout) -> list[Pixels]:
     shapes |= {(1.0, min(tall, key=lambda rows: abs(rows - columns)), columns) for columns in wide}
     shapes |= {(1.0, min(layout.rows, out_y), columns) for columns in wide} | {(1.0, 1.0, columns) for columns in wide}
     shapes |= {(images, out_y, out_x) for images in _ladder(batch, batch)}
-    found = []
+    pixels = []
     for images, rows, columns in sorted(shapes):
         along = (float(loops.stride[0]), float(loops.padding[0]))
         high, all_high = _extent(float(loops.y[0]), out_y, rows, float(loops.r[0]), *along)
         broad, all_broad = _extent(float(loops.x[0]), out_x, columns, float(loops.s[0]), *along)
         tiles = -(-batch // images) * -(-out_y // rows) * -(-out_x // columns)
-        found.append(Pixels(images, rows, columns, images * high * broad, batch * all_high * all_broad, tiles))
-    return found
+        pixels.append(Pixels(images, rows, columns, images * high * broad, batch * all_high * all_broad, tiles))
+    return pixels
 
 
 def choices(loops: Loops, layout: Layout) -> Choices:
@@ -207,8 +207,8 @@ class Roofline:
 
     def costs(self, loops: Loops, array: Array) -> Costs:
         """Return what each layer costs; infinite cycles if not even the smallest tile fits."""
-        found = [_one(loops[i : i + 1], array) for i in range(len(loops))]
-        columns = np.array(found).reshape(len(loops), -1).T
+        rows = [_one(loops[i : i + 1], array) for i in range(len(loops))]
+        columns = np.array(rows).reshape(len(loops), -1).T
         cycles, volume, sg_needed, sl_needed, sl_accesses, sg_accesses = columns
         fits = np.isfinite(cycles)
         return Costs(
@@ -241,8 +241,8 @@ def _one(loops: Loops, array: Array) -> tuple[float, float, float, float, float,
     at = np.arange(len(volume)) == int(np.argmin(volume))
     chosen, moving = fast.where(at), float(volume.min())
     reads, writes = (float(part.item()) for part in _accesses(loops, chosen, array, layout))
-    held = 2.0 * tile_bytes(loops, chosen).item()
-    return fewest, moving, held, sl_needed, 4.0 * float(loops.macs[0]) + reads, moving + reads + writes
+    sg_needed = 2.0 * tile_bytes(loops, chosen).item()
+    return fewest, moving, sg_needed, sl_needed, 4.0 * float(loops.macs[0]) + reads, moving + reads + writes
 
 
 def _layout(loops: Loops, array: Array) -> Layout:

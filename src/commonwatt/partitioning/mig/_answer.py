@@ -163,19 +163,19 @@ def _prices(problem: MigProblem, market: Equilibrium, counts: list[int]) -> tupl
 def _tenants(
     problem: MigProblem, shares: Floats, utilities: Floats, market: Equilibrium | None
 ) -> tuple[MigTenantResult, ...]:
-    found = []
+    rows = []
     for i, name in enumerate(problem.tenants):
         reason, sentence = tenant_sentence(problem, i, shares[i], float(utilities[i]), market)
         has = {f"{t}/{p.name}": float(s) for (t, p), s in zip(problem.classes, shares[i], strict=True) if s > CRUMB}
         spent = None if market is None else float(shares[i] @ market.prices)
-        found.append(
+        rows.append(
             MigTenantResult(
                 name=name, weight=float(problem.weights[i]), utility=float(utilities[i]),
                 speed=float(problem.speeds[i] @ shares[i]), instances=has, spent=spent, reason=reason,
                 sentence=sentence,
             )
         )  # fmt: skip
-    return tuple(found)
+    return tuple(rows)
 
 
 def _gpu(problem: MigProblem, plan: GpuPlan) -> MigGpuResult:

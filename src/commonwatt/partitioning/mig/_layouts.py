@@ -109,12 +109,12 @@ class GpuType:
 
     def profile(self, name: str, field: str | None = None) -> Profile:
         """Return the profile called *name*; raises ``InputError`` naming *field* and the known profiles."""
-        found = self.find(name)
-        if found is None:
+        profile = self.find(name)
+        if profile is None:
             raise InputError(
                 f"one of the profiles of a {self.name}: {', '.join(self.names())}", field=field, value=name
             )
-        return found
+        return profile
 
     def names(self) -> Iterator[str]:
         """Yield NVIDIA's names of its profiles."""
@@ -268,10 +268,10 @@ def parse_layout(gpu: GpuType, words: Sequence[str], field: str) -> Layout:
     """
     if not any("@" in word for word in words):
         counts = Counter(gpu.profile(word, field).key for word in words)
-        found = find_layout(gpu, counts)
-        if found is None:
+        layout = find_layout(gpu, counts)
+        if layout is None:
             raise InputError(f"profiles that fit on one {gpu.name} together", field=field, value=", ".join(words))
-        return found
+        return layout
     placed = []
     for word in words:
         name, _, place = word.partition("@")
@@ -289,7 +289,7 @@ def layouts(name: str, keys: tuple[str, ...] = PLAIN) -> tuple[Layout, ...]:
     """Return every maximal layout of GPU type *name* made of profiles *keys*, largest instances first."""
     gpu = gpu_type(name)
     profiles = sorted((gpu.profile(key) for key in keys), key=lambda p: -p.compute)
-    return tuple(found for found in _fill(profiles, 0, ()) if _is_maximal(profiles, found))
+    return tuple(layout for layout in _fill(profiles, 0, ()) if _is_maximal(profiles, layout))
 
 
 def _fill(profiles: Sequence[Profile], start: int, done: Layout) -> Iterator[Layout]:
@@ -322,11 +322,11 @@ def _is_maximal(profiles: Sequence[Profile], layout: Layout) -> bool:
 
 def count_vectors(name: str, keys: tuple[str, ...] = PLAIN) -> dict[tuple[int, ...], tuple[Layout, ...]]:
     """Return the maximal layouts of GPU type *name*, grouped by their number of instances of each of *keys*."""
-    found: dict[tuple[int, ...], list[Layout]] = {}
+    by_counts: dict[tuple[int, ...], list[Layout]] = {}
     for layout in layouts(name, keys):
         counts = Counter(placed.profile for placed in layout)
-        found.setdefault(tuple(counts[key] for key in keys), []).append(layout)
-    return {counts: tuple(same) for counts, same in found.items()}
+        by_counts.setdefault(tuple(counts[key] for key in keys), []).append(layout)
+    return {counts: tuple(same) for counts, same in by_counts.items()}
 
 
 def find_layout(gpu: GpuType, counts: Mapping[str, int]) -> Layout | None:
@@ -349,9 +349,9 @@ def _place(profiles: Sequence[Profile], wanted: tuple[Profile, ...], done: Layou
     begun = max((placed.start for placed in done if placed.profile == first.key), default=-1)
     for start in first.starts:
         if start > begun and _fits(profiles, first, start, done):
-            found = _place(profiles, rest, (*done, Placed(start, first.key)))
-            if found is not None:
-                return found
+            layout = _place(profiles, rest, (*done, Placed(start, first.key)))
+            if layout is not None:
+                return layout
     return None
 
 

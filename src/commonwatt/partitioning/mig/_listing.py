@@ -170,8 +170,8 @@ def least_utilities(problem: MigProblem, totals: Ints) -> Floats:
     for i, (weight, rates, limit) in enumerate(zip(problem.weights, problem.rates, problem.limits, strict=True)):
         order = np.argsort(-rates, kind="stable")
         order = order[rates[order] > 0]
-        held = np.diff(np.minimum(np.cumsum(weight * totals[:, order], axis=1), limit), axis=1, prepend=0.0)
-        least[:, i] = held @ rates[order] / (1.0 + np.maximum(0.0, held.sum(axis=1) / limit - weight))
+        instances = np.diff(np.minimum(np.cumsum(weight * totals[:, order], axis=1), limit), axis=1, prepend=0.0)
+        least[:, i] = instances @ rates[order] / (1.0 + np.maximum(0.0, instances.sum(axis=1) / limit - weight))
     return least
 
 
@@ -203,13 +203,15 @@ def on_layout(problem: MigProblem, totals: Ints | Floats) -> Equilibrium:
     here = totals > 0
     rates = problem.rates[:, here]
     market = Market.make(totals[here].astype(float), problem.weights, rates, np.ones_like(rates), problem.limits)
-    found = solve(market, tolerance=RESIDUAL)
+    equilibrium = solve(market, tolerance=RESIDUAL)
     shares = np.zeros_like(problem.rates)
-    shares[:, here] = found.shares
-    worth = problem.weights[:, None] * problem.rates / found.utilities[:, None] - found.limit_prices[:, None]
+    shares[:, here] = equilibrium.shares
+    worth = (
+        problem.weights[:, None] * problem.rates / equilibrium.utilities[:, None] - equilibrium.limit_prices[:, None]
+    )
     prices = np.maximum(worth.max(axis=0), 0.0)
-    prices[here] = found.prices
-    return replace(found, prices=prices, shares=shares)
+    prices[here] = equilibrium.prices
+    return replace(equilibrium, prices=prices, shares=shares)
 
 
 def constant(

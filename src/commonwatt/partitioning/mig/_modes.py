@@ -243,11 +243,11 @@ def _in_parts(
         if solved.x is None or solved.status != "optimal":
             break
         bound = min(bound, -solved.bound)
-        found, supply = program.parts(solved.x)
+        numbers, supply = program.parts(solved.x)
         market = on_layout(problem, supply)
-        value = welfare("nash", problem.weights, market.utilities) - float(program.penalties @ found)
+        value = welfare("nash", problem.weights, market.utilities) - float(program.penalties @ numbers)
         if value > best:
-            best, parts = value, found
+            best, parts = value, numbers
         if bound - best <= CLOSE:
             break
         _bounded(problem, program, theta, market)

@@ -52,15 +52,15 @@ def plan_gpus(problem: MigProblem, picked: list[list[int]], shares: Floats) -> t
     cut = sorted(_cut(problem, picked), key=lambda pair: pair[0])
     at = {(t, p.key): c for c, (t, p) in enumerate(problem.classes)}
     queues = [_Queue(shares[:, c]) for c in range(len(problem.classes))]
-    found = []
+    plans = []
     for gpu, group, choice in cut:
         instances = []
         for placed in choice.layout:
             c = at[group.type, placed.profile]
             stays = placed in (group.present or ())
             instances.append(InstancePlan(placed, c, stays, queues[c].next_instance()))
-        found.append(GpuPlan(gpu, group, choice, tuple(instances)))
-    return tuple(found)
+        plans.append(GpuPlan(gpu, group, choice, tuple(instances)))
+    return tuple(plans)
 
 
 def _cut(problem: MigProblem, picked: list[list[int]]) -> Iterator[tuple[int, GpuGroup, LayoutChoice]]:

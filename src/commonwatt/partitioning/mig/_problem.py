@@ -96,11 +96,11 @@ class MigProblem:
 
     def totals(self, picked: list[list[int]]) -> Ints:
         """Return how many instances of each class there are, given how many GPUs of each group take each choice."""
-        found = np.zeros(len(self.classes), dtype=np.int64)
+        counts = np.zeros(len(self.classes), dtype=np.int64)
         for group, numbers in zip(self.groups, picked, strict=True):
             for choice, number in zip(group.choices, numbers, strict=True):
-                found += number * choice.counts
-        return found
+                counts += number * choice.counts
+        return counts
 
     def penalty(self, picked: list[list[int]]) -> float:
         """Return what the draining costs, given how many GPUs of each group take each choice."""
@@ -133,12 +133,12 @@ class MigDecision:
 
 
 def _check_keys(file: MigFile, types: list[str]) -> None:
-    known = {n for t in types for p in gpu_type(t).profiles for n in (p.key, p.name, f"{t}/{p.key}", f"{t}/{p.name}")}
+    keys = {n for t in types for p in gpu_type(t).profiles for n in (p.key, p.name, f"{t}/{p.key}", f"{t}/{p.name}")}
     for tenant in file.tenants:
         for key in tenant.speed or {}:
-            if key not in known:
+            if key not in keys:
                 raise InputError(
-                    f"a profile of these GPUs, such as {', '.join(sorted(n for n in known if '/' not in n))}",
+                    f"a profile of these GPUs, such as {', '.join(sorted(n for n in keys if '/' not in n))}",
                     field=f"tenants.{tenant.name}.speed", value=key,
                 )  # fmt: skip
         for key in tenant.gpu_speed:
@@ -194,13 +194,13 @@ def _choices(
     name: str, present: Layout | None, classes: tuple[tuple[str, Profile], ...], keys: tuple[str, ...]
 ) -> tuple[LayoutChoice, ...]:
     now = Counter(present or ())
-    found = []
+    choices = []
     for same in count_vectors(name, keys).values():
         best = max(same, key=lambda layout: len(set(layout) & set(now)))
         counts = Counter(placed.profile for placed in best)
         vector = np.array([counts[p.key] if t == name else 0 for t, p in classes], dtype=np.int64)
-        found.append(LayoutChoice(vector, best, len(now) - len(set(best) & set(now))))
-    return tuple(found)
+        choices.append(LayoutChoice(vector, best, len(now) - len(set(best) & set(now))))
+    return tuple(choices)
 
 
 class LayoutProgram(Program):
@@ -238,13 +238,13 @@ class LayoutProgram(Program):
 
     def rounded(self, numbers: Floats) -> list[list[int]]:
         """Return whole numbers of GPUs near *numbers*, as many in each group: the largest remainders are rounded up."""
-        found = []
+        picked = []
         for group, part in zip(self._groups, np.split(numbers, self._ends[:-1]), strict=True):
             down = np.floor(part + LEAST)
             missing = len(group.members) - int(down.sum())
             down[np.argsort(down - part, kind="stable")[:missing]] += 1
-            found.append(down.astype(int).tolist())
-        return found
+            picked.append(down.astype(int).tolist())
+        return picked
 
     def solve(self, time_limit_s: float | None = None, gap: float = 1e-10) -> Solution:
         """Solve to a relative *gap*; raises ``SolverError`` if HiGHS fails."""

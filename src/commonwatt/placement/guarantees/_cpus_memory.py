@@ -52,29 +52,29 @@ def _given_way(problem: PlacementProblem, wanted: Schedule, needs: Floats, whole
     moved = running & (wanted.choice != problem.stay)
     if not moved.any():
         return unchanged
-    held = [problem.nodes_held(job) for job in np.flatnonzero(moved)]
+    homes = [problem.nodes_held(job) for job in np.flatnonzero(moved)]
     freed = np.zeros(len(problem.node_gpus), dtype=bool)
-    freed[np.concatenate(held)] = True
-    found = replace(unchanged, choice=wanted.choice.copy(), nodes=wanted.nodes.copy())
-    left = left_by(problem, found, needs, whole)
+    freed[np.concatenate(homes)] = True
+    schedule = replace(unchanged, choice=wanted.choice.copy(), nodes=wanted.nodes.copy())
+    left = left_by(problem, schedule, needs, whole)
 
     def take_out(job: int) -> None:
-        left[found.nodes_of(problem, job)] += needs[found.choice[job]]
-        found.choice[job] = POSTPONED
-        found.nodes[problem.slot_start[job] : problem.slot_start[job + 1]] = -1
+        left[schedule.nodes_of(problem, job)] += needs[schedule.choice[job]]
+        schedule.choice[job] = POSTPONED
+        schedule.nodes[problem.slot_start[job] : problem.slot_start[job + 1]] = -1
 
-    starts = np.flatnonzero(~running & (found.choice != POSTPONED))
+    starts = np.flatnonzero(~running & (schedule.choice != POSTPONED))
     for job in starts[ranked(problem.pressure_s[starts])].tolist():
-        nodes = found.nodes_of(problem, job)
+        nodes = schedule.nodes_of(problem, job)
         if not freed[nodes].any() or (left[nodes] < -EXACT).any():
             take_out(job)
     for job in np.flatnonzero(moved & (wanted.choice == POSTPONED)).tolist():
         row, nodes = problem.stay[job], problem.nodes_held(job)
         if (left[nodes] >= needs[row] - EXACT).all():
-            found.choice[job] = row
-            found.nodes[problem.slot_start[job] : problem.slot_start[job] + len(nodes)] = nodes
+            schedule.choice[job] = row
+            schedule.nodes[problem.slot_start[job] : problem.slot_start[job] + len(nodes)] = nodes
             left[nodes] -= needs[row]
-    return found if (left >= -EXACT).all() else unchanged
+    return schedule if (left >= -EXACT).all() else unchanged
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class _Fitting:
 
     def __init__(self, problem: PlacementProblem, wanted: Schedule, needs: Floats, whole: Floats) -> None:
         self.problem, self.wanted, self.needs = problem, wanted, needs
-        self.found = _given_way(problem, wanted, needs, whole)
-        self.left = left_by(problem, self.found, needs, whole)  # GPUs, CPUs and memory, [N, 1 + R]
+        self.draft = _given_way(problem, wanted, needs, whole)
+        self.left = left_by(problem, self.draft, needs, whole)  # GPUs, CPUs and memory, [N, 1 + R]
         self.latest_s: Floats = problem.time_s
         if problem.outcomes is not None:
             self.latest_s = self.latest_s * problem.outcomes.max(axis=1)[problem.row_job]
@@ -107,7 +107,7 @@ class _Fitting:
         problem, wanted = self.problem, self.wanted
         short = np.zeros(len(problem), dtype=bool)
         waits = problem.stay < 0
-        waits &= self.found.choice == POSTPONED
+        waits &= self.draft.choice == POSTPONED
         starts = np.flatnonzero(waits & (wanted.choice != POSTPONED))
         roomless = np.flatnonzero(waits & (wanted.choice == POSTPONED) & ~held_back(problem, wanted))
         order = np.concatenate(
@@ -122,8 +122,8 @@ class _Fitting:
             elif wanted.choice[job] != POSTPONED:
                 short[job] = True
                 self.kept = self.kept or self._reserved(job)
-        found = replace(wanted, choice=self.found.choice, nodes=self.found.nodes)
-        return replace(found, short=short if short.any() else None)
+        schedule = replace(wanted, choice=self.draft.choice, nodes=self.draft.nodes)
+        return replace(schedule, short=short if short.any() else None)
 
     def _hopeful(self) -> Bools:
         """Jobs with a configuration that may fit, by the most of everything that a node of its class has left, [J]."""
@@ -170,8 +170,8 @@ class _Fitting:
 
     def _give(self, job: int, row: int, nodes: Ints) -> None:
         first = self.problem.slot_start[job]
-        self.found.choice[job] = row
-        self.found.nodes[first : first + len(nodes)] = nodes
+        self.draft.choice[job] = row
+        self.draft.nodes[first : first + len(nodes)] = nodes
         self.left[nodes] -= self.needs[row]
         if self.kept is not None and self.ends_s[row] > self.kept.by_s:
             there = np.isin(nodes, self.kept.nodes)
@@ -202,8 +202,8 @@ class _Fitting:
 
     def _placed(self) -> tuple[Ints, Ints]:
         """Nodes in use, once for every job on them, and the job's configuration; by node, what ends first first."""
-        node, _ = self.found.occupancy(self.problem)
-        rows = self.found.choice[self.found.choice != POSTPONED]
+        node, _ = self.draft.occupancy(self.problem)
+        rows = self.draft.choice[self.draft.choice != POSTPONED]
         rows = np.repeat(rows, self.problem.width[rows])
         order = ranked(node, self.ends_s[rows])
         return node[order], rows[order]

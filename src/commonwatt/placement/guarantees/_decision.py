@@ -53,24 +53,24 @@ def decided(
         return solve_all(part) if fairness is None else fair_schedule(part, fairness, solve_all)
 
     def solve_all(part: PlacementProblem) -> Schedule:
-        found = solver.solve(part, rng, keep_going)
+        search = solver.solve(part, rng, keep_going)
         if isinstance(solver, Peer):
-            return found.best
-        return settled(part, found.best, planned=solver.plans, fill=solver.leaves_room)
+            return search.best
+        return settled(part, search.best, planned=solver.plans, fill=solver.leaves_room)
 
     schedule = _within_guarantees(problem, solver, solve)
     return schedule if fairness is None else replace(schedule, shares=shares_of(problem, fairness))
 
 
-def checked(problem: PlacementProblem, found: object) -> Schedule:
-    """Copy the schedule *found* by a third-party solver into integer arrays.
+def checked(problem: PlacementProblem, answer: object) -> Schedule:
+    """Copy the schedule *answer* of a third-party solver into integer arrays.
 
     Raises ``SolverError`` if it is none, is one of another problem, or cannot be carried out.
     """
-    if not isinstance(found, Schedule):
-        msg = f"expected a Schedule, got {type(found).__name__}"
+    if not isinstance(answer, Schedule):
+        msg = f"expected a Schedule, got {type(answer).__name__}"
         raise SolverError(msg)
-    choice, nodes = np.asarray(found.choice), np.asarray(found.nodes)
+    choice, nodes = np.asarray(answer.choice), np.asarray(answer.nodes)
     shapes = (len(problem),), (int(problem.slot_start[-1]),)
     if (choice.shape, nodes.shape) != shapes or choice.dtype.kind not in "iu" or nodes.dtype.kind not in "iu":
         msg = f"expected whole numbers for {shapes[0][0]} jobs and {shapes[1][0]} places, as this problem has"
@@ -130,9 +130,9 @@ class _Keeping:
         self.allowed = np.ones(len(problem.time_s), dtype=bool) if backfill is None else backfill.may_have(problem)
 
     def schedule(self) -> Schedule:
-        if (found := self._reservation()) is None:
+        if (reservation := self._reservation()) is None:
             return self._solved(None, POSTPONED)
-        reserved, row = found
+        reserved, row = reservation
         fits = reserved.by_s <= self.problem.now_s
         if fits or self.stops:  # the solver may start it in its own way
             schedule = self._solved(None, POSTPONED)
@@ -154,21 +154,21 @@ class _Keeping:
         if self.kept.closed is not None:
             everywhere &= ~self.kept.closed
         for job in self.kept.oldest:
-            found = self._earliest(int(job), everywhere)
-            if found is None:
+            earliest = self._earliest(int(job), everywhere)
+            if earliest is None:
                 continue
-            if found[0].by_s <= problem.now_s:
-                return found
+            if earliest[0].by_s <= problem.now_s:
+                return earliest
             if before is not None and before.job == job:
                 there = np.zeros(len(everywhere), dtype=bool)
                 there[before.nodes] = everywhere[before.nodes]
                 again = self._earliest(int(job), there, len(before.nodes), before.per_node)
                 if again is not None:  # else a node is down: what was promised cannot be kept
-                    found = replace(again[0], by_s=min(before.by_s, again[0].by_s)), again[1]
+                    earliest = replace(again[0], by_s=min(before.by_s, again[0].by_s)), again[1]
             # nothing starts there once the promised time has passed, nor where it rests on what is only believed
             soon_s = float(np.nextafter(problem.now_s, np.inf))
-            by_s = soon_s if problem.outcomes is not None else max(found[0].by_s, soon_s)
-            return replace(found[0], by_s=by_s), found[1]
+            by_s = soon_s if problem.outcomes is not None else max(earliest[0].by_s, soon_s)
+            return replace(earliest[0], by_s=by_s), earliest[1]
         return None
 
     def _earliest(

@@ -66,14 +66,14 @@ class _Capping:
 
     def schedule(self) -> Schedule:
         problem, wanted = self.problem, self.wanted
-        profile, found = self._profile(), Schedule.unchanged(problem)
+        profile, schedule = self._profile(), Schedule.unchanged(problem)
         capped = np.zeros(len(problem), dtype=bool)
         running = np.flatnonzero(problem.stay >= 0)
         for job in running[ranked(-problem.pressure_s[running])]:
             row, nodes = int(problem.stay[job]), problem.nodes_held(job)
             if not problem.locked and not profile.has_power(row, nodes, now_only=True):
-                found.choice[job], capped[job] = POSTPONED, True
-                found.nodes[problem.slot_start[job] : problem.slot_start[job + 1]] = -1
+                schedule.choice[job], capped[job] = POSTPONED, True
+                schedule.nodes[problem.slot_start[job] : problem.slot_start[job + 1]] = -1
                 continue
             profile.add(row, nodes, float(self.longest_s[row]))
             self.left[nodes] -= self.needs[row]
@@ -86,11 +86,11 @@ class _Capping:
                 continue
             profile.add(row, nodes, float(self.longest_s[row]))
             self.left[nodes] -= self.needs[row]
-            found.choice[job] = row
-            found.nodes[problem.slot_start[job] : problem.slot_start[job] + len(nodes)] = nodes
+            schedule.choice[job] = row
+            schedule.nodes[problem.slot_start[job] : problem.slot_start[job] + len(nodes)] = nodes
         lacking = short if short.any() else None
-        found = replace(wanted, choice=found.choice, nodes=found.nodes, short=lacking)
-        return replace(found, capped=capped, shared_w=self.power.shared_w)
+        schedule = replace(wanted, choice=schedule.choice, nodes=schedule.nodes, short=lacking)
+        return replace(schedule, capped=capped, shared_w=self.power.shared_w)
 
     def _has_room(self, row: Index, nodes: Ints) -> Bools:
         """Whether each of *nodes* has what configuration *row* needs there."""

@@ -27,7 +27,7 @@ from commonwatt.placement.start_times._timetable import RUNNING, WAITING, Power,
 __all__ = ["StartPlan", "StartRules", "plan_starts"]
 
 MOST_OTHERS = 300  # other jobs that wait, beyond which nobody is held: there is a queue
-MOST_HELD = 1000
+MOST_HOLDS = 1000
 GRADES = 5  # of what jobs save, between which the others do not count
 QUEUE_ERROR = 0.5  # a queue may take so much longer than planned, as solvers have orders of their own
 ROUNDS = 6
@@ -79,7 +79,7 @@ class StartPlan:
 
     Attributes
     ----------
-    held
+    holds
         Jobs that are not to run now; those that do are to pause.
     start_s
         When they are to start; NaN for others.
@@ -93,7 +93,7 @@ class StartPlan:
         The same as a part of what it would cost.
     """
 
-    held: Bools
+    holds: Bools
     start_s: Floats
     pause_s: Floats
     end_s: Floats
@@ -113,7 +113,7 @@ class StartPlan:
 
     def hold(self, job: int, start_s: float, end_s: float, saved: float, base: float) -> None:
         """Hold a job, which would cost *base*."""
-        self.held[job], self.start_s[job], self.end_s[job] = True, start_s, end_s
+        self.holds[job], self.start_s[job], self.end_s[job] = True, start_s, end_s
         self.saved[job] = saved
         self.saved_part[job] = saved / abs(base) if base else np.nan
 
@@ -137,7 +137,7 @@ def plan_starts(
         planning = _Planning(problem, power, rules, solver, none if fixed is None else fixed)
         missed = planning.fill(plan, stays, first, soon)
         # not held, and behind those that are: the solver would start them now, in the room that is kept for others
-        behind = ~plan.held & (planning.start_s > problem.now_s) & ~soon
+        behind = ~plan.holds & (planning.start_s > problem.now_s) & ~soon
         if not (missed & ~first).any() and not behind.any():
             break
         first |= missed
@@ -227,7 +227,7 @@ class _Planning:
             self.start_early(int(job))
         for rank, k in enumerate(self.order(able, choices, first) if len(able) else ()):
             job = int(able[k])
-            if rank >= MOST_HELD or not self.plan_waiting(job, choices[k], plan, stays=bool(stays[job])):
+            if rank >= MOST_HOLDS or not self.plan_waiting(job, choices[k], plan, stays=bool(stays[job])):
                 missed[job] = self.start_early(job) > problem.due_s[job]
         return missed
 
@@ -277,7 +277,7 @@ class _Planning:
         problem, rules = self.problem, self.rules
         due_s, now_s = problem.due_s[job] - rules.margin_s, problem.now_s
         edges_s = rules.value.changes(now_s, min(self.profile.until_s, now_s + rules.known_s))
-        found, base = [], np.inf
+        options, base = [], np.inf
         for row in self._rows(job):
             time_s, surely_s = float(problem.time_s[row]), float(self.surely_s[row])
             latest_s = min(due_s - surely_s, self.latest_s[job], now_s + max(0.0, rules.known_s - time_s))
@@ -288,11 +288,11 @@ class _Planning:
             cost = self.power.share_w[row] * rules.value.integral(starts_s, starts_s + time_s)
             cost = cost + rules.delay_cost_s * (starts_s - now_s)
             gpus = int(problem.width[row] * problem.per_node[row])
-            found.append(_Option(row, surely_s, gpus * surely_s, starts_s, cost))
+            options.append(_Option(row, surely_s, gpus * surely_s, starts_s, cost))
             fits = self.profile.fits(row, starts_s, surely_s)
             if fits.any():
                 base = min(base, float(cost[fits.argmax()]))
-        return _Choices(found, base)
+        return _Choices(options, base)
 
     def order(self, jobs: Ints, choices: list[_Choices], first: Bools) -> Ints:
         """Order of planning: by what a GPU second saves, in a few grades, then long ones first, as they fit worse."""
@@ -306,20 +306,20 @@ class _Planning:
         problem, row = self.problem, int(self.problem.stay[job])
         time_s = float(problem.time_s[row])
         base = float(self.power.share_w[row] * self.rules.value.integral(problem.now_s, problem.now_s + time_s))
-        found = self._in_pieces(job, [row], float(self.again_s[job]))
-        if found is None or not self._saves(base, found[0]):
+        pieces = self._in_pieces(job, [row], float(self.again_s[job]))
+        if pieces is None or not self._saves(base, pieces[0]):
             self.profile.keep(job, row, float(self.surely_s[row]))
             return
-        self._run_in_pieces(job, found, base, plan)
+        self._run_in_pieces(job, pieces, base, plan)
 
     def plan_waiting(self, job: int, own: _Choices, plan: StartPlan, *, stays: bool) -> bool:
         """Hold a job, or let it start now in pieces; returns whether it is planned."""
         chosen = self.choose(own, stays=stays)
         if self.rules.pause_s is not None and not self.problem.locked:
             whole = own.base if chosen is None else float(chosen[0].cost[chosen[1]])
-            found = self._in_pieces(job, self._rows(job), self.rules.pause_s)
-            if found is not None and self._saves(min(whole, own.base), found[0]):
-                self._run_in_pieces(job, found, own.base, plan)
+            pieces = self._in_pieces(job, self._rows(job), self.rules.pause_s)
+            if pieces is not None and self._saves(min(whole, own.base), pieces[0]):
+                self._run_in_pieces(job, pieces, own.base, plan)
                 return True
         if chosen is None:
             return False
@@ -356,8 +356,8 @@ class _Planning:
                 best = total, row, on
         return best
 
-    def _run_in_pieces(self, job: int, found: tuple[float, int, Bools], base: float, plan: StartPlan) -> None:
-        cost, row, on = found
+    def _run_in_pieces(self, job: int, pieces: tuple[float, int, Bools], base: float, plan: StartPlan) -> None:
+        cost, row, on = pieces
         self.profile.take_pieces(row, on)
         running, edges_s = np.flatnonzero(on), self.profile.from_now_s
         if not on[0]:

@@ -173,13 +173,13 @@ def _share(value: float | None, base: float | None) -> float | None:
 def overlap(record: Record, node: str = "armida-06") -> list[tuple[str, str]]:
     """Return the pairs of jobs that had GPUs of *node* at the same time, in order of submission."""
     s, where = record.segments, record.cluster.names.index(node)
-    found: set[tuple[int, int]] = set()
+    pairs: set[tuple[int, int]] = set()
     rows = [i for i in range(len(s.job)) if s.node[i] == where]
     for a in rows:
         for b in rows:
             if s.job[a] < s.job[b] and s.from_s[a] < s.to_s[b] and s.from_s[b] < s.to_s[a]:
-                found.add((int(s.job[a]), int(s.job[b])))
-    return [(record.jobs.name[a], record.jobs.name[b]) for a, b in sorted(found)]
+                pairs.add((int(s.job[a]), int(s.job[b])))
+    return [(record.jobs.name[a], record.jobs.name[b]) for a, b in sorted(pairs)]
 
 
 def _stops(record: Record) -> str:
@@ -215,7 +215,7 @@ def _story(record: Record) -> tuple[str, ...]:
     for i, kind in enumerate(e.kind):
         name, place = record.jobs.name[e.job[i]], e.nodes[i]
         gpus = f"{e.gpus[i]} GPU{'' if e.gpus[i] == 1 else 's'} of {place}"
-        told = {
+        sentences = {
             "submitted": f"{name} is submitted",
             "waits": f"{name} waits",
             "started": f"{name} starts on {gpus}",
@@ -225,7 +225,7 @@ def _story(record: Record) -> tuple[str, ...]:
             "preempted": f"{name} is preempted on {place}",
             "completed": f"{name} is complete",
         }
-        lines.append(f"{e.time_s[i]:>7,.0f} s  {told.get(kind, f'{name}: {kind}')}")
+        lines.append(f"{e.time_s[i]:>7,.0f} s  {sentences.get(kind, f'{name}: {kind}')}")
     return tuple(lines)
 
 

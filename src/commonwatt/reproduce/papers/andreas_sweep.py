@@ -209,17 +209,17 @@ def _points(by_nodes: dict[int, list[SimulationResult]]) -> tuple[ReproducePoint
     for name, unit in _UNITS.items():
         for policy in (GREEDY, *OURS, *BASELINES):
             for nodes, results in by_nodes.items():
-                found = [_value(result, policy, name) for result in results]
-                mean, sd = _mean_sd(found)
+                values = [_value(result, policy, name) for result in results]
+                mean, sd = _mean_sd(values)
                 points.append(ReproducePoint(series=policy, quantity=name, x=nodes, mean=mean, sd=sd, unit=unit))
     return tuple(points)
 
 
 def _mean_sd(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < len(values):
         return None, None
-    return float(np.mean(known)), float(np.std(known, ddof=1)) if len(known) > 1 else None
+    return float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
 
 
 def _saved(results: Iterable[SimulationResult], policy: str, against: str, quantity: str = "total cost") -> float:

@@ -73,17 +73,17 @@ def answer(request: TopicRequest) -> TopicAnswer:
         import torch  # noqa: F401
     except ImportError:
         raise MissingExtraError("torch", "forecast") from None
-    found = traces(request.extent, request.seed)
+    all_traces = traces(request.extent, request.seed)
     kinds = KINDS[request.extent]
-    with request.progress(len(found) * 4 * len(kinds), 1.0) as bar:
-        pairs = [tuple(_study(trace, kinds, request, bar, ours=ours) for ours in (False, True)) for trace in found]
+    with request.progress(len(all_traces) * 4 * len(kinds), 1.0) as bar:
+        pairs = [tuple(_study(trace, kinds, request, bar, ours=ours) for ours in (False, True)) for trace in all_traces]
     rows, points = [], []
     for study in chain(*pairs):
         rows += rows_of(study)
         points += _points(study)
     return TopicAnswer(
         seeds=(request.seed,),
-        digests=tuple(trace.digest for trace in found),
+        digests=tuple(trace.digest for trace in all_traces),
         rows=tuple(sorted(_beside(rows), key=lambda row: row.quantity.split(":")[0])),
         notes=NOTES,
         points=tuple(points),
@@ -123,8 +123,8 @@ def _relative(study: CuffStudy, what: str, ours: bool | None, note: str) -> Repr
 def _study(trace: Trace, kinds: tuple[str, ...], request: TopicRequest, bar: Bar, *, ours: bool) -> CuffStudy:
     study = CuffStudy(trace, ours=ours)
     for kind in kinds:
-        for point, held in ((True, study.point), (False, study.quantile)):
-            held[kind] = forecasts(trace, kind, request.extent, request.seed, point=point, raw=not ours)
+        for point, by_kind in ((True, study.point), (False, study.quantile)):
+            by_kind[kind] = forecasts(trace, kind, request.extent, request.seed, point=point, raw=not ours)
             bar.done()
     return study
 
@@ -161,12 +161,12 @@ def _tables_3_4(study: CuffStudy) -> list[ReproduceRow]:
     rows, scores = [], {}
     for table, how, runs in (("Table 3", "point forecast", study.point), ("Table 4", "quantile .5", study.quantile)):
         for kind, rolled in runs.items():
-            found = scores[table, kind] = level_scores(0.5, study.scored(rolled), study.actual)
+            score = scores[table, kind] = level_scores(0.5, study.scored(rolled), study.actual)
             paper = _TABLE_3.get((kind, study.trace.paper), (None, None)) if table == "Table 3" else (None, None)
             note = "" if table == "Table 3" else "the values of Table 4 are not in the text of the paper we have"
             what = f"{table}: {how}, {_NAMES[kind]}"
-            rows.append(_row(study, f"{what}: under-prediction", paper[0], found.under_prediction_pct, "%", note))
-            rows.append(_row(study, f"{what}: MAE", paper[1], found.mae, "GPUs", note))
+            rows.append(_row(study, f"{what}: under-prediction", paper[0], score.under_prediction_pct, "%", note))
+            rows.append(_row(study, f"{what}: MAE", paper[1], score.mae, "GPUs", note))
     worst = max(abs(scores["Table 3", kind].mae - scores["Table 4", kind].mae) for kind in study.point)
     point, quantile = (scores[table, "gru"].under_prediction_pct for table in ("Table 3", "Table 4"))
     rows.append(_less_under_prediction(study, point, quantile))
@@ -290,7 +290,7 @@ def _of_savings(
 def _points(study: CuffStudy) -> list[ReproducePoint]:
     name, actual, total = study.trace.name, study.actual, study.trace.total_gpus
     own = OURS if study.ours else ""
-    found = [
+    points = [
         ReproducePoint(series=name, quantity="Fig. 3: mean demand", x=float(hour), mean=mean, sd=None, unit="GPUs")
         for hour, mean in enumerate([] if study.ours else average_day(study.trace))
     ]
@@ -301,5 +301,5 @@ def _points(study: CuffStudy) -> list[ReproducePoint]:
         if total is not None:
             values["Fig. 5: energy saving, GRU"] = (100 * energy_saving(on, total), "%")
         for what, (value, unit) in values.items():
-            found.append(ReproducePoint(series=name, quantity=f"{what}{own}", x=level, mean=value, sd=None, unit=unit))
-    return found
+            points.append(ReproducePoint(series=name, quantity=f"{what}{own}", x=level, mean=value, sd=None, unit=unit))
+    return points

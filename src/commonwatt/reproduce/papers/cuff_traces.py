@@ -128,7 +128,7 @@ _PUBLISHED = (
 
 def traces(extent: Extent, seed: int) -> tuple[Trace, ...]:
     """Return the traces that are available, else a generated one. The last seventh of each is not used."""
-    found = []
+    traces = []
     for name, paper, file, column, total, comparable, note in _PUBLISHED:
         path = locate.find(file)
         if path is None or (extent == "quick" and name != "Earth"):
@@ -138,8 +138,8 @@ def traces(extent: Extent, seed: int) -> tuple[Trace, ...]:
         if extent == "quick":
             first = begin - round(_QUICK_DAYS * DAY_S / series.step_s)
             series, begin = series.between(first, begin + round(DAY_S / series.step_s)), begin - first
-        found.append(Trace(name, paper, series, begin, total, comparable, note))
-    return tuple(found) or (_generated(extent, seed),)
+        traces.append(Trace(name, paper, series, begin, total, comparable, note))
+    return tuple(traces) or (_generated(extent, seed),)
 
 
 def _generated(extent: Extent, seed: int) -> Trace:

@@ -46,11 +46,11 @@ def claims_9(totals: Totals) -> dict[str, tuple[bool, str]]:
         "at 256 GB/s S4 beats BigLittle (S5)": ("S4", "S5", 256.0),
         "at 256 GB/s S3 beats BigLittle (S5)": ("S3", "S5", 256.0),
     }
-    found = {}
+    verdicts = {}
     for claim, (winner, other, gbs) in claims.items():
         ratio = totals[winner, gbs] / totals[other, gbs]
-        found[claim] = ratio < 1 - MARGIN, f"{winner} over {other}: {ratio:.3f}"
-    return found
+        verdicts[claim] = ratio < 1 - MARGIN, f"{winner} over {other}: {ratio:.3f}"
+    return verdicts
 
 
 def figure_9(study: GSharpStudy, part: GSharpPart) -> None:
@@ -85,8 +85,8 @@ def cost_models(study: GSharpStudy, part: GSharpPart) -> None:
     totals = {model: totals_9(study, model) for model in _BOTH}
     published = claims_9(totals["maestro"])
     for claim, (holds, said) in claims_9(totals["roofline"]).items():
-        held, then = published[claim]
-        note = f"{said}; by the published model {then}, which {'holds' if held else 'does not hold'}"
+        published_holds, then = published[claim]
+        note = f"{said}; by the published model {then}, which {'holds' if published_holds else 'does not hold'}"
         part.row(f"{claim}, roofline", None, holds, note=note)
     for gbs in (1.0, 16.0, 256.0):
         ratio = totals["roofline"]["S3", gbs] / totals["maestro"]["S3", gbs]

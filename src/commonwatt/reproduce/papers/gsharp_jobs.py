@@ -69,10 +69,10 @@ def figure_6(study: GSharpStudy, part: GSharpPart) -> None:
     means: dict[str, _Printed] = {}
     averages: dict[str, _Printed] = {}
     for task, networks in _NETWORKS.items():
-        found = {name: _means(as_published(network_layers(name))) for name in networks}
+        by_network = {name: _means(as_published(network_layers(name))) for name in networks}
         for name, printed in networks.items():
-            _three(part, name, printed, found[name], _NOTES.get(name, ""))
-        averages[task] = average = _Printed(*np.mean([each[:3] for each in found.values()], axis=0).tolist())
+            _three(part, name, printed, by_network[name], _NOTES.get(name, ""))
+        averages[task] = average = _Printed(*np.mean([each[:3] for each in by_network.values()], axis=0).tolist())
         _three(part, f"{task}, average of the three", _CLASSES[task], average)
         batches = _means([layer for i in study.instances for layer in study.layers(task, i)])
         means[task] = batches
@@ -150,8 +150,8 @@ def flexible(study: GSharpStudy, model: ModelName, *, same_buffers: bool = False
 def makespan(study: GSharpStudy, table: JobTable, gbs: float) -> float:
     """Return the makespan of the paper's G# for a table, mean over the seeds."""
     problem = MappingProblem(table.latency, table.bandwidth, gbs)
-    found = [GSharp(study.budget, PAPERS).solve(problem, np.random.default_rng(seed)).cost for seed in study.seeds]
-    return float(np.mean(found))
+    cycles = [GSharp(study.budget, PAPERS).solve(problem, np.random.default_rng(seed)).cost for seed in study.seeds]
+    return float(np.mean(cycles))
 
 
 def figure_11(study: GSharpStudy, part: GSharpPart) -> None:
@@ -198,17 +198,17 @@ def _ratios(study: GSharpStudy, task: Task, case: Case, way: _Way, seed: int) ->
     """Makespans over those of a full search, on the batches that were not learnt from."""
     _, match, guard, method = way
     learnt = study.solve(method, task, case, 0, seed=seed)
-    known = Transfer.learn(study.problem(task, case, 0), learnt.best)
-    found: _Ratios = defaultdict(list)
+    transfer = Transfer.learn(study.problem(task, case, 0), learnt.best)
+    ratios: _Ratios = defaultdict(list)
     for test in _TESTS:
         problem = study.problem(task, case, test)
         full = study.solve(method, task, case, test, seed=seed).cost
         rng = np.random.default_rng((seed, test))
-        found["Raw"].append(float(costs_of(problem, Mapping.random(problem, 100, rng)).mean()) / full)
+        ratios["Raw"].append(float(costs_of(problem, Mapping.random(problem, 100, rng)).mean()) / full)
         for name, epochs in _EPOCHS.items():
-            tuned = replace(known.tuned(epochs, match, guard=guard), settings=GSHARPS[method])
-            found[name].append(tuned.solve(problem, np.random.default_rng((seed, test))).cost / full)
-    return found
+            tuned = replace(transfer.tuned(epochs, match, guard=guard), settings=GSHARPS[method])
+            ratios[name].append(tuned.solve(problem, np.random.default_rng((seed, test))).cost / full)
+    return ratios
 
 
 def table_6(study: GSharpStudy, part: GSharpPart) -> None:

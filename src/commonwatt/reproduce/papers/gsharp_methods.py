@@ -51,13 +51,13 @@ __all__ = ["figure_7", "figure_8", "figure_10", "figure_12", "figure_13", "figur
 
 def _ratio(study: GSharpStudy, tasks: tuple[Task, ...], cases: tuple[Case, ...]) -> float:
     """Mean over rules, batches and settings of the makespan over G#'s, as the paper averages over all its methods."""
-    found = [
+    ratios = [
         study.makespan(method, task, case) / study.makespan("gsharp", task, case)
         for method in HEURISTICS
         for task in tasks
         for case in cases
     ]
-    return float(np.mean(found))
+    return float(np.mean(ratios))
 
 
 def figure_7(study: GSharpStudy, part: GSharpPart) -> None:
@@ -143,8 +143,8 @@ def _without_low(study: GSharpStudy, part: GSharpPart) -> None:
             worth = GSharp(study.budget, PAPERS).solve(only, np.random.default_rng(study.seeds[0])).cost
             for name in ("fcfs-olb", "fcfs-rr", "sjf-olb", "sjf-rr", "heft"):
                 ratios.append(ALGORITHMS[name](1).solve(only, np.random.default_rng(0)).cost / worth)
-            found = study.solve("fcfs-rr", task, case)
-            played, at = timeline(problem, found.best), found.best.accelerator
+            search = study.solve("fcfs-rr", task, case)
+            played, at = timeline(problem, search.best), search.best.accelerator
             low = ~np.isin(at, high)
             alone.append(float((played.end - played.start)[low].max() / played.makespan))
     part.row("S2, S4, S5 without their LB arrays: OLB, RR and HEFT over G#", None, float(np.mean(ratios)), "x",
@@ -210,11 +210,11 @@ def figure_12(study: GSharpStudy, part: GSharpPart) -> None:
     at = np.unique(np.geomspace(100, study.budget, 12).round(-2))
     for (task, case), whose in ((one, whose) for one in _CASES for _, whose in WAYS):
         problem, where = study.problem(task, case), f"{task}, {case[0]}, {case[1]:g} GB/s"
-        found = {
+        runs = {
             level: [GSharp(study.budget, settings).solve(problem, np.random.default_rng(s)) for s in study.seeds]
             for level, settings in _levels(GSharpSettings() if whose else PAPERS).items()
         }
-        curves = {level: np.mean([_so_far(one, at) for one in searches], axis=0) for level, searches in found.items()}
+        curves = {level: np.mean([_so_far(one, at) for one in searches], axis=0) for level, searches in runs.items()}
         for level, curve in curves.items():
             for x, value in zip(at.tolist(), curve.tolist(), strict=True):
                 part.point(level, f"{where}: best makespan{whose}", x, value, "cycles")
@@ -235,13 +235,13 @@ def figure_13(study: GSharpStudy, part: GSharpPart) -> None:
     case, problem = ("S5", 1.0), study.problem("mix", ("S5", 1.0))
     used, ends = {}, {}
     for method in ("fcfs-olb", *dict(WAYS)):
-        found = study.solve(method, "mix", case, seed=study.seeds[0] if method in dict(WAYS) else 0)
-        played = timeline(problem, found.best)
+        search = study.solve(method, "mix", case, seed=study.seeds[0] if method in dict(WAYS) else 0)
+        played = timeline(problem, search.best)
         ends[method] = played.makespan
         used[method] = float((played.used * np.diff(played.edges)).sum() / played.makespan)
         part.row(f"{method}: mean bandwidth in use, of 1 GB/s", None, used[method], "GB/s")
         part.row(f"{method}: makespan", None, played.makespan, "cycles")
-        at = found.best.accelerator.tolist()
+        at = search.best.accelerator.tolist()
         part.draw(f"{method}, jobs", partial(plots.jobs, played=played, accelerator=at))
         part.draw(f"{method}, bandwidth", partial(plots.bandwidth, played=played, limit=1.0))
     for method, whose in WAYS:
@@ -271,9 +271,9 @@ def table_7(study: GSharpStudy, part: GSharpPart) -> None:
     """Search time and makespans, means over settings and batches."""
     pairs = [(task, case) for task in TASKS for case in EVERY]
     rules = {pair: [study.makespan(method, *pair) for method in HEURISTICS] for pair in pairs}
-    elite = {pair: min(found) for pair, found in rules.items()}
+    elite = {pair: min(makespans) for pair, makespans in rules.items()}
     gsharp = {pair: study.makespan("gsharp", *pair) for pair in pairs}
-    mean_rule = float(np.mean([np.mean(found) for found in rules.values()]))
+    mean_rule = float(np.mean([np.mean(makespans) for makespans in rules.values()]))
     part.row("mean makespan of rules", 6.07e8, mean_rule, "cycles", "bandwidths are not printed: 16 GB/s on S1 and S2, "
              "256 GB/s on the others")  # fmt: skip
     part.row("mean makespan of the best rule", 5.36e7, float(np.mean(list(elite.values()))), "cycles",
@@ -308,8 +308,8 @@ def table_7(study: GSharpStudy, part: GSharpPart) -> None:
     took = perf_counter() - began
     part.row("seconds for one epoch of 100 evaluations of G#", 0.25, took / 100, "s")
     near = [
-        next(spent for spent, best in found.history if best <= (1 + NEAR) * found.cost)
-        for found in (study.solve("gsharp", *pair, seed=seed) for pair in pairs for seed in study.seeds)
+        next(spent for spent, best in search.history if best <= (1 + NEAR) * search.cost)
+        for search in (study.solve("gsharp", *pair, seed=seed) for pair in pairs for seed in study.seeds)
     ]
     part.row("seconds for 10,000 evaluations of G#", 25.0, took, "s", "mix on S4, one core; the paper: an i9-9820")
     part.row("seconds until G# is within 1% of its best", 1.75, took * float(np.mean(near)) / 10_000, "s",
@@ -321,12 +321,12 @@ def _transferred(
     settings: GSharpSettings = PAPERS,
 ) -> float:  # fmt: skip
     """Mean makespan of what was learnt on batch 0, on the other batches, after so many epochs of search."""
-    found = []
+    cycles = []
     for task, case in pairs:
         seed = study.seeds[0]
-        known = Transfer.learn(study.problem(task, case, 0), study.solve(method, task, case, 0, seed=seed).best)
+        transfer = Transfer.learn(study.problem(task, case, 0), study.solve(method, task, case, 0, seed=seed).best)
         for test in (1, 2, 3, 4):
-            tuned = replace(known.tuned(epochs, "rank", guard=False), settings=settings)
+            tuned = replace(transfer.tuned(epochs, "rank", guard=False), settings=settings)
             rng = np.random.default_rng((seed, test))
-            found.append(tuned.solve(study.problem(task, case, test), rng).cost)
-    return float(np.mean(found))
+            cycles.append(tuned.solve(study.problem(task, case, test), rng).cost)
+    return float(np.mean(cycles))

@@ -101,21 +101,21 @@ def searches(study: GSharpStudy, part: GSharpPart) -> None:
     full = len(study.instances) > 1
     pairs: list[tuple[Task, Case]] = [(task, case) for task in TASKS for case in EVERY] if full else [("mix", EVERY[1])]
     budget, why = (study.budget, "") if full else (study.budget // 10, _PART)
-    found = _searched(study, part, ("standard-ga", *_NEVERGRAD), pairs, budget, why)
-    summary(study, part, found, pairs, why)
-    _others(study, part, found, why)
-    _best_optimiser(part, found, why)
-    said = orders({method: one.over for method, one in found.items()})
+    optimisers = _searched(study, part, ("standard-ga", *_NEVERGRAD), pairs, budget, why)
+    summary(study, part, optimisers, pairs, why)
+    _others(study, part, optimisers, why)
+    _best_optimiser(part, optimisers, why)
+    said = orders({method: one.over for method, one in optimisers.items()})
     if said is not None:
         holds, note = said
         part.row(ORDERS, paper=True, ours=holds, note=f"{note}{'; ' * bool(why)}{why}", comparable=not why)
 
 
-def _best_optimiser(part: GSharpPart, found: dict[str, _Searched], why: str) -> None:
+def _best_optimiser(part: GSharpPart, optimisers: dict[str, _Searched], why: str) -> None:
     """Add whether PSO is the best of nevergrad's optimisers on S1, as 5.3.1 says."""
     totals = {
         method: sum(value for (_, case), value in one.makespans.items() if case == SMALL[0])
-        for method, one in found.items() if method in _NEVERGRAD
+        for method, one in optimisers.items() if method in _NEVERGRAD
     }  # fmt: skip
     if "pso" in totals and not why:
         best = min(totals, key=totals.__getitem__)
@@ -140,34 +140,34 @@ def orders(over: Named[str, float]) -> tuple[bool, str] | None:
 
 
 def summary(
-    study: GSharpStudy, part: GSharpPart, found: dict[str, _Searched], pairs: Sequence[tuple[Task, Case]], why: str
+    study: GSharpStudy, part: GSharpPart, optimisers: dict[str, _Searched], pairs: Sequence[tuple[Task, Case]], why: str
 ) -> None:
-    """Add the means over optimisers, and the speedups, of what was *found*."""
-    means = {"standard-ga": found["standard-ga"].mean}
+    """Add the means over optimisers, and the speedups, of *optimisers*."""
+    means = {"standard-ga": optimisers["standard-ga"].mean}
     for name, methods, paper, paper_s in (("nevergrad's optimisers", _NEVERGRAD, _PAPER_ALL, _PAPER_ALL_S),
                                           ("nevergrad's best four", _ELITE, _PAPER_ELITE, _PAPER_ELITE_S)):  # fmt: skip
-        boxes = [found[method] for method in methods if method in found]
+        boxes = [optimisers[method] for method in methods if method in optimisers]
         if boxes:
             means[name] = float(np.mean([box.mean for box in boxes]))
             part.row(f"mean makespan of {name}", paper, means[name], "cycles", why, comparable=not why)
             converged_s = None if methods is _NEVERGRAD else _PAPER_ELITE_CONVERGED_S
             _times(part, name, paper_s, converged_s, boxes, why=why)
-    boxes_by_name = {method: found[method].mean for method in _NEVERGRAD if method in found}
+    boxes_by_name = {method: optimisers[method].mean for method in _NEVERGRAD if method in optimisers}
     if boxes_by_name:
         part.row("the best of nevergrad's optimisers", None, min(boxes_by_name, key=boxes_by_name.__getitem__))
     speedups(study, part, means, pairs, why)
 
 
 def _times(
-    part: GSharpPart, name: str, paper_s: float | None, converged_s: float | None, found: Sequence[_Searched], *,
+    part: GSharpPart, name: str, paper_s: float | None, converged_s: float | None, boxes: Sequence[_Searched], *,
     why: str,
 ) -> None:  # fmt: skip
     """Add the seconds of methods for 10,000 evaluations; where printed, those until convergence; and both over G#'s."""
     for what, printed, of_gsharp, ours, genetic, note in (
-        ("for 10,000 evaluations", paper_s, _PAPER_GSHARP_S, [one.took_s for one in found],
-         [one.gsharp_s for one in found], _CPU),
-        ("until within 1% of its best", converged_s, _PAPER_GSHARP_CONVERGED_S, [one.converged_s for one in found],
-         [one.gsharp_converged_s for one in found], f"{_CPU}; the paper does not say when a search has converged"),
+        ("for 10,000 evaluations", paper_s, _PAPER_GSHARP_S, [one.took_s for one in boxes],
+         [one.gsharp_s for one in boxes], _CPU),
+        ("until within 1% of its best", converged_s, _PAPER_GSHARP_CONVERGED_S, [one.converged_s for one in boxes],
+         [one.gsharp_converged_s for one in boxes], f"{_CPU}; the paper does not say when a search has converged"),
     ):  # fmt: skip
         if printed is not None or what.startswith("for"):
             part.row(f"seconds of {name} {what}", printed, float(np.mean(ours)), "s", note)
@@ -186,10 +186,10 @@ def speedups(
                  float(np.mean(rules)) / mean, "x", why, comparable=not why)  # fmt: skip
 
 
-def _others(study: GSharpStudy, part: GSharpPart, found: dict[str, _Searched], why: str) -> None:
+def _others(study: GSharpStudy, part: GSharpPart, methods: dict[str, _Searched], why: str) -> None:
     """Add what Fig. 7 and 10 say of all other methods at once: rules and optimisers, but for those that learn."""
     said = (
-        f"mean over {len(HEURISTICS)} rules, each combination of Table 5, and {len(found)} optimisers, with as many "
+        f"mean over {len(HEURISTICS)} rules, each combination of Table 5, and {len(methods)} optimisers, with as many "
         "evaluations as G#; the paper's has A2C and PPO2, too, and it does not say which combinations"
     )
     for figure, where, cases, place in (("7", "S1 and S2, 16 GB/s", SMALL, 0), ("7", "S4 and S5, 256 GB/s", LARGE, 1),
@@ -198,16 +198,16 @@ def _others(study: GSharpStudy, part: GSharpPart, found: dict[str, _Searched], w
             tasks = TASKS if name == "all batches" else (name,)
             if len(printed) > place:
                 pairs = [(task, case) for task in tasks for case in cases]
-                ratio = None if why else _ratio(study, found, pairs)
+                ratio = None if why else _ratio(study, methods, pairs)
                 part.row(f"Fig. {figure}, {where}, {name}: other methods over G#", printed[place], ratio, "x",
                          why or said)  # fmt: skip
 
 
-def _ratio(study: GSharpStudy, found: dict[str, _Searched], pairs: Sequence[tuple[Task, Case]]) -> float:
+def _ratio(study: GSharpStudy, optimisers: dict[str, _Searched], pairs: Sequence[tuple[Task, Case]]) -> float:
     """Mean makespan of rules and optimisers over G#'s on *pairs*, as the paper averages."""
-    genetic = next(iter(found.values())).gsharp
+    genetic = next(iter(optimisers.values())).gsharp
     ratios = [study.rule(rule, *pair) / genetic[pair] for rule in HEURISTICS for pair in pairs]
-    ratios += [one.makespans[pair] / genetic[pair] for one in found.values() for pair in pairs]
+    ratios += [one.makespans[pair] / genetic[pair] for one in optimisers.values() for pair in pairs]
     return float(np.mean(ratios))
 
 
@@ -223,42 +223,42 @@ def learners(study: GSharpStudy, part: GSharpPart) -> None:
     full = len(study.instances) > 1
     pairs: list[tuple[Task, Case]] = [(task, case) for task in TASKS for case in EVERY] if full else [("mix", EVERY[1])]
     why = "" if full else _PART
-    found = _searched(study, part, _LEARNERS, pairs, study.budget if full else study.budget // 100, why)
-    speedups(study, part, {method: one.mean for method, one in found.items()}, pairs, why)
+    by_method = _searched(study, part, _LEARNERS, pairs, study.budget if full else study.budget // 100, why)
+    speedups(study, part, {method: one.mean for method, one in by_method.items()}, pairs, why)
 
 
 def _searched(
     study: GSharpStudy, part: GSharpPart, methods: Sequence[str], pairs: list[tuple[Task, Case]], budget: int, why: str
 ) -> dict[str, _Searched]:  # fmt: skip
     """Add what each of *methods* reaches, and its seconds; *why* it cannot be compared with the paper's number."""
-    found: dict[str, _Searched] = {}
+    by_method: dict[str, _Searched] = {}
     for method in methods:
         try:
-            found[method] = one = _search(study, method, pairs, budget)
+            by_method[method] = one = _search(study, method, pairs, budget)
         except MissingExtraError as error:
             part.row(f"mean makespan of {method}", _PAPER_MAKESPAN.get(method), None, "cycles", str(error))
             continue
         mean = float(np.mean(list(one.gsharp.values())))
-        told = f"{budget} evaluations; G# with as many on the same batches {mean:.3g}{'; ' * bool(why)}{why}"
+        note = f"{budget} evaluations; G# with as many on the same batches {mean:.3g}{'; ' * bool(why)}{why}"
         printed = _PAPER_MAKESPAN.get(method)
-        part.row(f"mean makespan of {method}", printed, one.mean, "cycles", told, comparable=not why)
+        part.row(f"mean makespan of {method}", printed, one.mean, "cycles", note, comparable=not why)
         part.row(OVER.format(method), PAPER_OVER.get(method), one.over, "x",
                  f"geometric mean{'; ' * bool(why)}{why}", comparable=not why)  # fmt: skip
         _times(part, method, _PAPER_SECONDS.get(method), _PAPER_CONVERGED_S.get(method), [one], why=why)
-    if found:
+    if by_method:
         ahead, even = (
-            ", ".join(f"{method} on {number}" for method, one in found.items() if (number := getattr(one, which)))
+            ", ".join(f"{method} on {number}" for method, one in by_method.items() if (number := getattr(one, which)))
             for which in ("ahead", "even")
         )
         where = f"on {len(pairs)} of the paper's 24 settings and classes; {budget} evaluations each"
         where += f"{'; better: ' * bool(ahead)}{ahead}{'; as good, which counts as yes: ' * bool(even)}{even}"
         part.row("none of them is better than G# anywhere, with as many evaluations", paper=True, ours=not ahead,
                  note=where, comparable=not why)  # fmt: skip
-        fewer = {method: one.fewer_mean for method, one in found.items()}
-        told = ", ".join(f"{method} {times:.3g} times" for method, times in fewer.items())
+        fewer = {method: one.fewer_mean for method, one in by_method.items()}
+        note = ", ".join(f"{method} {times:.3g} times" for method, times in fewer.items())
         part.row(SAMPLES, paper=True, ours=min(fewer.values()) >= ORDERS_OF_MAGNITUDE, comparable=not why,
-                 note=f"geometric means; where G# is never as good, 1; {told}{'; ' * bool(why)}{why}")  # fmt: skip
-    return found
+                 note=f"geometric means; where G# is never as good, 1; {note}{'; ' * bool(why)}{why}")  # fmt: skip
+    return by_method
 
 
 def _search(study: GSharpStudy, method: str, pairs: list[tuple[Task, Case]], budget: int) -> _Searched:

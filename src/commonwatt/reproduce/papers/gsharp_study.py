@@ -132,8 +132,8 @@ class GSharpPart:
 def reference_folder() -> Path | None:
     """Return the folder of the published batches; ``None`` if it is not available."""
     traces = locate.folder()
-    found = traces.parent / "mapping" if traces is not None else None
-    return found if found is not None and (found / "instances").is_dir() else None
+    folder = traces.parent / "mapping" if traces is not None else None
+    return folder if folder is not None and (folder / "instances").is_dir() else None
 
 
 @dataclass
@@ -151,7 +151,7 @@ class GSharpStudy:
     digests: list[str] = field(default_factory=list)
     _layers: dict[tuple[Task, int], tuple[Layer, ...]] = field(default_factory=dict)
     _tables: dict[tuple[Task, str, int, ModelName], JobTable] = field(default_factory=dict)
-    _found: dict[tuple[str, Task, Case, int, ModelName, int], SearchResult[Mapping]] = field(default_factory=dict)
+    _searches: dict[tuple[str, Task, Case, int, ModelName, int], SearchResult[Mapping]] = field(default_factory=dict)
     _published: dict[tuple[str, str, int, str, float], float] | None = None
 
     def layers(self, task: Task, instance: int = 0) -> tuple[Layer, ...]:
@@ -187,20 +187,20 @@ class GSharpStudy:
     ) -> SearchResult[Mapping]:
         """Return the makespan of a method (the paper's G#, or ours, within the budget), from a cache."""
         key = method, task, case, instance, model, seed
-        if key not in self._found:
+        if key not in self._searches:
             genetic = GSHARPS.get(method)
             algorithm = ALGORITHMS[method](self.budget) if genetic is None else GSharp(self.budget, genetic)
             problem = self.problem(task, case, instance, model)
-            self._found[key] = algorithm.solve(problem, np.random.default_rng(seed))
-        return self._found[key]
+            self._searches[key] = algorithm.solve(problem, np.random.default_rng(seed))
+        return self._searches[key]
 
     def makespan(self, method: str, task: Task, case: Case, model: ModelName = "maestro") -> float:
         """Return the mean makespan of a method over instances and, if it draws, seeds, in cycles."""
         seeds = self.seeds if method in GSHARPS else self.seeds[:1]
         if method in HEURISTICS:
             return float(np.mean([self.rule(method, task, case, i, model) for i in self.instances]))
-        found = [self.solve(method, task, case, i, model, s).cost for i in self.instances for s in seeds]
-        return float(np.mean(found))
+        cycles = [self.solve(method, task, case, i, model, s).cost for i in self.instances for s in seeds]
+        return float(np.mean(cycles))
 
     def rule(self, name: str, task: Task, case: Case, instance: int = 0, model: ModelName = "maestro") -> float:
         """Return the makespan of a rule on a batch: of one that draws the mean over some draws of each seed."""
@@ -215,20 +215,20 @@ class GSharpStudy:
         """Return the mean makespan of the published code's *method* over our instances and its seeds, if known."""
         if self._published is None:
             self._published = _published(self.folder)
-        found = [self._published.get((method, _BATCHES[task], i, *case)) for i in self.instances]
-        known = [value for value in found if value is not None]
-        return float(np.mean(known)) if known and len(known) == len(found) else None
+        makespans = [self._published.get((method, _BATCHES[task], i, *case)) for i in self.instances]
+        values = [value for value in makespans if value is not None]
+        return float(np.mean(values)) if values and len(values) == len(makespans) else None
 
 
 def _published(folder: Path | None) -> dict[tuple[str, str, int, str, float], float]:
     if folder is None or not (folder / "peer_results.csv").is_file():
         return {}
-    found = defaultdict(list)
+    makespans = defaultdict(list)
     with (folder / "peer_results.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             key = row["method"], row["batch"], int(row["instance"]), row["setting"], float(row["bw_gbs"])
-            found[key].append(float(row["best_makespan_cycles"]))
-    return {key: float(np.mean(values)) for key, values in found.items()}
+            makespans[key].append(float(row["best_makespan_cycles"]))
+    return {key: float(np.mean(values)) for key, values in makespans.items()}
 
 
 _PUBLISHED = ("HEFT", *(f"{order}-{rule}" for order in ("FCFS", "SJF") for rule in ("OLB", "MET", "RR")))
@@ -239,9 +239,9 @@ def published_rules(study: GSharpStudy, part: GSharpPart, cases: tuple[Case, ...
     ratios: dict[str, float] = {}
     for case in cases:
         for task in TASKS:
-            known = [value for rule in _PUBLISHED if (value := study.published(rule, task, case)) is not None]
-            if known:
-                ratios[f"{task} on {case[0]}"] = min(known) / study.makespan("gsharp", task, case)
+            makespans = [value for rule in _PUBLISHED if (value := study.published(rule, task, case)) is not None]
+            if makespans:
+                ratios[f"{task} on {case[0]}"] = min(makespans) / study.makespan("gsharp", task, case)
     if ratios:
         behind = ", ".join(f"{where} ({ratio:.4f})" for where, ratio in ratios.items() if ratio < 1)
         part.row("G# takes no longer than any rule of the published code in each class and setting", None, not behind,
@@ -255,10 +255,10 @@ def beside_published(study: GSharpStudy, part: GSharpPart, case: Case) -> None:
     rules = ("heft", "fcfs-olb", "fcfs-rr")
     for theirs, ours in (*((name, "gsharp") for name in searches), *((name.upper(), name) for name in rules)):
         pairs = [(study.published(theirs, task, case), study.makespan(ours, task, case)) for task in TASKS]
-        known = [(their, our) for their, our in pairs if their is not None]
-        if known:
-            note = f"geometric mean over {len(known)} of 4 batches, beside {theirs} as the published code gave it"
-            their, our = (float(np.exp(np.mean(np.log(column)))) for column in zip(*known, strict=True))
+        complete = [(their, our) for their, our in pairs if their is not None]
+        if complete:
+            note = f"geometric mean over {len(complete)} of 4 batches, beside {theirs} as the published code gave it"
+            their, our = (float(np.exp(np.mean(np.log(column)))) for column in zip(*complete, strict=True))
             where = f"{case[0]}, {case[1]:g} GB/s: makespan of"
             part.row(f"{where} {ours}, as far as {theirs} is known", None, our, "cycles", note)
             part.row(f"{where} the published code's {theirs}", None, their, "cycles",

@@ -66,16 +66,16 @@ def answer(request: TopicRequest) -> TopicAnswer:
     """Run the case study, and check its claims over draws of the unpublished inputs."""
     inputs, draws = stated(), _DRAWS[request.extent]
     threads, cores = study(inputs, threads=True), study(inputs, threads=False)
-    held: dict[bool, dict[str, int]] = {True: {}, False: {}}
+    tally: dict[bool, dict[str, int]] = {True: {}, False: {}}
     rng = np.random.default_rng(request.seed)
     with request.progress(draws, 1.0) as bar:
         for _ in range(draws):
             other = drawn(rng)
-            for kind, counts in held.items():
+            for kind, counts in tally.items():
                 for claim, (holds, _said) in claims(study(other, threads=kind)).items():
                     counts[claim] = counts.get(claim, 0) + holds
             bar.done()
-    rows = [*_convergence(inputs), *_figures(threads), *_claims(threads, cores, held, draws), *_at_one(inputs)]
+    rows = [*_convergence(inputs), *_figures(threads), *_claims(threads, cores, tally, draws), *_at_one(inputs)]
     return TopicAnswer(
         seeds=(request.seed,),
         digests=(hashlib.sha256(repr((inputs, CONFIGURATIONS, SETS)).encode()).hexdigest(),),
@@ -119,7 +119,7 @@ def _figures(of: Study) -> list[ReproduceRow]:
     """Numbers behind Fig. 5.4 to 5.10, of which the thesis prints only the bars."""
     rows = []
     for (number, name), case in of.items():
-        speeds = ", ".join(f"{u:.2f}" for u in case.found.utilities)
+        speeds = ", ".join(f"{u:.2f}" for u in case.equilibrium.utilities)
         ratios = ", ".join(f"{r:.2f}" for r in case.ratios())
         used = ", ".join(f"{100 * u:.0f}% {what}" for what, u in case.used().items())
         where = f"user set {number}, {name}"
@@ -131,13 +131,13 @@ def _figures(of: Study) -> list[ReproduceRow]:
     return rows
 
 
-def _claims(threads: Study, cores: Study, held: dict[bool, dict[str, int]], draws: int) -> list[ReproduceRow]:
+def _claims(threads: Study, cores: Study, tally: dict[bool, dict[str, int]], draws: int) -> list[ReproduceRow]:
     rows, other = [], claims(cores)
     for claim, (holds, said) in claims(threads).items():
-        often = 100 * held[True][claim] / draws
+        often = 100 * tally[True][claim] / draws
         note = (
             f"{said}. With cores as PEs: {'yes' if other[claim][0] else 'no'} ({other[claim][1]}), in "
-            f"{100 * held[False][claim] / draws:.0f}% of {draws} draws"
+            f"{100 * tally[False][claim] / draws:.0f}% of {draws} draws"
         )
         rows.append(_row(claim, paper=True, ours=bool(holds), note=note, held_pct=often))
     return rows
@@ -145,9 +145,9 @@ def _claims(threads: Study, cores: Study, held: dict[bool, dict[str, int]], draw
 
 def _at_one(inputs: Inputs) -> list[ReproduceRow]:
     """User set 3 where Amdahl's law is linear."""
-    found = study(fully_parallel(inputs), threads=True)[3, "CFG1"].found.utilities
+    utilities = study(fully_parallel(inputs), threads=True)[3, "CFG1"].equilibrium.utilities
     return [
-        _row("user set 3 at F = 1: speedup of user 2 over user 1", None, float(found[1] / found[0]), "x",
+        _row("user set 3 at F = 1: speedup of user 2 over user 1", None, float(utilities[1] / utilities[0]), "x",
              "ours: the thesis has no such case; its \"2/3 higher\" of user 2 is its part of all, 4 of 6")
     ]  # fmt: skip
 
@@ -155,7 +155,7 @@ def _at_one(inputs: Inputs) -> list[ReproduceRow]:
 def _points(of: Study) -> list[ReproducePoint]:
     points = []
     for (number, name), case in of.items():
-        for user, value in enumerate(case.found.utilities.tolist(), 1):
+        for user, value in enumerate(case.equilibrium.utilities.tolist(), 1):
             points.append(
                 ReproducePoint(
                     series=f"user {user}", quantity=f"Fig. {5.3 + number / 10:.1f}: speedup, user set {number}",
@@ -213,7 +213,7 @@ def _draw_ratios(axes: Axes, of: Study) -> None:
 
 def _draw_speedups(axes: Axes, of: Study, number: int) -> None:
     for user in range(3):
-        values = [of[number, name].found.utilities[user] for name in _NAMES]
+        values = [of[number, name].equilibrium.utilities[user] for name in _NAMES]
         axes.bar(np.arange(3) + 0.27 * (user - 1), values, 0.25, color=TENANTS[user], label=f"user {user + 1}")
     axes.set_xticks(np.arange(3), _NAMES)
     axes.set_title(f"Fig. {5.3 + number / 10:.1f}: speedup, user set {number}")

@@ -120,12 +120,12 @@ class Case:
     """A user set on a configuration, divided in three ways."""
 
     market: Market
-    found: Equilibrium
+    equilibrium: Equilibrium
     equal: Floats  # shares of weighted equal speedup
 
     def speeds(self, *, turns: bool = False) -> Floats:
         """Return speedups of the market. Shape [N]."""
-        return self.in_turns(self.found.shares) if turns else self.found.utilities
+        return self.in_turns(self.equilibrium.shares) if turns else self.equilibrium.utilities
 
     def ratios(self, *, turns: bool = False) -> Floats:
         """Return speedups of the market over those of entitlements. Shape [N]."""
@@ -136,7 +136,7 @@ class Case:
         """Return the utilization under each mechanism."""
         whole = self.market if turns else None
         return {
-            "market": utilization(self.market, self.found.shares, whole),
+            "market": utilization(self.market, self.equilibrium.shares, whole),
             "entitlement": utilization(self.market, self.market.entitlement(), whole),
             "equal speedup": utilization(self.market, self.equal, whole),
         }
@@ -148,7 +148,7 @@ class Case:
 
     def parts(self) -> Floats:
         """Return the market's shares as parts of each core cluster. Shape [N, C]."""
-        return self.found.shares / self.market.pe_count
+        return self.equilibrium.shares / self.market.pe_count
 
 
 Study = dict[tuple[int, str], Case]
@@ -168,7 +168,7 @@ def claims(of: Study) -> dict[str, tuple[bool, str]]:
     """Return whether each claim holds, and the figures that say so."""
     names = [configuration.name for configuration in CONFIGURATIONS]
     alike = np.full(len(WEIGHTS), 1.0 / len(WEIGHTS))  # Definition 3.4.6 multiplies utilities without weights
-    best = {n: names[choose([of[n, name].found.utilities for name in names], alike).best] for n in SETS}
+    best = {n: names[choose([of[n, name].equilibrium.utilities for name in names], alike).best] for n in SETS}
     first = {name: float(of[1, name].parts()[0, :2].max()) for name in ("CFG1", "CFG2")}
     second = {name: float(of[2, name].parts()[0, :2].max()) for name in ("CFG1", "CFG2")}
     moved = of[2, "CFG3"].parts()[0, :2].sum() - of[1, "CFG3"].parts()[0, :2].sum()
@@ -255,7 +255,7 @@ def _figure_5_4(of: Study) -> dict[str, tuple[bool, str]]:
     both = {name: float(parts[1:, :2].max(axis=1).min()) for name, parts in fpu.items()}
     later = {name: float(parts[0, 2:].min()) for name, parts in fpu.items()}
     entitled = WEIGHTS[0] / sum(WEIGHTS)
-    most = {c.name: of[1, c.name].found.shares.sum(axis=1) for c in CONFIGURATIONS}
+    most = {c.name: of[1, c.name].equilibrium.shares.sum(axis=1) for c in CONFIGURATIONS}
     return {
         "user set 1: users 2 and 3 share the FPU core clusters of CFG1 and CFG2": (
             min(both.values()) > _SOME, f"of the one that has less, {_parts(both)}"),
