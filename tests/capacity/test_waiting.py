@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from commonwatt.capacity import make_calibrator
 from commonwatt.capacity._promise import WINDOW
-from commonwatt.capacity._waiting import _least_margin
+from commonwatt.capacity._waiting import RAISED, WaitingCalibrator, _least_margins
 from commonwatt.capacity.scores import job_delays_s, percentile
 from commonwatt.model.capacity import CapacitySpec, WaitingTarget, parse_target, target_label
 from commonwatt.model.demand import LEVELS, Arrivals, DemandSeries
@@ -133,8 +133,26 @@ def test_a_promise_that_is_broken_says_so() -> None:
 )  # fmt: skip
 def test_the_least_margin_is_that_of_trying_all(scores: list[int], allowed: float, weights: list[int]) -> None:
     x, w = np.array(scores, dtype=float), np.array(weights[: len(scores)], dtype=float)
-    possible = [score for score in x if w[x > score].sum() <= max(0.0, allowed) + 1e-9]
-    assert _least_margin(x, w, allowed) == min(possible)
+    found = _least_margins(x, w, np.array([allowed, 0.0]))
+    for limit, least in zip((max(0.0, allowed), 0.0), found, strict=True):
+        assert least == min(score for score in x if w[x > score].sum() <= limit + 1e-9)
+
+
+def test_margins_of_a_short_and_a_long_memory_are_averaged_and_a_debt_raises_each_by_a_part() -> None:
+    def margin(balance: float, largest: float) -> float:
+        calibrator = WaitingCalibrator(WaitingTarget(jobs=0.9), step_s=60.0, steps=1)
+        calibrator._now, calibrator._began = 5 * DAY, 0
+        calibrator._account[:] = balance
+        for ago, shortfalls in ((DAY, np.full(100, 200.0)), (60, np.append(np.arange(1.0, 100.0), largest))):
+            calibrator._scores.push(5 * DAY - ago, np.ones(100), shortfalls[:, None])
+        calibrator._set_margins()
+        return float(calibrator._margin[0])
+
+    # 9.5 of a hundred jobs may wait, 19 of two hundred: the tenth largest of this half day, the twentieth of all
+    assert margin(0.0, 100.0) == (91.0 + 200.0) / 2
+    assert margin(-1_000.0, 100.0) == (100.0 + 200.0) / 2  # none may wait
+    assert margin(-1_000.0, 900.0) == (1 + RAISED) * (91.0 + 200.0) / 2
+    assert margin(1_000.0, 100.0) < margin(0.0, 100.0)
 
 
 def test_a_job_waits_until_as_much_is_on_as_it_met() -> None:

@@ -4,10 +4,13 @@ Each past job shows by how much the median forecast, made a wake-up time before,
 met. In units of the scale ``sqrt(GPUs that came lately)`` these shortfalls are the scores of the job; GPUs are kept on
 at *median + margin x scale*. The margin is the smallest one that would have cost no more than was allowed over the last
 days, where "allowed" is the promised rate plus what an account of outcomes holds: jobs allowed to wait, less jobs that
-waited. In debt the margin rises until nothing of the last three days would have waited; with a surplus it falls
-(adaptive conformal inference: Gibbs and Candes, NeurIPS 2021; for losses other than misses, conformal risk control:
-Angelopoulos, Bates, Fisch, Lei and Schuster, ICLR 2024). As arrivals come in bursts and bursts in campaigns, a surplus
-is spent by the last half day, a debt is paid by the last three.
+waited. With a surplus the margin falls, in debt it rises (adaptive conformal inference: Gibbs and Candes, NeurIPS 2021;
+for losses other than misses, conformal risk control: Angelopoulos, Bates, Fisch, Lei and Schuster, ICLR 2024).
+
+Arrivals come in bursts, and bursts in campaigns: a short memory forgets a campaign that has ended, a long one knows its
+bursts. The margin is the mean of both. A burst larger than any before is a debt that no margin would have avoided, and
+a margin for it, kept for days, costs more than it serves: a debt raises the margin by a quarter at most, and is
+repaid for longer.
 
 Symbols: m steps ahead, J jobs, s = (demand met - median) / scale.
 """
@@ -38,11 +41,14 @@ from commonwatt.model.units import DAY_S, plural
 
 __all__ = ["WaitingCalibrator", "make_calibrator"]
 
-SURPLUS_DAYS, DEBT_DAYS = 0.5, 3.0
-"""Days of jobs the margin is learned from while the account has a surplus, and while it is in debt."""
+MEMORY_DAYS = (0.5, 3.0)
+"""Days of jobs from which a margin is learned; the mean of these margins is kept."""
 
-REPAID_DAYS = 3.0
-"""Days in which the account's balance is spent or repaid."""
+SPENT_DAYS, REPAID_DAYS = 1.0, 3.0
+"""Days in which a surplus of the account is spent, and a debt is repaid."""
+
+RAISED = 0.25
+"""Part of the margin for the promised rate by which a debt raises it, at most."""
 
 HALF_LIFE_DAYS = 2.0
 """Age at which an outcome counts half in the account."""
@@ -50,7 +56,7 @@ HALF_LIFE_DAYS = 2.0
 BURST_S = 1200.0
 """Half-life of "GPUs that came lately"."""
 
-QUIET = 0.05
+QUIET = 0.1
 """Part of the mean GPUs that come in a step which is added to those that came lately: a burst may begin any time."""
 
 LEAST_JOBS, EVERY = 20, 10
@@ -111,8 +117,7 @@ class WaitingCalibrator:
 
     Call ``observe`` with each value and the jobs that came with it, and ``keep_on_rows`` with each forecast. Until a
     window of instants and enough jobs for the target have been seen, and after a window that is mostly unknown,
-    everything stays on. In debt beyond what the account repays the promise is reported as not kept, and the largest
-    margin that any job of the last three days would have needed is kept.
+    everything stays on. In debt beyond all that was allowed in three days the promise is reported as not kept.
 
     Parameters
     ----------
@@ -179,8 +184,8 @@ class WaitingCalibrator:
             return blind
         if self._account[-1] <= -self._repayable():
             return (
-                f"lately jobs waited more than promised ({self._jobs - self._served} of {self._jobs} so far); the "
-                "largest margin that a job of the last three days needed is kept"
+                f"lately jobs waited more than promised ({self._jobs - self._served} of {self._jobs} so far); a larger "
+                "margin is kept until that is repaid"
             )
         return None
 
@@ -203,7 +208,7 @@ class WaitingCalibrator:
     def _repayable(self) -> float:
         """Debt as large as all that was allowed in the days remembered, in units of the account."""
         if not self._by_share:
-            return self._allowed * min(REPAID_DAYS * self._day, self._now)
+            return self._allowed * min(MEMORY_DAYS[-1] * self._day, self._now)
         return max(1.0, self._allowed * len(self._scores))
 
     @property
@@ -229,7 +234,7 @@ class WaitingCalibrator:
         self._now += 1
         self._account *= self._keeps
         self._lately += self._burst * (float(arrivals.gpus.sum()) - self._lately)
-        seen = min(self._now, round(DEBT_DAYS * self._day))
+        seen = min(self._now, round(MEMORY_DAYS[-1] * self._day))
         self._mean += (float(arrivals.gpus.sum()) - self._mean) / seen
         if known:
             self._most = max(self._most, gpus)
@@ -239,7 +244,7 @@ class WaitingCalibrator:
         if not self._by_share:
             self._account += self._allowed
         if self._now % EVERY == 0 and len(self._scores) >= LEAST_JOBS:
-            self._scores.forget(self._now - round(DEBT_DAYS * self._day), LEAST_JOBS)
+            self._scores.forget(self._now - round(MEMORY_DAYS[-1] * self._day), LEAST_JOBS)
             self._set_margins()
 
     def _judge(self, arrivals: Arrivals, *, known: bool) -> None:
@@ -275,18 +280,18 @@ class WaitingCalibrator:
         self._scores.push(self._now, weights, scores)
 
     def _set_margins(self) -> None:
-        """Set the margin of each step to the least that costs no more than is allowed."""
+        """Set the margin of each step to the mean of those learned from a short and from a long memory."""
         began = 0 if self._began is None else self._began
-        for h, balance in enumerate(self._account):
-            days = SURPLUS_DAYS if balance >= 0 else DEBT_DAYS
+        margins = np.empty((len(MEMORY_DAYS), len(self._margin)))
+        for k, days in enumerate(MEMORY_DAYS):
             first, weights, rows = self._scores.since(max(began, self._now - round(days * self._day)), LEAST_JOBS)
             span = max(1, self._now - first + 1)
-            rate = self._allowed * len(rows) if self._by_share else self._allowed * span
-            self._margin[h] = _least_margin(rows[:, h], weights, rate + balance * self._spent(span))
-
-    def _spent(self, span: int) -> float:
-        """Part of the account's balance that is spent in *span* steps."""
-        return span / (REPAID_DAYS * self._day)
+            rate = self._allowed * (len(rows) if self._by_share else span)
+            for h, balance in enumerate(self._account):
+                within = (SPENT_DAYS if balance >= 0 else REPAID_DAYS) * self._day
+                plain, wanted = _least_margins(rows[:, h], weights, np.array([rate, rate + balance * span / within]))
+                margins[k, h] = min(wanted, plain + RAISED * abs(plain))
+        self._margin = margins.mean(axis=0)
 
     def follow(
         self, gpus: Floats, origins: Ints, levels: Floats, quantiles: Floats, arrivals: Arrivals | None = None
@@ -308,12 +313,13 @@ def make_calibrator(target: Target, *, step_s: float, whole_gpus: int | None, st
     return Calibrator(target, whole_gpus=whole_gpus, steps=steps)
 
 
-def _least_margin(scores: Floats, weights: Floats, allowed: float) -> float:
-    """Return the least of *scores* such that the *weights* of those above it are at most *allowed*; else the largest.
+def _least_margins(scores: Floats, weights: Floats, allowed: Floats) -> Floats:
+    """Return for each of *allowed* the least score such that the *weights* of those above it are at most that.
 
-    If everything is allowed, the smallest score.
+    The largest if nothing is allowed, the smallest if everything is. Shapes [J], [J], [A]; result [A].
     """
     order = np.argsort(-scores, kind="stable")
     above = np.cumsum(weights[order])
-    index = int(np.searchsorted(above, max(0.0, allowed) + 1e-9, side="right"))
-    return float(scores[order[min(index, len(scores) - 1)]])
+    index = np.searchsorted(above, np.maximum(0.0, allowed) + 1e-9, side="right")
+    margins: Floats = scores[order[np.minimum(index, len(scores) - 1)]]
+    return margins
