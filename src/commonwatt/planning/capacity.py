@@ -73,7 +73,7 @@ def pool_of_each(log: JobLog, spec: CapacitySpec, cluster: Cluster) -> list[str]
         own = spelt.get(gpu_type.casefold())
         ways = (cluster.shapes(one, gpus, partition) for one in ((own,) if own else cluster.gpu_types))
         klass = next((shapes[0][0] for shapes in ways if shapes), 0)
-        return pools.names[pools.of_job(partition, klass)]
+        return pools.names[pools.of_job(partition, klass, gpus)]
 
     partitions = log.partition or ("",) * len(log)
     return [pool(*job) for job in zip(log.gpu_type, log.gpus.tolist(), partitions, strict=True)]
