@@ -88,13 +88,13 @@ def mapping_in(given: Given | MappingFile | MapResult, file: MapFile, name: str 
 
 
 def mapper(
-    task: MapTask, algorithm: str, known: Collection[str], budget: int | None, time_limit_s: float | None, *,
+    task: MapTask, algorithm: str, algorithms: Collection[str], budget: int | None, time_limit_s: float | None, *,
     start: Given | MappingFile | MapResult | None, transfer: Given | TransferFile | None, epochs: int | None,
     match: Match | None,
 ) -> tuple[str | Solver[MappingProblem, Encoding], Encoding | None]:  # fmt: skip
     """Return the algorithm, and the mapping it starts from.
 
-    *known* are the names of our algorithms; others are plugins.
+    *algorithms* are the names of our algorithms; others are plugins.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def mapper(
         raise ArgumentError("no algorithm beside `transfer`", field="algorithm", value=algorithm)
     elif start is not None:
         raise ArgumentError("no mapping to start from beside `transfer`", field="start", value=str(start))
-    by = chosen("mappers", algorithm, known, budget or (10**9 if time_limit_s else 10_000))
+    by = chosen("mappers", algorithm, algorithms, budget or (10**9 if time_limit_s else 10_000))
     if transfer is not None:
         return _learnt(transfer, task.file).tuned(epochs or 0, match or "nearest"), None
     if start is not None:

@@ -65,7 +65,7 @@ def test_a_node_is_awake_for_a_job_known_to_come_and_not_before_it_is_known(know
         cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver="easy")), rules=Rules(),
         tariff=Electricity().tariff(), rng=np.random.default_rng(0), capacity=capacity,
     )  # fmt: skip
-    capacity.known = source = TableSource(table)
+    capacity.announced_jobs = source = TableSource(table)
     run(controller, VirtualClock(engine), source)
     assert capacity.counters.delays_s == pytest.approx(delays_s)
     slept_uj = controller.ledger.slept_uj
@@ -112,8 +112,8 @@ def test_a_log_says_since_when_a_job_was_known(tmp_path):
         "job,submit_s,duration_s,gpus,known_s\na,0,5000,1,\nb,600,600,2,120\nc,900,60,1,900\nd,3000,60,1,\n"
     )
     submitted = demand_of(read(path)).submitted
-    assert submitted.known is not None
-    assert (submitted.index - submitted.known).tolist() == [0, 8, 0]  # d comes with the end of the log
+    assert submitted.notice_index is not None
+    assert (submitted.index - submitted.notice_index).tolist() == [0, 8, 0]  # d comes with the end of the log
     path.write_text("submit_s,duration_s,gpus,known_s\n0,5000,1,\n600,600,2,700\n")
     with pytest.raises(InputError, match=r"line 3.*known_s.*no later than the submission"):
         read(path)

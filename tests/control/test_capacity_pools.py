@@ -33,7 +33,7 @@ def controlled(table, cluster, spec, cap_w: StepIntegral | None = None) -> Contr
         cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver="easy")), rules=Rules(),
         tariff=replace(Electricity().tariff(), cap_w=cap_w), rng=np.random.default_rng(0), capacity=capacity,
     )  # fmt: skip
-    capacity.known = source = TableSource(table, capacity.pools_of)
+    capacity.announced_jobs = source = TableSource(table, capacity.pools_of)
     run(controller, VirtualClock(engine), source)
     return controller
 

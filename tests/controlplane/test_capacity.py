@@ -169,7 +169,7 @@ def test_a_node_wakes_in_time_for_a_job_with_a_begin_time_and_not_before(bench):
     gone = b.submit(500.0, gpus=2, begin=datetime.fromtimestamp(begin_s, UTC).isoformat())
     go_on(b, 300)
     assert asleep(b) == [True, True, True]
-    assert b.reconciler.controller.capacity.known.coming(b.clock(), begin_s)[1].tolist() == [2, 2]
+    assert b.reconciler.controller.capacity.announced_jobs.coming(b.clock(), begin_s)[1].tolist() == [2, 2]
     b.ask(RequestKind.CANCEL, job=gone)
     go_on(b, begin_s - b.clock() - 20)
     assert asleep(b).count(True) == 2

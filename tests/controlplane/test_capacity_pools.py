@@ -102,7 +102,7 @@ def test_a_job_that_waits_for_another_is_known_to_come_when_that_ends(bench):
     b.submit(100.0, gpus=4, after={first: "afterok"})
     b.submit(100.0, gpus=2, after={first: "afternotok"})
     go_on(b, 20)
-    known = b.reconciler.controller.capacity.known
+    known = b.reconciler.controller.capacity.announced_jobs
     times_s, gpus, pools = known.coming(b.clock(), b.clock() + 1_000.0)
     assert gpus.tolist() == [2]
     assert pools.tolist() == [0]

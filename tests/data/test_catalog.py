@@ -26,10 +26,10 @@ def test_the_catalogue():
 
 
 def test_found(no_traces, monkeypatch, tmp_path):
-    assert [entry.found() for entry in CATALOG] == [None] * len(CATALOG)
+    assert [entry.local_path() for entry in CATALOG] == [None] * len(CATALOG)
     (tmp_path / "philly_jobs.csv.gz").write_text("x")
     monkeypatch.setenv("COMMONWATT_DATA", str(tmp_path))
-    assert [entry.name for entry in CATALOG if entry.found()] == ["philly"]
+    assert [entry.name for entry in CATALOG if entry.local_path()] == ["philly"]
 
 
 def test_check_of_a_log(write):
@@ -128,7 +128,7 @@ def test_check_of_the_wrong_thing(write):
 @pytest.mark.slow
 @pytest.mark.data
 def test_check_of_what_is_here(traces):
-    found = {entry.name: check(entry.found(), entry.name).result for entry in CATALOG if entry.found()}
+    found = {entry.name: check(entry.local_path(), entry.name).result for entry in CATALOG if entry.local_path()}
     assert {name: result.rows for name, result in found.items()} == {
         "philly": 67_905, "alibaba": 3_986, "gavel": 26, "zeus": 74,
     }  # fmt: skip

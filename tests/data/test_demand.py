@@ -114,9 +114,9 @@ def test_generated_series_have_what_real_ones_have():
     again = generate_demand(spec, np.random.default_rng(0))
     assert np.array_equal(series.gpus, again.gpus, equal_nan=True)
     assert len(series) == 14_400
-    known = series.gpus[series.known]
+    known = series.gpus[series.has_value]
     assert (known == np.rint(known)).all()
-    assert 0 < (~series.known).sum() <= 3 * 60
+    assert 0 < (~series.has_value).sum() <= 3 * 60
     down = series.gpus[6480:6840]  # six hours after 45% of the time
     assert not down[~np.isnan(down)].any()
     changes = np.abs(np.diff(series.gpus[:6000]))

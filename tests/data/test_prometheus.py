@@ -172,7 +172,7 @@ def test_prometheus_itself(tmp_path):
         assert (query_range(url, "vector(42)", begin, begin + 60 * 12_000).gpus == 42).all()
         known = query_range(url, "sum(up)", now - 600, now + 60, 1.0)
         assert np.isnan(known.gpus[0])
-        assert (known.gpus[known.known] == 1).all()
+        assert (known.gpus[known.has_value] == 1).all()
         with pytest.raises(InputError, match="parse error"):
             query_range(url, "sum(", begin, begin + 600)
         with pytest.raises(InputError, match="one series"):

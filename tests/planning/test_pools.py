@@ -101,7 +101,7 @@ def test_a_pool_that_ends_or_begins_apart_is_unknown_there(uneven):
     pools = load_pools(uneven((0, 3000), (100, 2900)), "vc")
     assert [(len(p.file.series), p.file.series.start_s) for p in pools.values()] == [(3000, 0.0)] * 2
     assert not np.isnan(pools["a"].file.series.gpus).any()
-    assert np.flatnonzero(pools["b"].file.series.known).tolist() == list(range(100, 2900))
+    assert np.flatnonzero(pools["b"].file.series.has_value).tolist() == list(range(100, 2900))
     assert (pools["b"].file.series.gpus[100], pools["b"].file.holes) == (100 % 7, 200)
     found = planned(pools)
     assert found.replayed == 3000 - 3000 * 6 // 7 - 100  # instants at which the demand of both is known

@@ -335,7 +335,7 @@ def holds(document: dict) -> tuple[PolicyRun, Record]:
                 seen.append(f"{now_s}: {residents} have reserved more than a GPU")
             if sum(r.busy for r in residents) > 1 + 1e-9:
                 seen.append(f"{now_s}: {residents} use more than a GPU")
-        held = self.registry.allocated_gpus + self.manager.held()
+        held = self.registry.allocated_gpus + self.manager.shared_gpus()
         if (held > self.cluster.gpus).any():
             seen.append(f"{now_s}: {held} GPUs are held")
 

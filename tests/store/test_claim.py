@@ -36,15 +36,15 @@ def claimed(database, *, lease=True):
 
 def test_a_claim_excludes_others_until_it_is_released(database, again):
     with claim_store(database) as claim:
-        assert claim.held()
+        assert claim.holds_lock()
         for other in (database, again()):
             with pytest.raises(StoreError, match=r"^another controller, process \d+ on .*, already runs on the store "):
                 claim_store(other)
-        assert claim.held()
-    assert not claim.held()
+        assert claim.holds_lock()
+    assert not claim.holds_lock()
     claim.release()
     with claimed(again(), lease=False) as later:
-        assert later.held()
+        assert later.holds_lock()
 
 
 @pytest.mark.slow
@@ -107,9 +107,9 @@ def test_who_lost_its_claim_writes_no_more(database, again):
 def test_a_lock_that_was_lost_is_taken_again_if_nobody_else_has(database, again):
     claim = claim_store(database)
     claim._lock.release()
-    assert not claim.held()
+    assert not claim.holds_lock()
     ControllerStore(database, claim).write(Tick(ledger={("idle", 0): spent()}))
-    assert claim.held()
+    assert claim.holds_lock()
     with pytest.raises(StoreError, match="another controller"):
         claim_store(again())
     claim.release()
@@ -137,7 +137,7 @@ class TestLease:
         assert claim.may_act()
         clock[0] += 2.9
         assert claim.may_act()
-        assert claim.held()
+        assert claim.holds_lock()
         clock[0] += 2.9
         assert claim.may_act()
         clock[0] += 0.2

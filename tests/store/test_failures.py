@@ -53,12 +53,12 @@ def test_a_server_that_is_restarted(server, store, ticks, hard):
             with pytest.raises(StoreDownError) as caught:
                 call()
             assert "\n" not in str(caught.value)
-        assert not claim.held()
+        assert not claim.holds_lock()
     finally:
         server.start()
     assert everything(store.database) == before
     held.write(tick)  # takes its lock again on the way
-    assert claim.held()
+    assert claim.holds_lock()
     with pytest.raises(StoreError, match="another controller"):
         claim_store(store.database)
     claim.release()

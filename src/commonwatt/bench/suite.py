@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from commonwatt import __version__
 from commonwatt.model.errors import ArgumentError, InputError, PluginError
 from commonwatt.model.names import one_of
-from commonwatt.model.plugins import Group, Plugin, found, refused
+from commonwatt.model.plugins import Group, Plugin, plugins_of, refused
 from commonwatt.model.suite_results import BenchResult, BenchScore, BenchSolver, BenchSuite
 
 __all__ = [
@@ -163,7 +163,7 @@ class Suite:
 
             return Entrant(plugin.name, "plugin", solve, plugin=plugin)
 
-        return [*own, *(entering(plugin) for plugin in found(self.group, self._taken()))]
+        return [*own, *(entering(plugin) for plugin in plugins_of(self.group, self._taken()))]
 
     def _taken(self) -> set[str]:
         return {*self.taken(), *(entrant.name for entrant in self.entrants(False))}  # noqa: FBT003

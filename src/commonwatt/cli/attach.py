@@ -139,8 +139,8 @@ def kubernetes(
     nodes, notes = _nodes(text, "the nodes of Kubernetes", out, topology)
     settings = {"state": "state", "read_only": True} | {key: value for key, value in where.items() if value is not None}
     _write_config(out, nodes, (price, pue, currency), ("kubernetes", settings))
-    found = {node.name: node for node in map(node_of, items)}
-    now = external_jobs(pods, found, Cluster.of(map(_declared, nodes)), {})
+    by_name = {node.name: node for node in map(node_of, items)}
+    now = external_jobs(pods, by_name, Cluster.of(map(_declared, nodes)), {})
     notes.append(
         "no study: Kubernetes keeps no accounts of jobs that are over; `savings` counts from when it is served"
     )
@@ -271,11 +271,11 @@ def _running(jobs: list[ExternalJob]) -> int:
 def _digest(out: Path) -> str:
     import hashlib
 
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in (_NODES, _JOBS):
         if (out / name).exists():
-            found.update((out / name).read_bytes())
-    return found.hexdigest()
+            digest.update((out / name).read_bytes())
+    return digest.hexdigest()
 
 
 def _show(result: AttachResult, study: StudyResult | None) -> None:

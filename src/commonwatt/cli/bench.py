@@ -130,14 +130,14 @@ def _compare(recorded: BenchResult, result: BenchResult, tolerance: float, *, ev
 
     from commonwatt.bench.suite import worse
 
-    found = worse(recorded, result, tolerance, every_suite=every_suite)
-    if not found:
+    regressions = worse(recorded, result, tolerance, every_suite=every_suite)
+    if not regressions:
         say(f"nothing of ours or of a baseline got worse than recorded by more than {100 * tolerance:.3g}%")
         return
     table = Table(title="worse than recorded", title_justify="left")
     for heading in ("suite", "solver", "problem", "recorded", "now", "ratio"):
         table.add_column(heading, justify="left" if heading in ("suite", "solver", "problem") else "right")
-    for one in found:
+    for one in regressions:
         now = "gone" if one.now is None else f"{one.now:.4f}"
         ratio = "" if one.now is None else f"{one.now / one.recorded:.4f}"
         table.add_row(one.suite, one.solver, one.problem or "all", f"{one.recorded:.4f}", now, ratio)

@@ -40,10 +40,10 @@ def nodes(*, url: str | None, as_json: bool) -> None:
         )
         for node in page.nodes
     ]  # fmt: skip
-    held, total = sum(n.held_gpus for n in page.nodes), sum(n.gpus for n in page.nodes)
+    allocated, total = sum(n.held_gpus for n in page.nodes), sum(n.gpus for n in page.nodes)
     headings = ("node", "GPU type", "GPUs allocated", "state", "power, W", "jobs")
     show(
-        f"{plural(len(page.nodes), 'node')}, {held} of {plural(total, 'GPU')} allocated",
+        f"{plural(len(page.nodes), 'node')}, {allocated} of {plural(total, 'GPU')} allocated",
         headings,
         rows,
         right=("GPUs allocated", "power, W"),
@@ -328,11 +328,11 @@ def events(*, job: int | None, after: int, last: int, url: str | None, as_json: 
 
     with connected(url) as client:
         newest = client.events(job=job, after=after, newest_first=True, page=min(last, 500))
-        found = tuple(islice(newest, last))[::-1]
+        latest = tuple(islice(newest, last))[::-1]
     if as_json:
-        print_json(EventPage(events=found, next_after=found[-1].id if found else after))
+        print_json(EventPage(events=latest, next_after=latest[-1].id if latest else after))
         return
-    for event in found:
+    for event in latest:
         at = datetime.fromtimestamp(event.time_s, UTC).isoformat(sep=" ", timespec="seconds")[:19]
         whose = "" if event.job is None else f"job {event.job}: "
         said = f"{whose}{event.sentence or event.reason or event.kind}{_where(event)}"

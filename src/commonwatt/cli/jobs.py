@@ -138,15 +138,15 @@ def explain(job: int, *, url: str | None, as_json: bool) -> None:
 
 def expected_run_time(configurations: Sequence[JobConfiguration]) -> str | None:
     """Say where the run time comes from, where that is other jobs; the first of the configurations speaks for all."""
-    known = next((c for c in configurations if c.earlier_jobs is not None), None)
-    if known is None:
+    configuration = next((c for c in configurations if c.earlier_jobs is not None), None)
+    if configuration is None:
         return None
-    time_s = known.time_s
+    time_s = configuration.time_s
     span = (
         f"{time_s:.0f} s" if time_s < 120 else f"{time_s / 60:.0f} min" if time_s < 7200 else f"{time_s / 3600:.1f} h"
     )
-    jobs = "1 earlier job" if known.earlier_jobs == 1 else f"{known.earlier_jobs} earlier jobs"
-    return f"expected {span}, from {jobs} of this {known.alike}"
+    jobs = "1 earlier job" if configuration.earlier_jobs == 1 else f"{configuration.earlier_jobs} earlier jobs"
+    return f"expected {span}, from {jobs} of this {configuration.alike}"
 
 
 @click.command()

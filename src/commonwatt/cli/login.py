@@ -52,12 +52,12 @@ def login(*, browser: bool, url: str | None, as_json: bool) -> None:
     if os.environ.get("COMMONWATT_TOKEN"):
         say("warning: COMMONWATT_TOKEN is set, and used instead of this login: unset it")
     with connected(url) as client:
-        found = client.whoami()
+        identity = client.whoami()
     if as_json:
-        print_json(found)
+        print_json(identity)
         return
     until = "" if made.expires_s is None else f"; renewed at the latest {when(made.expires_s, time())}"
-    click.echo(f"signed in as {_who(found)}{until if made.refresh_token else ''}")
+    click.echo(f"signed in as {_who(identity)}{until if made.refresh_token else ''}")
 
 
 def _tell(code: DeviceCode) -> None:
@@ -88,11 +88,13 @@ def logout(*, url: str | None, as_json: bool) -> None:
     from commonwatt.client.link import find_settings, logins_of
 
     settings = find_settings(url, ca_file=given_ca())
-    found = logins_of(settings).revoke(settings.name)
+    signed_out = logins_of(settings).revoke(settings.name)
     if as_json:
-        print_json({"url": settings.name, "signed_out": found})
+        print_json({"url": settings.name, "signed_out": signed_out})
     else:
-        click.echo(f"signed out of {plain(settings.name)}" if found else f"not signed in to {plain(settings.name)}")
+        click.echo(
+            f"signed out of {plain(settings.name)}" if signed_out else f"not signed in to {plain(settings.name)}"
+        )
 
 
 @click.command()
@@ -106,18 +108,18 @@ def whoami(*, url: str | None, as_json: bool) -> None:
       commonwatt whoami --json
     """
     with connected(url) as client:
-        found = client.whoami()
+        identity = client.whoami()
     if as_json:
-        print_json(found)
+        print_json(identity)
     else:
-        click.echo(_who(found))
+        click.echo(_who(identity))
 
 
-def _who(found: WhoAmI) -> str:
-    by = {"token": f"token {found.token}", "oidc": "the identity provider", "socket": "this machine"}[found.via]
-    if found.tenant is not None:
-        role = {"viewer": "a viewer of", "admin": "an admin of", None: "a member of"}[found.role]
-        what = f"{role} tenant {found.tenant}"
+def _who(identity: WhoAmI) -> str:
+    by = {"token": f"token {identity.token}", "oidc": "the identity provider", "socket": "this machine"}[identity.via]
+    if identity.tenant is not None:
+        role = {"viewer": "a viewer of", "admin": "an admin of", None: "a member of"}[identity.role]
+        what = f"{role} tenant {identity.tenant}"
     else:
-        what = "a viewer of everything" if found.role == "viewer" else "an operator"
-    return plain(f"{found.label}, {what} (by {by})")
+        what = "a viewer of everything" if identity.role == "viewer" else "an operator"
+    return plain(f"{identity.label}, {what} (by {by})")

@@ -104,15 +104,15 @@ def serve(
             on_socket = "" if local is None else f" and unix:{local.path}"
             where = f"{address}{on_socket}{for_people}"
             text = f"{role} {where} (engine {engine}, {plural(nodes, 'node')}); stop it with Ctrl-C"
-            known = {"public_url": public} if public else {}
-            known |= {} if local is None else {"socket": str(local.path)}
+            addresses = {"public_url": public} if public else {}
+            addresses |= {} if local is None else {"socket": str(local.path)}
             say(
                 announcement(
                     form,
                     text,
                     "serving",
                     url=address,
-                    **known,
+                    **addresses,
                     engine=engine,
                     nodes=nodes,
                     standby=not supervisor.active,
@@ -166,12 +166,12 @@ def _local_socket(live: Live, path: Path | None) -> LocalSocket | None:
     from commonwatt.model.errors import InputError
     from commonwatt.service.server import LocalSocket
 
-    found = socket_path(live.config, live.folder)
-    if found is None:
+    config_path = socket_path(live.config, live.folder)
+    if config_path is None:
         if path is not None:
             raise InputError("live.server.socket in the configuration, which says who may use it", field="--socket")
         return None
-    return LocalSocket(found if path is None else path.absolute())
+    return LocalSocket(config_path if path is None else path.absolute())
 
 
 def _stop_services(live: Live) -> None:

@@ -128,8 +128,8 @@ def _tell_kept(prepared: Sequence[Prepared], out: Path, *, overwrite: bool) -> N
     from commonwatt.simulation.runner import keys_of
 
     keys = keys_of(prepared)
-    if found := check_kept(out, keys, overwrite=overwrite):
-        say(f"{found} of {len(keys)} runs were kept in {out}: going on from there")
+    if runs := check_kept(out, keys, overwrite=overwrite):
+        say(f"{runs} of {len(keys)} runs were kept in {out}: going on from there")
 
 
 def _run(

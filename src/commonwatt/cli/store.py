@@ -121,12 +121,12 @@ def check(config: Path, *, sacct: Path | None, within: float, as_json: bool) -> 
 
         with blamed_on(config):
             prepare(database)
-        found = look(database)
+        report = look(database)
         beside = None if sums is None else accounts_beside(database, *sums, within)
-    problems = (*found.problems, *(() if beside is None else beside.problems))
+    problems = (*report.problems, *(() if beside is None else beside.problems))
     result = StoreCheckResult(
-        version=__version__, store=str(database), revision=found.revision, controller=found.controller,
-        rows=found.rows, jobs=found.jobs, ledger_exact=found.ledger_exact, open_intents=found.open_intents,
+        version=__version__, store=str(database), revision=report.revision, controller=report.controller,
+        rows=report.rows, jobs=report.jobs, ledger_exact=report.ledger_exact, open_intents=report.open_intents,
         problems=tuple(StoreProblem(table=p.table, job=p.job, problem=p.problem) for p in problems),
         accounted_jobs=None if beside is None else beside.jobs,
         accounts=() if beside is None else tuple(

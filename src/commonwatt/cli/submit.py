@@ -40,11 +40,11 @@ _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 
 def seconds(text: str) -> float:
     """Return a time of ``sbatch --time``: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
-    found = slurm_time_s(text)
-    if not found:
+    limit_s = slurm_time_s(text)
+    if not limit_s:
         expected = "a time above 0 as Slurm writes it: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS"
         raise InputError(expected, field="--time", value=text)
-    return found
+    return limit_s
 
 
 def gpus(text: str, flag: str = "--gpus") -> dict[str, Any]:
@@ -73,23 +73,23 @@ def asked_gpus(count: str | None, resources: str | None, gpu_type: str | None) -
     declared = {"--gpu-type": {} if gpu_type is None else {"gpu_type": gpu_type}}
     declared["--gpus"] = {} if count is None else gpus(count)
     declared["--gres"] = {} if resources is None else gres(resources)
-    found: dict[str, Any] = {}
+    request: dict[str, Any] = {}
     said_by: dict[str, str] = {}
     for flag, fields in declared.items():
         for field, value in fields.items():
-            before = found.setdefault(field, value)
+            before = request.setdefault(field, value)
             first = said_by.setdefault(field, flag)
             if str(before).casefold() != str(value).casefold():
                 what = "the number of GPUs" if field == "gpus" else "the GPU type"
                 raise InputError(f"{what} as in {first} ({before}), or only one of the two", field=flag, value=value)
-    return found
+    return request
 
 
 def environment(text: str, own: Mapping[str, str]) -> dict[str, str]:
     """Return what ``--export`` says: NONE, or names (taken from *own*) and NAME=VALUE, with commas between."""
     if text == "NONE":
         return {}
-    found = {}
+    variables = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if name == "ALL" and not equals:
@@ -98,8 +98,8 @@ def environment(text: str, own: Mapping[str, str]) -> dict[str, str]:
             )
         if not name or (not equals and name not in own):
             raise InputError("NONE, NAME=VALUE, or names that are set here", field="--export", value=name or text)
-        found[name] = value if equals else own[name]
-    return found
+        variables[name] = value if equals else own[name]
+    return variables
 
 
 COMMAND = "commonwatt.command"
@@ -309,9 +309,9 @@ def _profiled(paths: tuple[Path, ...], fields: Mapping[str, Any]) -> dict[str, A
         raise InputError("times_s or --profile, not both", field="--profile")
     if "epochs" not in fields:
         raise InputError("the number of epochs, as a profile has the time of one", field="--epochs")
-    found = times_of(read_profiles(paths), fields["epochs"])
-    counts = {gpus for row in found.times_s.values() for gpus in row}
-    return {"times_s": found.times_s, "kind": fields.get("kind", found.kind), "gpus": fields.get("gpus", min(counts))}
+    times = times_of(read_profiles(paths), fields["epochs"])
+    counts = {gpus for row in times.times_s.values() for gpus in row}
+    return {"times_s": times.times_s, "kind": fields.get("kind", times.kind), "gpus": fields.get("gpus", min(counts))}
 
 
 def _declared(flags: Mapping[str, Any], program: list[str] | None) -> dict[str, Any]:

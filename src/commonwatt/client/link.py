@@ -282,13 +282,13 @@ def find_settings(
         url = f"unix:{DEFAULT_SOCKET}"
     first, *others = (_checked(part.strip()) for part in (url or DEFAULT_URL).split(","))
     ca, cert = (None if more[name] is None else Path(str(more[name])) for name in ("ca_file", "cert_file"))
-    found = ClientSettings(first, _checked_token(token), tuple(others), ca, cert, _checked_tenant(more["tenant"]))
+    settings = ClientSettings(first, _checked_token(token), tuple(others), ca, cert, _checked_tenant(more["tenant"]))
     if token is None:
         logins = LoginFile(folder / "commonwatt" / "logins.json", ca)
-        found = replace(found, logins=logins) if logins.find(found.name) else replace(
-            found, token=_checked_token(listed)
+        settings = replace(settings, logins=logins) if logins.find(settings.name) else replace(
+            settings, token=_checked_token(listed)
         )  # fmt: skip
-    return found
+    return settings
 
 
 def logins_of(settings: ClientSettings, environment: Mapping[str, str] | None = None) -> LoginFile:

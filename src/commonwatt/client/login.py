@@ -208,7 +208,7 @@ def sign_in_by_browser(
 ) -> Login:
     """Sign in at an address that *show* opens in a browser of this machine, which comes back to a port of it."""
     state, verifier = secrets.token_urlsafe(24), secrets.token_urlsafe(48)
-    found: dict[str, str] = {}
+    answer: dict[str, str] = {}
 
     class Back(BaseHTTPRequestHandler):
         timeout = 10  # whoever connects and says nothing does not hold it up
@@ -218,8 +218,8 @@ def sign_in_by_browser(
             good = urlsplit(self.path).path == "/back" and secrets.compare_digest(
                 given.get("state", "").encode(), state.encode()
             )
-            if good and not found:
-                found.update(given)
+            if good and not answer:
+                answer.update(given)
             self.send_response(200 if good else 400)
             self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.end_headers()
@@ -237,17 +237,17 @@ def sign_in_by_browser(
         )
         show(address)
         until_s = time.monotonic() + timeout_s
-        while not found:
+        while not answer:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 raise ServiceError("nobody signed in in time; run commonwatt login again")
             back.timeout = left_s
             back.handle_request()
-        if "code" not in found:
-            raise ServiceError(f"{offer.issuer} refuses: {found.get('error_description') or found.get('error')}", 403)
+        if "code" not in answer:
+            raise ServiceError(f"{offer.issuer} refuses: {answer.get('error_description') or answer.get('error')}", 403)
         token = _asked(
             lambda: client.fetch_token(
-                endpoints["token_endpoint"], grant_type="authorization_code", code=found["code"],
+                endpoints["token_endpoint"], grant_type="authorization_code", code=answer["code"],
                 code_verifier=verifier, redirect_uri=client.redirect_uri,
             ),
             offer.issuer,
@@ -298,16 +298,18 @@ def _endpoints(client: Any, offer: LoginOffer, wanted: str) -> dict[str, str]:  
     _check_secure(offer.issuer, offer.issuer)
     address = f"{offer.issuer.rstrip('/')}/.well-known/openid-configuration"
     answer = _asked(lambda: client.request("GET", address, withhold_token=True), offer.issuer)
-    found = _document(answer, offer.issuer)
-    if found.get("issuer") != offer.issuer:
+    document = _document(answer, offer.issuer)
+    if document.get("issuer") != offer.issuer:
         raise ServiceError(f"{address} does not name the issuer {offer.issuer}")
     for name in ("token_endpoint", wanted):
-        if name not in found:
+        if name not in document:
             raise ServiceError(f"{offer.issuer} has no {name}: try another way (see commonwatt login --help)")
-    known = {name: value for name, value in found.items() if name.endswith("_endpoint") and isinstance(value, str)}
-    for value in known.values():
+    endpoints = {
+        name: value for name, value in document.items() if name.endswith("_endpoint") and isinstance(value, str)
+    }
+    for value in endpoints.values():
         _check_secure(value, offer.issuer)
-    return known
+    return endpoints
 
 
 def _check_secure(address: str, issuer: str) -> None:
@@ -317,15 +319,15 @@ def _check_secure(address: str, issuer: str) -> None:
 
 def _document(answer: Any, issuer: str) -> dict[str, Any]:  # noqa: ANN401
     try:
-        found = answer.json()
+        document = answer.json()
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise ServiceError(f"{issuer} answers with status {answer.status_code}, without JSON")
     if not answer.is_success:
-        shown = found.get("error_description") or found.get("error")
+        shown = document.get("error_description") or document.get("error")
         raise ServiceError(f"{issuer} refuses: {shown}", 403)
-    return found
+    return document
 
 
 def _asked(ask: Callable[[], Any], who: str) -> Any:  # noqa: ANN401

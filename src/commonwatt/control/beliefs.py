@@ -184,9 +184,9 @@ class Beliefs:
         due = (attained_s >= jobs["revise_s"][handles]) | (attained_s <= 0)
         if due.any():
             revised, age_s = handles[due], attained_s[due]
-            known = self.knowledge == "predicted"
+            is_predicted = self.knowledge == "predicted"
             unknown = RuntimeDistribution.unknown(len(revised))
-            believed = self.predictor.predict(jobs["groups"][revised]) if known else unknown
+            believed = self.predictor.predict(jobs["groups"][revised]) if is_predicted else unknown
             total_s = believed.outcomes(age_s, OUTCOMES)
             jobs["total_s"][revised] = total_s
             doubled_s = np.maximum(2.0 * age_s, FIRST_REVISION_S)

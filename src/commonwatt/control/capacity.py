@@ -140,10 +140,10 @@ def only_on(view: NodeView) -> NodeView:
     return replace(view, usable_gpus=np.where(view.power_state >= 0, 0, view.usable_gpus))
 
 
-def only_allocated(view: NodeView, nodes: Collection[int], held: Ints) -> NodeView:
-    """Return *view* with the usable GPUs of *nodes* limited to those allocated there, *held*. Shape [N]."""
+def only_allocated(view: NodeView, nodes: Collection[int], allocated: Ints) -> NodeView:
+    """Return *view* with the usable GPUs of *nodes* limited to those allocated there, *allocated*. Shape [N]."""
     usable, some = view.usable_gpus.copy(), sorted(nodes)
-    usable[some] = np.minimum(usable, held)[some]
+    usable[some] = np.minimum(usable, allocated)[some]
     return replace(view, usable_gpus=usable)
 
 
@@ -175,7 +175,7 @@ class Capacity:
         self.pools, self.pool_gpus = planner.pools, planner.pools.gpus(planner.cluster).tolist()
         self.counters = CapacityCounters(pools=[PoolCounters() for _ in planner.pools.names])
         self.renew_s = math.inf  # when its maker should build it again, with the demand observed by then
-        self.known: AnnouncedJobs | None = None
+        self.announced_jobs: AnnouncedJobs | None = None
         self.planned_s: Mapping[int, float] = {}
         self.pools_now: tuple[PoolNow, ...] = ()
         self.power_now: PowerNow | None = None
@@ -254,12 +254,12 @@ class Capacity:
         return sums
 
     def wanted(
-        self, registry: JobRegistry, held: Mapping[int, int], waiting: Callable[[], Mapping[int, int]]
+        self, registry: JobRegistry, gpus: Mapping[int, int], waiting: Callable[[], Mapping[int, int]]
     ) -> dict[str, int] | None:
         """Return the GPUs that jobs of each pool have or want, by its name; ``None`` where there is one pool."""
         if len(self.pools) == 1:
             return None
-        wanted = self._by_pool(registry, held) + self._by_pool(registry, waiting())
+        wanted = self._by_pool(registry, gpus) + self._by_pool(registry, waiting())
         wanted += 0 if self.others is None else self.others()[1]
         return dict(zip(self.pools.names, wanted.tolist(), strict=True))
 
@@ -281,11 +281,14 @@ class Capacity:
         profiling = scheduling.jobs(JobCondition.PROFILING)
         apart = (JobCondition.NOT_YET, JobCondition.DEFERRED, JobCondition.NO_NODE)
         not_yet = set[int]().union(*map(scheduling.jobs, apart))
-        held = {handle: count for handle, count in gpus.items() if handle not in profiling}
+        allocated = {handle: count for handle, count in gpus.items() if handle not in profiling}
         asked, active = registry.job("asked_gpus"), registry.active
         if len(self.pools) == 1:
-            return self.plan(now_s, view, busy, sum(held.values()), wanted_gpus, asked, not_yet, active)
-        wanted, has = self._by_pool(registry, gpus) + self._by_pool(registry, waiting), self._by_pool(registry, held)
+            return self.plan(now_s, view, busy, sum(allocated.values()), wanted_gpus, asked, not_yet, active)
+        wanted, has = (
+            self._by_pool(registry, gpus) + self._by_pool(registry, waiting),
+            self._by_pool(registry, allocated),
+        )
         if self.others is not None:
             own, all_wanted = self.others()
             has, wanted = has + own, wanted + all_wanted
@@ -296,7 +299,7 @@ class Capacity:
         now_s: float,
         view: NodeView,
         busy: Bools,
-        held_gpus: int | Ints,
+        allocated_gpus: int | Ints,
         wanted_gpus: int | Ints,
         asked_gpus: Ints | None = None,
         not_yet: Set[int] = frozenset(),
@@ -311,7 +314,7 @@ class Capacity:
             The nodes.
         busy
             Nodes in use, by jobs or by others. Shape [N].
-        held_gpus, wanted_gpus
+        allocated_gpus, wanted_gpus
             GPUs allocated to jobs of each pool, and those plus what waiting jobs ask for. Shape [P].
         asked_gpus
             What every job so far asked for, in order of submission: the new ones among them are this tick's arrivals.
@@ -322,7 +325,7 @@ class Capacity:
         uses
             Whether a pool has GPUs of a node, where pools take whole nodes. Shape [P, N].
         """
-        held, wanted = np.atleast_1d(held_gpus), np.atleast_1d(wanted_gpus)
+        allocated, wanted = np.atleast_1d(allocated_gpus), np.atleast_1d(wanted_gpus)
         if asked_gpus is not None:
             self._observe(asked_gpus, wanted, not_yet, active)
         nodes = NodePowers(view.usable_gpus, view.power_state, view.wait_s, busy)
@@ -330,7 +333,7 @@ class Capacity:
             self._claimed.clear()
         due = self._due(now_s, asked_gpus)
         demands = [
-            PoolDemand(int(held[p]), int(wanted[p]), self._arrivals(p), None if due is None else due[p])
+            PoolDemand(int(allocated[p]), int(wanted[p]), self._arrivals(p), None if due is None else due[p])
             for p in range(len(self.pools))
         ]
         plan = self._planner.plan(now_s, nodes, demands, self._claimed | self.others_claim, uses)
@@ -389,7 +392,7 @@ class Capacity:
         if self.next_s is not None and now_s < self.next_s - 1e-6:
             return None
         ends_s = now_s + self._planner.steps_s
-        coming = [] if self.known is None else [self.known.coming(now_s, float(ends_s[-1]))]
+        coming = [] if self.announced_jobs is None else [self.announced_jobs.coming(now_s, float(ends_s[-1]))]
         if asked_gpus is not None and self.planned_s:
             soon = [handle for handle, at_s in self.planned_s.items() if now_s < at_s <= ends_s[-1]]
             pools = np.array([self.pool_of(handle) for handle in soon], dtype=np.int64)

@@ -243,7 +243,7 @@ class Controller:
         self.charge()
         self._account_for_stop(stopped, now_s)
         nodes, gpus = self.registry.nodes[handle], self._gpus.take(handle)
-        self.log.append(replace(event, nodes=nodes, gpus=gpus, lost_s=stopped.known_lost_s))
+        self.log.append(replace(event, nodes=nodes, gpus=gpus, lost_s=stopped.final_lost_s))
         self.registry.release(handle)
 
     def decide_anew(self) -> None:
@@ -535,7 +535,7 @@ class Controller:
                 self._stopped(explainer, int(j), receipt, now_s)
         if len(starting):
             starts, view = [], self.engine.nodes()
-            lost_s = {receipt.handle: receipt.known_lost_s for receipt in stopped}
+            lost_s = {receipt.handle: receipt.final_lost_s for receipt in stopped}
             for j in starting:
                 nodes = tuple(int(n) for n in schedule.nodes_of(problem, j))
                 row = int(schedule.choice[j])
@@ -558,7 +558,7 @@ class Controller:
             self.migrations += 1
             return
         self.preemptions += 1
-        why, lost_s = explainer.explain(j), stopped.known_lost_s
+        why, lost_s = explainer.explain(j), stopped.final_lost_s
         nodes, gpus = self.registry.nodes[handle], self._gpus.take(handle)
         self.log.append(Event(now_s, EventKind.PREEMPTED, handle, nodes, gpus, why.reason, lost_s=lost_s, why=why))
         self.registry.release(handle)

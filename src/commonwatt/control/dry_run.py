@@ -48,10 +48,10 @@ class DryRun:
     def waits(self, explainer: Explainer, handles: Ints, now_s: float) -> None:
         """Log why jobs wait, if that was not logged yet; and of some, where it is followed, that it is another now."""
         waiting = np.flatnonzero((explainer.schedule.choice == POSTPONED) & (explainer.problem.stay < 0))
-        known: dict[int, int] = {}
+        by_handle: dict[int, int] = {}
         for j, handle in zip(waiting.tolist(), handles[waiting].tolist(), strict=True):
             if handle in self.explained:
-                known[handle] = j
+                by_handle[handle] = j
                 continue
             self.explained.add(handle)
             why = explainer.explain(j)
@@ -61,10 +61,10 @@ class DryRun:
         if not self.log.follows_reasons:
             return
         self._gists = {handle: gist for handle, gist in self._gists.items() if handle in self.explained}
-        self._turns = [handle for handle in self._turns if handle in known] or list(known)
+        self._turns = [handle for handle in self._turns if handle in by_handle] or list(by_handle)
         turn, self._turns = self._turns[:_AT_ONCE], self._turns[_AT_ONCE:]
         for handle in turn:
-            why = explainer.explain(known[handle])
+            why = explainer.explain(by_handle[handle])
             if self._gists.get(handle) != (gist := _gist(why)):
                 self._gists[handle] = gist
                 self.log.append(Event(now_s, EventKind.WAITS, handle, reason=why.reason, why=why, again=True))
@@ -185,9 +185,9 @@ def without_starts(problem: PlacementProblem, schedule: Schedule, jobs: Sequence
         kept.nodes[first : int(problem.slot_start[j + 1])] = -1
         if problem.stay[j] < 0:
             continue
-        held, each = problem.nodes_held(j), int(problem.per_node[problem.stay[j]])
-        if (free[held] >= each).all():
-            free[held] -= each
+        stay_nodes, each = problem.nodes_held(j), int(problem.per_node[problem.stay[j]])
+        if (free[stay_nodes] >= each).all():
+            free[stay_nodes] -= each
             kept.choice[j] = problem.stay[j]
-            kept.nodes[first : first + len(held)] = held
+            kept.nodes[first : first + len(stay_nodes)] = stay_nodes
     return kept

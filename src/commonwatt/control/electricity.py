@@ -160,8 +160,8 @@ def resting_w(registry: JobRegistry, view: NodeView) -> Floats:
 def drawn_by_jobs_w(registry: JobRegistry, gpus: Mapping[int, int]) -> float:
     """Return what the *gpus* of jobs that run, by handle, draw beyond their nodes' idle power, W."""
     running = [handle for handle in gpus if handle in registry.nodes]
-    held = np.array([gpus[handle] for handle in running], dtype=np.int64)
-    return float((held * registry.row("gpu_w")[registry.job("row")[running]]).sum()) if running else 0.0
+    counts = np.array([gpus[handle] for handle in running], dtype=np.int64)
+    return float((counts * registry.row("gpu_w")[registry.job("row")[running]]).sum()) if running else 0.0
 
 
 def _asleep(registry: JobRegistry, view: NodeView) -> Bools:

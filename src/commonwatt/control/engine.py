@@ -123,7 +123,7 @@ class Stopped:
     begun: bool = True
 
     @property
-    def known_lost_s(self) -> float | None:
+    def final_lost_s(self) -> float | None:
         """Seconds of work that are lost; ``None`` while the job is terminating, when that is not known yet."""
         return None if self.later else self.lost_s
 
@@ -361,18 +361,18 @@ class LiveEngine(Engine, Protocol):
         After an ``EngineDownError`` no more need be tried: the answer is then shorter than *starts*. Raises what
         *guard* raises.
         """
-        found: list[EngineError | None] = []
+        errors: list[EngineError | None] = []
         for start in starts:
             guard()
             try:
                 self.apply([start])
             except EngineDownError as error:
-                return [*found, error]
+                return [*errors, error]
             except EngineError as error:
-                found.append(error)
+                errors.append(error)
             else:
-                found.append(None)
-        return found
+                errors.append(None)
+        return errors
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as there is something to report, or when the descriptor *waker* is readable."""

@@ -219,8 +219,8 @@ class JobRegistry:
     ) -> list[tuple[int, int, int]]:
         """Return those of *shapes* whose nodes have the CPUs and memory; all of them, if none has."""
         classes = self.cluster.classes
-        found = [shape for shape in shapes if classes[shape[0]].holds(shape[2], cpus_per_gpu, memory_gib_per_gpu)]
-        return found or shapes
+        candidates = [shape for shape in shapes if classes[shape[0]].holds(shape[2], cpus_per_gpu, memory_gib_per_gpu)]
+        return candidates or shapes
 
     def tenant_at(self, name: str) -> int:
         """Return the number of a tenant; a new tenant gets the next one."""
@@ -288,14 +288,14 @@ class JobRegistry:
         self, handles: Ints, rows: Ints, stays: Bools, stay_nodes: Ints
     ) -> tuple[tuple[str, ...], Floats | None, Floats | None]:
         """Return resources, what nodes have for *handles*, [N, R], and what *rows* need, [C, R]; ``None``: no limit."""
-        found = [] if (real := self._real_room(handles, rows, stays, stay_nodes)) is None else [real]
+        rooms = [] if (real := self._real_room(handles, rows, stays, stay_nodes)) is None else [real]
         if self._any_asks:
             need, left = self._cpus_memory(handles, rows), self._left_cpus_memory.copy()
             np.add.at(left, stay_nodes, np.repeat(need[stays], self.row("width")[rows[stays]], axis=0))
-            found.insert(0, (("cpu", "memory"), left, need))
-        if not found:
+            rooms.insert(0, (("cpu", "memory"), left, need))
+        if not rooms:
             return (), None, None
-        named, lefts, needs = zip(*found, strict=True)
+        named, lefts, needs = zip(*rooms, strict=True)
         return tuple(name for names in named for name in names), np.hstack(lefts), np.hstack(needs)
 
     def _real_room(
@@ -313,9 +313,9 @@ class JobRegistry:
         np.subtract.at(left, np.array(there, dtype=np.int64), beside)
         if room.conditions:
             needs[stays, -room.conditions :] = 0.0
-        held = np.zeros_like(left)
-        np.add.at(held, stay_nodes, np.repeat(needs[stays], self.row("width")[rows[stays]], axis=0))
-        return room.resources, np.maximum(left, held), needs
+        allocated = np.zeros_like(left)
+        np.add.at(allocated, stay_nodes, np.repeat(needs[stays], self.row("width")[rows[stays]], axis=0))
+        return room.resources, np.maximum(left, allocated), needs
 
     def without_node(self, handles: Ints) -> dict[int, Shortage]:
         """Return those of *handles* that no nodes could run if they were empty, with what the nearest node lacks.
@@ -324,7 +324,7 @@ class JobRegistry:
         """
         count = self.job("count")[handles]
         rows = np.repeat(self.job("first")[handles] - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
-        of, found = np.repeat(handles, count), {}
+        of, shortages = np.repeat(handles, count), {}
         room = self.room(of, self.row("per_node")[rows])
         if room is None or room.most is None or not len(handles):
             return {}
@@ -334,8 +334,8 @@ class JobRegistry:
         for handle, start, number in zip(handles.tolist(), (np.cumsum(count) - count).tolist(), count, strict=True):
             lacking = [short[k] for k in kind[start : start + number].ravel()]
             if all(lacking):
-                found[handle] = min(filter(None, lacking), key=lambda one: one.amount / max(one.most, _LITTLE))
-        return found
+                shortages[handle] = min(filter(None, lacking), key=lambda one: one.amount / max(one.most, _LITTLE))
+        return shortages
 
     def row_of(self, handle: int, nodes: Sequence[int], gpus_per_node: int) -> int | None:
         """Return the configuration of a job with *gpus_per_node* GPUs on each of *nodes*; ``None`` if it has none."""

@@ -121,10 +121,10 @@ class Ledger:
 
     def account(self, handle: int) -> Account:
         """The account of a job."""
-        found = self.jobs.get(handle)
-        if found is None:
-            found = self.jobs[handle] = Account()
-        return found
+        account = self.jobs.get(handle)
+        if account is None:
+            account = self.jobs[handle] = Account()
+        return account
 
     def total(self) -> Account:
         """Sum of all rows: equal to ``meter``."""

@@ -95,17 +95,17 @@ class LimitTracker:
         """
         at = {name: n for n, name in enumerate(self.registry.cluster.names)}
         active, running = self.registry.active, self.registry.nodes
-        known = {name: handle for name, handle in handles.items() if handle in active}
-        self._promised |= {known[name] for name in left["promised"] if name in known}
+        jobs = {name: handle for name, handle in handles.items() if handle in active}
+        self._promised |= {jobs[name] for name in left["promised"] if name in jobs}
         for mine, theirs in ((self._waited_s, left["waited_s"]), (self._since_s, left["since_s"])):
-            mine.update({known[name]: seconds for name, seconds in theirs.items() if name in known})
+            mine.update({jobs[name]: seconds for name, seconds in theirs.items() if name in jobs})
         for name, placed_s in left["placed_s"].items():
-            if (handle := known.get(name)) in running:
+            if (handle := jobs.get(name)) in running:
                 self.registry.job("placed_s")[handle] = placed_s
         reserved = left["reserved"]
-        if reserved is None or reserved["job"] not in known:
+        if reserved is None or reserved["job"] not in jobs:
             return
-        handle = known[reserved["job"]]
+        handle = jobs[reserved["job"]]
         if handle in running:
             self._promised.add(handle)
         elif all(name in at for name in reserved["nodes"]):
@@ -148,12 +148,12 @@ class LimitTracker:
         if self.limits.max_deliberate_wait_s is None:
             return
         waiting = held_back(problem, schedule)
-        for handle, held in zip(handles.tolist(), waiting.tolist(), strict=True):
+        for handle, waits in zip(handles.tolist(), waiting.tolist(), strict=True):
             waited_s = self._waited(handle, now_s)
             if waited_s:
                 self._waited_s[handle] = waited_s
             self._since_s.pop(handle, None)
-            if held:
+            if waits:
                 self._since_s[handle] = now_s
         for gone in self._waited_s.keys() - self.registry.active:
             del self._waited_s[gone]

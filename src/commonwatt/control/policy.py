@@ -48,9 +48,9 @@ class _PluggedSolver:
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always
     ) -> SearchResult[Schedule]:
         """Return the plugin's schedule; raises ``PluginError`` for one that cannot be carried out."""
-        found: SearchResult[Any] = self._inner.solve(problem, rng, keep_going)
+        answer: SearchResult[Any] = self._inner.solve(problem, rng, keep_going)
         with self._plugin.blamed("gave no valid answer"):
-            return replace(found, best=checked(problem, found.best))
+            return replace(answer, best=checked(problem, answer.best))
 
 
 @dataclass
@@ -124,15 +124,15 @@ class Policy:
             problem = problem.with_sunk_idle_power()
         trouble = None
         try:
-            found = decided(problem, self.solver, rng, keep_going, self.fairness)
+            schedule = decided(problem, self.solver, rng, keep_going, self.fairness)
         except PluginError as error:
             if self.fallback is None:
                 raise
             trouble = str(error)
-            found = decided(problem, self.fallback, rng, keep_going, self.fairness)
+            schedule = decided(problem, self.fallback, rng, keep_going, self.fairness)
         if self.fallback is not None:
             self._health.now(trouble, self.name, problem.now_s, log)
-        return within_cpus_memory(problem, found)
+        return within_cpus_memory(problem, schedule)
 
 
 def _ours(spec: PolicySpec) -> PlacementSolver:

@@ -70,8 +70,8 @@ def room_made(
                 return tuple(order[: k + 1])
         return None
 
-    if (found := room.place(room.left, wanted)) is not None:
-        return RoomMade(*found, ())
+    if (place := room.place(room.left, wanted)) is not None:
+        return RoomMade(*place, ())
     if room.place(room.after(victims), wanted) is None or (gone := without(victims)) is None:
         return None
     gone = without((gone[-1], *gone[:-1])) or gone  # the last one was needed: with it, fewer of the others may be
@@ -79,8 +79,8 @@ def room_made(
         fewer = tuple(other for other in gone if other != victim)
         if room.place(room.after(fewer), wanted) is not None:
             gone = fewer
-    found = room.place(room.after(gone), wanted)
-    return None if found is None else RoomMade(*found, gone)
+    place = room.place(room.after(gone), wanted)
+    return None if place is None else RoomMade(*place, gone)
 
 
 class _Room:
@@ -162,8 +162,8 @@ class PreemptionTracker(AccountingTracker):
         if preemptors and kept.capped is None:
             run.take(preemptors)
         self.next_s, self._until_s = run.next_s, run.until_s
-        self._again |= run.found is not kept
-        return run.found
+        self._again |= run.schedule is not kept
+        return run.schedule
 
     def mark(self, scheduling: Scheduling, gpus: Mapping[int, int]) -> bool:
         """Mark the waiting jobs that may not start now; returns whether another decision may start others."""
@@ -191,7 +191,7 @@ class _Pass:
         self, tracker: PreemptionTracker, problem: PlacementProblem, schedule: Schedule, handles: Sequence[int],
         use: dict[Hashable, Use],
     ) -> None:  # fmt: skip
-        self.tracker, self.problem, self.handles, self.found, self.use = tracker, problem, handles, schedule, use
+        self.tracker, self.problem, self.handles, self.schedule, self.use = tracker, problem, handles, schedule, use
         self.until_s: dict[int, float] = {}  # of jobs that are to be preempted and run on for a while, by handle
         self.next_s: float | None = None
         self.taken: set[int] = set()  # jobs whose place somebody takes, or that have just taken one
@@ -210,9 +210,9 @@ class _Pass:
             kind = of[j].name, self._shapes(rows)
             if not len(rows) or kind in self.roomless:
                 continue
-            reserved = self.found.reservation
+            reserved = self.schedule.reservation
             closed = None if reserved is not None and reserved.job == j else self.closed
-            made = room_made(self.problem, self.found, rows, self._victims(of[j], rows), closed)
+            made = room_made(self.problem, self.schedule, rows, self._victims(of[j], rows), closed)
             if made is None:
                 self.roomless.add(kind)
             elif made.victims and self._all_may_go(made.victims):
@@ -243,24 +243,24 @@ class _Pass:
         problem, registry, now_s = self.problem, self.tracker.registry, self.problem.now_s
         there = np.isin(problem.node_class, problem.klass[rows])
         kept = problem.guarantees
-        found = []
-        for v in np.flatnonzero(self.found.choice != POSTPONED).tolist():
+        candidates = []
+        for v in np.flatnonzero(self.schedule.choice != POSTPONED).tolist():
             handle, runs = self.handles[v], problem.stay[v] >= 0
             other = self.tracker.of(handle)
             if v in self.taken or other is None or not _may(own, other):
                 continue
             if (runs and kept is not None and (kept.pinned[v] or kept.promised[v])) or not there[
-                self.found.nodes_of(problem, v)
+                self.schedule.nodes_of(problem, v)
             ].any():
                 continue
             placed_s = float(registry.job("placed_s")[handle]) if runs else -np.inf
             if runs and (from_s := placed_s + other.exempt_s) > now_s + _SOON_S:
                 self._wake(from_s)
                 continue
-            width = int(problem.width[self.found.choice[v]])
+            width = int(problem.width[self.schedule.choice[v]])
             asked_before = self.tracker.grace_ends_s(handle) is not None
-            found.append(((runs, not asked_before, other.priority, width, -placed_s, v), v))
-        return [v for _, v in sorted(found)]
+            candidates.append(((runs, not asked_before, other.priority, width, -placed_s, v), v))
+        return [v for _, v in sorted(candidates)]
 
     def _all_may_go(self, victims: Sequence[int]) -> bool:
         """Whether nobody of *victims* runs on for a while; else until when is noted, and nobody else may have them."""
@@ -282,7 +282,7 @@ class _Pass:
     def _replace(self, j: int, made: RoomMade) -> None:
         """Start a job in the place of others."""
         problem, slots = self.problem, self.problem.slot_start
-        choice, nodes = self.found.choice.copy(), self.found.nodes.copy()
+        choice, nodes = self.schedule.choice.copy(), self.schedule.nodes.copy()
         for v in made.victims:
             if problem.stay[v] < 0:  # it had not begun to count
                 self._count(v, -1)
@@ -290,16 +290,16 @@ class _Pass:
             nodes[slots[v] : slots[v + 1]] = -1
         choice[j] = made.row
         nodes[slots[j] : slots[j] + len(made.nodes)] = made.nodes
-        reserved = self.found.reservation
+        reserved = self.schedule.reservation
         kept = None if reserved is not None and reserved.job == j else reserved
-        self.found = replace(self.found, choice=choice, nodes=nodes, reservation=kept)
+        self.schedule = replace(self.schedule, choice=choice, nodes=nodes, reservation=kept)
         self.taken |= {j, *made.victims}
         self.roomless.clear()
         self._count(j, 1)
 
     def _count(self, j: int, sign: int) -> None:
         """Count what a job has, or not any more."""
-        row = int(self.found.choice[j])
+        row = int(self.schedule.choice[j])
         for key in self.tracker.keys(self.handles[j], int(self.problem.klass[row])):
             before = self.use.get(key, Use())
             gpus = self.problem.gpus_of(row)

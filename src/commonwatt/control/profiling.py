@@ -129,7 +129,7 @@ def next_probe(
     measured: Collection[Configuration],
     failed: Mapping[Configuration, Unprofilable],
     capacity: Mapping[str, int],
-    known_types: Collection[str] = (),
+    scaling_types: Collection[str] = (),
 ) -> Configuration | Unprofilable | None:
     """Return what to measure next, ``None`` if nothing is left, or why the job cannot be measured.
 
@@ -145,7 +145,7 @@ def next_probe(
         Configurations that were measured, and those that could not be, with the reason.
     capacity
         GPUs of the largest profiling node by type.
-    known_types
+    scaling_types
         Types for which the scaling of its kind of jobs is known.
     """
     within = [there for there in configurations if there.gpus <= capacity.get(there.gpu_type, 0)]
@@ -167,7 +167,7 @@ def next_probe(
         if not counts:
             return 0, there.gpus
         if len(counts) == 1:
-            return 1, there.gpu_type in known_types, -there.gpus
+            return 1, there.gpu_type in scaling_types, -there.gpus
         return 2, -min(abs(math.log(there.gpus / count)) for count in counts), there.gpus
 
     return min(left, key=lambda there: (worth(there), configurations.index(there)), default=None)

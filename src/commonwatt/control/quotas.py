@@ -286,7 +286,7 @@ class AccountingTracker(QuotaTracker):
         super().__init__(registry)
         self._of = {table.names[one.row]: one for one in job_quotas(table, qos, associations) if one.keys}
         self.limits = {key: quota for one in self._of.values() for key, quota in one.quotas}
-        self._known: dict[tuple[int, int], tuple[list[QuotaKey], list[tuple[QuotaKey, Quota]]]] = {}
+        self._cache: dict[tuple[int, int], tuple[list[QuotaKey], list[tuple[QuotaKey, Quota]]]] = {}
         self._dropped: set[int] = set()  # jobs whose start was beyond a limit in the last decisions
         self._types = [kind.gpu_type.casefold() for kind in registry.cluster.classes]
 
@@ -300,12 +300,12 @@ class AccountingTracker(QuotaTracker):
 
     def _there(self, handle: int, klass: int) -> tuple[Sequence[QuotaKey], Sequence[tuple[QuotaKey, Quota]]]:
         """Return both, which do not change."""
-        if (found := self._known.get((handle, klass))) is None:
+        if (both := self._cache.get((handle, klass))) is None:
             one = self._of.get(self.registry.names[handle])
             keys = [] if one is None else [key for key in one.keys if self._counts(key, klass)]
             quotas = [] if one is None else [pair for pair in one.quotas if self._counts(pair[0], klass)]
-            found = self._known[handle, klass] = keys, quotas
-        return found
+            both = self._cache[handle, klass] = keys, quotas
+        return both
 
     def limited(self, handle: int) -> bool:
         """Whether anything limits a job, on whatever nodes."""

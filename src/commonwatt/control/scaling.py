@@ -79,9 +79,9 @@ def fit_line(gpus: Floats, epoch_s: Floats) -> ScalingLine:
     ss, sp, pp, s1, p1 = serial @ serial, serial @ parallel, parallel @ parallel, serial.sum(), parallel.sum()
     both = ss * pp - sp * sp
     if both > 0:  # rounding may leave nothing where one epoch took far longer than another
-        found = ScalingLine((s1 * pp - p1 * sp) / both, (p1 * ss - s1 * sp) / both)
-        if found.serial_s >= 0 and found.parallel_s >= 0 and found.serial_s + found.parallel_s > 0:
-            return found
+        line = ScalingLine((s1 * pp - p1 * sp) / both, (p1 * ss - s1 * sp) / both)
+        if line.serial_s >= 0 and line.parallel_s >= 0 and line.serial_s + line.parallel_s > 0:
+            return line
     # The column that explains more of the sum of squares by itself.
     return ScalingLine(s1 / ss, 0.0) if s1 * s1 / ss >= p1 * p1 / pp else ScalingLine(0.0, p1 / pp)
 
@@ -91,11 +91,11 @@ def shape(fraction: float, gpus: float) -> float:
     return 1.0 - fraction + fraction / gpus
 
 
-def stretch(fraction: float | None, known_gpus: int, gpus: int) -> float:
-    """Return the time on *gpus* relative to that on *known_gpus*; if F is unknown, the most it can be."""
+def stretch(fraction: float | None, measured_gpus: int, gpus: int) -> float:
+    """Return the time on *gpus* relative to that on *measured_gpus*; if F is unknown, the most it can be."""
     if fraction is None:
-        return max(1.0, known_gpus / gpus)
-    return shape(fraction, gpus) / shape(fraction, known_gpus)
+        return max(1.0, measured_gpus / gpus)
+    return shape(fraction, gpus) / shape(fraction, measured_gpus)
 
 
 def curves_of(measured: Iterable[Measurement]) -> dict[str, dict[int, float]]:
@@ -167,24 +167,24 @@ class KindScaling:
         """F over all types; ``None`` if no job was measured at two counts."""
         return float(median(list(self.fractions.values()))) if self.fractions else None
 
-    def ratio(self, gpu_type: str, known_type: str) -> float | None:
+    def ratio(self, gpu_type: str, base_type: str) -> float | None:
         """Return the time on one GPU of a type relative to another.
 
         The median over the jobs measured on both; ``None`` if there is none that can be compared.
         """
-        known = [self._ratio(job, gpu_type, known_type) for job in self._jobs.values()]
-        ratios = [ratio for ratio in known if ratio is not None]
+        values = [self._ratio(job, gpu_type, base_type) for job in self._jobs.values()]
+        ratios = [ratio for ratio in values if ratio is not None]
         return float(median(ratios)) if ratios else None
 
     def epoch_s(self, gpu_type: str, gpus: int) -> float | None:
         """Return the median epoch of its jobs in a configuration, ``None`` if unknown."""
         times = []
         for job in self._jobs.values():
-            known = job.curves.get(gpu_type, {}).get(gpus)
+            measured_s = job.curves.get(gpu_type, {}).get(gpus)
             level_s = self._level_s(job, gpu_type)
             fraction = self.fractions.get(gpu_type, self.any_fraction)
-            if known is not None:
-                times.append(known)
+            if measured_s is not None:
+                times.append(measured_s)
             elif level_s is not None and fraction is not None:
                 line = job.lines.get(gpu_type)
                 times.append(level_s * shape(fraction if line is None else line.fraction, gpus))
@@ -203,17 +203,17 @@ class KindScaling:
         if line is not None:
             return line.at(1)
         fraction = self.fractions.get(gpu_type, self.any_fraction)
-        for gpus, known_s in job.curves.get(gpu_type, {}).items():  # there is one at most
+        for gpus, measured_s in job.curves.get(gpu_type, {}).items():  # there is one at most
             if gpus == 1:
-                return known_s
-            return None if fraction is None else known_s / shape(fraction, gpus)
+                return measured_s
+            return None if fraction is None else measured_s / shape(fraction, gpus)
         return None
 
-    def _ratio(self, job: JobScaling, gpu_type: str, known_type: str) -> float | None:
-        here_s, there_s = self._level_s(job, gpu_type), self._level_s(job, known_type)
+    def _ratio(self, job: JobScaling, gpu_type: str, base_type: str) -> float | None:
+        here_s, there_s = self._level_s(job, gpu_type), self._level_s(job, base_type)
         if here_s is not None and there_s is not None:
             return here_s / there_s
-        here, there = job.curves.get(gpu_type, {}), job.curves.get(known_type, {})
+        here, there = job.curves.get(gpu_type, {}), job.curves.get(base_type, {})
         common = sorted(here.keys() & there.keys())
         return float(median([here[gpus] / there[gpus] for gpus in common])) if common else None
 
@@ -283,15 +283,15 @@ class _Evidence:
             return row[there.gpus], Source.MEASURED
         if there.gpu_type in self._lines:
             return self._lines[there.gpu_type].at(there.gpus), Source.PREDICTED
-        found = self._along(there) if row else self._across(there)
-        if found is not None:
-            return found
+        prediction = self._along(there) if row else self._across(there)
+        if prediction is not None:
+            return prediction
         declared_s = self._declared_s.get(there)
         if declared_s is not None:
             return declared_s * self._off(there.gpu_type), Source.DECLARED
         if row:
-            ((known_gpus, known_s),) = row.items()
-            return known_s * stretch(None, known_gpus, there.gpus), Source.PREDICTED
+            ((measured_gpus, measured_s),) = row.items()
+            return measured_s * stretch(None, measured_gpus, there.gpus), Source.PREDICTED
         if not self._curves:
             similar_s = self._kind.epoch_s(there.gpu_type, there.gpus)
             if similar_s is not None:
@@ -300,26 +300,26 @@ class _Evidence:
 
     def _along(self, there: Configuration) -> tuple[float, Source] | None:
         """Predict from the one count it was measured at on this type."""
-        ((known_gpus, known_s),) = self._curves[there.gpu_type].items()
+        ((measured_gpus, measured_s),) = self._curves[there.gpu_type].items()
         fraction, source = self._fraction(there.gpu_type)
-        return None if fraction is None else (known_s * stretch(fraction, known_gpus, there.gpus), source)
+        return None if fraction is None else (measured_s * stretch(fraction, measured_gpus, there.gpus), source)
 
     def _across(self, there: Configuration) -> tuple[float, Source] | None:
         """Predict from other types it was measured on."""
         fraction, _ = self._fraction(there.gpu_type)
         times_s = []
-        for known_type, row in sorted(self._curves.items()):
-            ratio = self._kind.ratio(there.gpu_type, known_type)
+        for base_type, row in sorted(self._curves.items()):
+            ratio = self._kind.ratio(there.gpu_type, base_type)
             if ratio is None:
                 continue
-            known_gpus, known_s = min(row.items())
-            known_fraction, _ = self._fraction(known_type)
-            if known_type in self._lines:
-                known_gpus, known_s, known_fraction = 1, self._lines[known_type].at(1), 0.0
-            if fraction is None or known_fraction is None:  # unknown for one of the two types
-                times_s.append(ratio * known_s * stretch(None, known_gpus, there.gpus))
+            base_gpus, base_s = min(row.items())
+            base_fraction, _ = self._fraction(base_type)
+            if base_type in self._lines:
+                base_gpus, base_s, base_fraction = 1, self._lines[base_type].at(1), 0.0
+            if fraction is None or base_fraction is None:  # unknown for one of the two types
+                times_s.append(ratio * base_s * stretch(None, base_gpus, there.gpus))
             else:
-                times_s.append(ratio * known_s / shape(known_fraction, known_gpus) * shape(fraction, there.gpus))
+                times_s.append(ratio * base_s / shape(base_fraction, base_gpus) * shape(fraction, there.gpus))
         return (float(median(times_s)), Source.SIMILAR) if times_s else None
 
     def _fraction(self, gpu_type: str) -> tuple[float | None, Source]:
@@ -334,10 +334,10 @@ class _Evidence:
     def _off(self, gpu_type: str) -> float:
         """Return the ratio of measured to declared times: on this type if it was measured there, else on any."""
         off = {
-            (known_type, gpus): known_s / self._declared_s[Configuration(known_type, gpus)]
-            for known_type, row in self._curves.items()
-            for gpus, known_s in row.items()
-            if Configuration(known_type, gpus) in self._declared_s
+            (measured_type, gpus): measured_s / self._declared_s[Configuration(measured_type, gpus)]
+            for measured_type, row in self._curves.items()
+            for gpus, measured_s in row.items()
+            if Configuration(measured_type, gpus) in self._declared_s
         }
-        here = [value for (known_type, _), value in off.items() if known_type == gpu_type] or list(off.values())
+        here = [value for (measured_type, _), value in off.items() if measured_type == gpu_type] or list(off.values())
         return float(median(here)) if here else 1.0

@@ -90,11 +90,11 @@ class Scheduling:
 
     def of_job(self, handle: int) -> JobCondition:
         """Return the conditions of a job."""
-        found = JobCondition(0)
+        conditions = JobCondition(0)
         for condition, handles in self._jobs.items():
             if handle in handles:
-                found |= condition
-        return found
+                conditions |= condition
+        return conditions
 
     def jobs(self, condition: JobCondition) -> Set[int]:
         """Return the jobs in one *condition*."""

@@ -136,9 +136,9 @@ class DecayedUsage:
         self.at_s = now_s
 
     def shares(
-        self, tenants: Sequence[str], weights: Mapping[str, float], held: Floats, memory: float
+        self, tenants: Sequence[str], weights: Mapping[str, float], allocated_gpus: Floats, memory: float
     ) -> tuple[TenantShare, ...]:
-        """Return the shares of *tenants*, who hold the GPUs *held*; past use counts *memory* times in their debts."""
+        """Return the shares of *tenants*, who hold *allocated_gpus*; past use counts *memory* times in their debts."""
         if self.entitled is None:
             return ()
         count = len(self.entitled)  # of those there were at that decision
@@ -149,7 +149,7 @@ class DecayedUsage:
         debt = memory * (part * total - used)
         return tuple(
             TenantShare(
-                tenants[k], float(held[k]), float(self.entitled[k]), float(used[k]),
+                tenants[k], float(allocated_gpus[k]), float(self.entitled[k]), float(used[k]),
                 float(used[k]) / total if total > 0 else None, float(part[k]), float(debt[k]),
             )
             for k in range(count)

@@ -246,32 +246,32 @@ class Announcer:
         rows += filter(None, map(self.store.job, sorted(self._final)))
         due: list[tuple[bool, float, JobRow, dict[str, str | None]]] = []
         for row in rows:
-            known = self._announced.setdefault(row.id, _Announced())
-            same = known.notes.get("commonwatt.io/status") == row.status.value
-            pause_s = min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** min(10, max(0, known.refusals - 1)))
-            if known.late:
-                pause_s = min(_PAUSE_S, _SOON_S * known.late)
-            if (same or known.refusals or known.late) and now_s < known.at_s + pause_s:
+            entry = self._announced.setdefault(row.id, _Announced())
+            same = entry.notes.get("commonwatt.io/status") == row.status.value
+            pause_s = min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** min(10, max(0, entry.refusals - 1)))
+            if entry.late:
+                pause_s = min(_PAUSE_S, _SOON_S * entry.late)
+            if (same or entry.refusals or entry.late) and now_s < entry.at_s + pause_s:
                 continue
             notes = self._notes(row, snapshot)
-            if notes != known.notes:
-                due.append((same, known.at_s, row, notes))
+            if notes != entry.notes:
+                due.append((same, entry.at_s, row, notes))
         for _, _, row, notes in sorted(due, key=lambda one: one[:2])[:_MOST_PATCHES]:
             if self._stopping.is_set():
                 break
-            about, known = _job(row), self._announced[row.id]
+            about, entry = _job(row), self._announced[row.id]
             assert about is not None
-            known.at_s = now_s
+            entry.at_s = now_s
             allowed = self._allowed(about.namespace, annotate, api, about, notes, of=about.uid)
-            if allowed is None and known.late < _MOST_LATE:
-                known.late += 1
+            if allowed is None and entry.late < _MOST_LATE:
+                entry.late += 1
                 continue
-            known.late, known.refusals = 0, 0 if allowed else known.refusals + 1
+            entry.late, entry.refusals = 0, 0 if allowed else entry.refusals + 1
             if allowed:
-                known.notes = notes
-            if row.status not in ACTIVE and not 0 < known.refusals < _MOST_REFUSALS:
+                entry.notes = notes
+            if row.status not in ACTIVE and not 0 < entry.refusals < _MOST_REFUSALS:
                 self._final.discard(row.id)
-        self._announced = {n: known for n, known in self._announced.items() if n in snapshot.rows or n in self._final}
+        self._announced = {n: entry for n, entry in self._announced.items() if n in snapshot.rows or n in self._final}
 
     def _notes(self, row: JobRow, snapshot: Snapshot) -> dict[str, str | None]:
         job = snapshot.jobs.get(row.id)
@@ -311,19 +311,19 @@ def _pods_of_job(api: KubernetesApi, job: About) -> list[About]:
     """Return the pods of a Job that wait or run, but few of them; raises ``EngineError`` as ``post_event`` does."""
     selector = _PODS_BY[job.kind].format(uid=job.uid, name=job.name)
     params = {"labelSelector": selector, "limit": str(_MOST_PODS)}
-    found = api.get(path_of("pods", job.namespace), **params).get("items") or ()
+    pods = api.get(path_of("pods", job.namespace), **params).get("items") or ()
     return [
-        About("Pod", job.namespace, pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in found
+        About("Pod", job.namespace, pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in pods
         if (pod.get("status") or {}).get("phase") in ("Pending", "Running")
     ]  # fmt: skip
 
 
 def _pod_named(api: KubernetesApi, namespace: str, name: str) -> About | None:
     """Return a pod; ``None`` if there is none of that name. Raises ``EngineDownError``."""
-    found: dict[str, Any] = {}
+    pod: dict[str, Any] = {}
     with suppress(RefusedByServerError):
-        found = api.get(path_of("pods", namespace, name))
-    return About("Pod", namespace, name, found["metadata"]["uid"]) if found else None
+        pod = api.get(path_of("pods", namespace, name))
+    return About("Pod", namespace, name, pod["metadata"]["uid"]) if pod else None
 
 
 def _job(row: JobRow) -> About | None:

@@ -125,8 +125,8 @@ def _of_pools(
     if plain:
         fits.due_s = now_s + _RENEW_S
     elif _learns(plan) and due:
-        known = min(len(demand) for part in parts.values() if (demand := part.demand(plan)) is not None)
-        fits.due_s = now_s + min(DAY_S, max(_RENEW_S, plan.step_s * known))
+        length = min(len(demand) for part in parts.values() if (demand := part.demand(plan)) is not None)
+        fits.due_s = now_s + min(DAY_S, max(_RENEW_S, plan.step_s * length))
     if plain or _learns(plan):
         made.renew_s = fits.due_s
     return made

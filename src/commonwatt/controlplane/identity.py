@@ -129,9 +129,9 @@ def check_identity(config: Scenario, path: Path) -> None:
         if server.oidc is not None and server.oidc.ca_file is not None:
             trust(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), folder / server.oidc.ca_file, "live.server.oidc.ca_file")
         peers_of(config)
-        found = socket_path(config, folder)
-        if found is not None:
-            _check_path(config, found, folder)
+        socket_file = socket_path(config, folder)
+        if socket_file is not None:
+            _check_path(config, socket_file, folder)
     except OSError as error:
         where = "live.server.oidc.ca_file"
         raise InputError(f"a file that can be read ({error.strerror})", file=path, field=where) from None

@@ -483,8 +483,8 @@ class WriteAheadEngine:
     def _give(self, starts: Sequence[DeferredStart]) -> None:
         """Have *starts* executed; raises ``EngineDownError`` when all that have an answer are accounted for."""
         down: EngineDownError | None = None
-        found = self.inner.start_all([start.command for start in starts], self.guard)
-        for start, error in zip(starts, found, strict=False):
+        errors = self.inner.start_all([start.command for start in starts], self.guard)
+        for start, error in zip(starts, errors, strict=False):
             job = self.jobs[start.handle]
             if isinstance(error, EngineDownError):
                 down = down or error

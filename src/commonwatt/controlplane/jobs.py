@@ -130,10 +130,10 @@ class JobMaker:
             raise InputError(f"a time that {' and '.join(limits)} allow", field="times_s", value=_declared_times(file))
         figures = declared or self._by_limit(file, types)
         shapes = [self.cluster.shapes(f.gpu_type, f.gpus, file.partition, file.nodes) for f in figures]
-        fitting = [figure for figure, found in zip(figures, shapes, strict=True) if found]
+        fitting = [figure for figure, ways in zip(figures, shapes, strict=True) if ways]
         needs = self.usual.of(file)
-        held = [figure for figure, found in zip(figures, shapes, strict=True) if self._hold(found, needs)]
-        if fitting and not held:
+        candidates = [figure for figure, ways in zip(figures, shapes, strict=True) if self._hold(ways, needs)]
+        if fitting and not candidates:
             raise JobNeverFitsError(
                 "no more CPUs and memory for its GPUs than some node has",
                 field="gpus",
@@ -146,7 +146,7 @@ class JobMaker:
             raise JobNeverFitsError(
                 "GPU types and counts that some node, or several nodes of one class, have", field="gpus", value=asked
             )
-        return held
+        return candidates
 
     def check_for(self, tenant: str, file: JobFile, *, weight_field: str) -> list[TimeFigure]:
         """Return the configurations *file* allows, as ``check`` does, if the limits of *tenant* admit it.
@@ -222,8 +222,8 @@ class JobMaker:
     def _spelt(self, name: str, field: str) -> str:
         if own := self._own(name):
             return own
-        known = self.cluster.gpu_types
-        expected = f"a GPU type of the cluster ({', '.join(known)}){did_you_mean(name, known)}"
+        gpu_types = self.cluster.gpu_types
+        expected = f"a GPU type of the cluster ({', '.join(gpu_types)}){did_you_mean(name, gpu_types)}"
         raise InputError(expected, field=field, value=name)
 
     def _own(self, name: str) -> str | None:

@@ -107,7 +107,7 @@ class ProbeQueue:
 
     def first(self, sort: Sort, may_begin: Callable[[int], bool]) -> int | None:
         """Return the first job that may begin on a node of a sort and has something left; ``None`` if there is none."""
-        queue, found, looks = self._queues[sort], None, 0
+        queue, first_handle, looks = self._queues[sort], None, 0
         over, passed = [], []
         for handle in queue:
             if not self._active(handle):
@@ -119,13 +119,13 @@ class ProbeQueue:
             if not may_begin(handle):
                 passed.append(handle)
             elif self._left(handle, sort):
-                found = handle
+                first_handle = handle
                 break
             else:
                 over.append(handle)
         for handle in over:
             del queue[handle]
-        if found is None and looks == _LOOKS:  # others come first the next time
+        if first_handle is None and looks == _LOOKS:  # others come first the next time
             for handle in passed:
                 queue.move_to_end(handle)
-        return found
+        return first_handle

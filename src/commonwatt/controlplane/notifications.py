@@ -230,15 +230,15 @@ class Notifier:
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
 
     def _made(self, spec: NotifySpec, public_url: str | None) -> list[Destination]:
-        found: list[Destination] = []
+        destinations: list[Destination] = []
         if spec.webhooks:
             import httpx
 
             self._client = httpx.Client(timeout=_TIMEOUT_S, follow_redirects=False)
-            found += [Webhook(each, self._client) for each in spec.webhooks]
+            destinations += [Webhook(each, self._client) for each in spec.webhooks]
         if spec.mail is not None:
-            found.append(Mail(spec.mail, public_url))
-        return found
+            destinations.append(Mail(spec.mail, public_url))
+        return destinations
 
     def start(self) -> None:
         """Start, if there is anybody to notify."""
@@ -280,9 +280,9 @@ class Notifier:
         newest = self._store.events(limit=1, newest_first=True)
         now = newest[0].id if newest else 0
         starts = [(each, kept.get(each.key, now)) for each in self._destinations]
-        found = [_Progress(each, last, last) for each, last in starts]
-        self._store.keep_setting(SETTING, {one.destination.key: one.last for one in found})
-        return found
+        progress = [_Progress(each, last, last) for each, last in starts]
+        self._store.keep_setting(SETTING, {one.destination.key: one.last for one in progress})
+        return progress
 
     def _serve(self, one: _Progress) -> None:
         while events := self._store.events(after=one.last, limit=_PAGE):

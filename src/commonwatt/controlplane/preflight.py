@@ -60,11 +60,11 @@ def all_checks(config: Scenario, path: Path) -> Iterator[CheckLine]:
 
 def _configuration(config: Scenario, cluster: Cluster) -> CheckLine:
     types = ", ".join(cluster.gpu_types)
-    found = (
+    finding = (
         f"engine {config.engine}, mode {config.live.mode}, policy {config.policies[0].label}; "
         f"{plural(len(cluster), 'node')}, {plural(cluster.total_gpus, 'GPU')} ({types}); commonwatt {__version__}"
     )
-    return fine("configuration", found)
+    return fine("configuration", finding)
 
 
 def _secrets(config: Scenario, path: Path) -> Iterator[CheckLine]:
@@ -112,19 +112,19 @@ def _store(config: Scenario, path: Path) -> Generator[CheckLine, None, bool]:
 def _opened(config: Scenario, path: Path, database: Database) -> Generator[CheckLine, None, bool]:
     what = "store"
     with database.reading(what="version") as c:
-        found, newest = revision(c), head()
-    if found is None:
+        store_revision, newest = revision(c), head()
+    if store_revision is None:
         yield fine(what, f"{database} is empty: tables will be made at the first start")
         yield from _nobody_yet(config)
         return False
-    if found != newest:
+    if store_revision != newest:
         advice = "run `commonwatt store upgrade CONFIG`, after a backup; a newer store needs a newer commonwatt"
-        yield failed(what, f"{database} has revision {found}, this version needs {newest}", advice)
+        yield failed(what, f"{database} has revision {store_revision}, this version needs {newest}", advice)
         return False
     store, ticks = ApiStore(database), ControllerStore(database)
     counts = store.counts()
     active = counts["waiting"] + counts["running"]
-    yield fine(what, f"{database}, revision {found}, {plural(sum(counts.values()), 'job')}, {active} active")
+    yield fine(what, f"{database}, revision {store_revision}, {plural(sum(counts.values()), 'job')}, {active} active")
     beat = ticks.settings().get("controller", {}).get("time_s")
     now_s = time.time()
     if beat is not None and beat > now_s + _SILENT_S:

@@ -62,19 +62,19 @@ __all__ = [
 ]
 
 
-def fine(what: str, found: str, advice: str | None = None) -> CheckLine:
+def fine(what: str, finding: str, advice: str | None = None) -> CheckLine:
     """A check that passed."""
-    return CheckLine(what=what, verdict="ok", found=found, advice=advice)
+    return CheckLine(what=what, verdict="ok", found=finding, advice=advice)
 
 
-def warning(what: str, found: str, advice: str) -> CheckLine:
+def warning(what: str, finding: str, advice: str) -> CheckLine:
     """A check with a problem that does not keep a controller from running."""
-    return CheckLine(what=what, verdict="warning", found=found, advice=advice)
+    return CheckLine(what=what, verdict="warning", found=finding, advice=advice)
 
 
-def failed(what: str, found: str, advice: str) -> CheckLine:
+def failed(what: str, finding: str, advice: str) -> CheckLine:
     """A check with a problem that keeps a controller from running."""
-    return CheckLine(what=what, verdict="failed", found=found, advice=advice)
+    return CheckLine(what=what, verdict="failed", found=finding, advice=advice)
 
 
 def writable(what: str, folder: Path) -> CheckLine:
@@ -132,8 +132,8 @@ def state_folder(config: Scenario, folder: Path, state: Path) -> CheckLine:
     what = "state folder"
     store = address(config.live.store, folder).render_as_string(hide_password=True)
     if (other := used_by_another(state, store)) is not None:
-        found = f"{other.rstrip(',')} uses {state}"
-        return failed(what, found, f"give each store its own folder: live.{config.engine}.state")
+        finding = f"{other.rstrip(',')} uses {state}"
+        return failed(what, finding, f"give each store its own folder: live.{config.engine}.state")
     return writable(what, state)
 
 
@@ -175,28 +175,28 @@ def power_saving(slurm: Slurm, cluster: Cluster, *, planned: bool = False) -> It
         off.append(f"SuspendTime is {idle or 'not set'}")
     if off:
         advice = "set SuspendProgram, ResumeProgram and SuspendTime=31536000 in slurm.conf, and restart slurmctld"
-        found = f"off in Slurm, which will refuse to put nodes to sleep: {', '.join(off)}"
-        yield (failed if planned and surely else warning)(_WHAT, found, advice)
+        finding = f"off in Slurm, which will refuse to put nodes to sleep: {', '.join(off)}"
+        yield (failed if planned and surely else warning)(_WHAT, finding, advice)
         return
     left = [name for name in cluster.names if name not in kept]
     if left and int(idle) < _NEVER_S:
         named = f"{', '.join(left[:5])}{f' and {len(left) - 5} more' if len(left) > 5 else ''}"
-        found = f"Slurm puts nodes to sleep that were idle for {idle} s, even those a plan keeps on: {named}"
-        yield warning(_WHAT, found, "set SuspendTime=31536000 in slurm.conf, or list these nodes in SuspendExcNodes")
+        finding = f"Slurm puts nodes to sleep that were idle for {idle} s, even those a plan keeps on: {named}"
+        yield warning(_WHAT, finding, "set SuspendTime=31536000 in slurm.conf, or list these nodes in SuspendExcNodes")
         return
     yield fine(_WHAT, "set up in Slurm, which leaves these nodes on")
 
 
 def _kept_on(slurm: Slurm, nodes: str, partitions: str) -> set[str]:
     """Return the nodes Slurm never puts to sleep by itself; lists with a count are left out: they keep only some on."""
-    found: set[str] = set()
+    names: set[str] = set()
     if nodes not in _NONE:
         lists = re.findall(r"(?:[^,\[\]:]|\[[^\]]*\])+(?::\d+)?", nodes)
-        found |= {name for text in lists if ":" not in text for name in host_names(text)}
+        names |= {name for text in lists if ":" not in text for name in host_names(text)}
     if partitions not in _NONE:
         ask = ("--noheader", "--all", "--Node", f"--partition={partitions}", "--format=%N")
-        found |= set(slurm.run("sinfo", *ask).split())
-    return found
+        names |= set(slurm.run("sinfo", *ask).split())
+    return names
 
 
 _PROGRAMS = ("sbatch", "scancel", "scontrol", "sinfo", "squeue")
@@ -235,15 +235,15 @@ def _given_away(state: Path, user: str) -> CheckLine:
         with tempfile.TemporaryFile(dir=there) as file:
             os.fchown(file.fileno(), pwd.getpwnam(user).pw_uid, -1)
     except OSError as error:
-        found = f"files in {there} cannot be given to user {user}: {error.strerror}"
-        return failed("users", found, "let root give files away there (NFS: no_root_squash for this machine)")
+        finding = f"files in {there} cannot be given to user {user}: {error.strerror}"
+        return failed("users", finding, "let root give files away there (NFS: no_root_squash for this machine)")
     return fine("users", "jobs are their owners' in Slurm and on the nodes, which must know these users, too")
 
 
 def _asked(slurm: Slurm, cluster: Cluster, *, power: bool, planned: bool) -> Iterator[CheckLine]:
     try:
         said = " ".join(slurm.run("sinfo", "--version").split())
-        jobs, nodes, found = slurm.jobs(), slurm.nodes(), discover(slurm)
+        jobs, nodes, real_nodes = slurm.jobs(), slurm.nodes(), discover(slurm)
     except EngineDownError as error:
         yield failed("engine", str(error), "start slurmctld; `scontrol ping` says whether it answers")
         return
@@ -254,7 +254,7 @@ def _asked(slurm: Slurm, cluster: Cluster, *, power: bool, planned: bool) -> Ite
         "engine",
         f"{said} answers: {plural(len(nodes), 'node')}, {plural(len(jobs), 'job')}; external jobs are left alone",
     )
-    differ = differences(cluster, found)
+    differ = differences(cluster, real_nodes)
     spare = [one.sentence for one in differ if not one.declared]
     wrong = [one.sentence for one in differ if one.declared]
     if wrong:
@@ -272,8 +272,8 @@ def _states(cluster: Cluster, nodes: Sequence[SlurmNode]) -> Iterator[CheckLine]
     ours = [node for node in nodes if node.name in set(cluster.names)]
     away = sorted(node.name for node in ours if node.out or node.silent)
     if away:
-        found = f"{len(away)} of {len(ours)} take no jobs now: {', '.join(away[:10])}"
-        yield warning("node states", found, "`sinfo -R` says why; they are used again once Slurm resumes them")
+        finding = f"{len(away)} of {len(ours)} take no jobs now: {', '.join(away[:10])}"
+        yield warning("node states", finding, "`sinfo -R` says why; they are used again once Slurm resumes them")
 
 
 def kubernetes_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[CheckLine]:
@@ -359,8 +359,8 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
     if any(right.needed for right in denied):
         where = {False: f"in namespace {settings.namespace}", True: "in the whole cluster"}
         missing = {every: [str(r) for r in denied if r.needed and r.everywhere is every] for every in where}
-        found = "; ".join(f"the token may not {', '.join(missing[e])} {where[e]}" for e in where if missing[e])
-        yield failed("rights", found, f"{advice}{'; see whether there is such a namespace' * bool(missing[False])}")
+        finding = "; ".join(f"the token may not {', '.join(missing[e])} {where[e]}" for e in where if missing[e])
+        yield failed("rights", finding, f"{advice}{'; see whether there is such a namespace' * bool(missing[False])}")
         return
     for right in denied:
         yield warning("rights", f"the token may not {right}: {right.lacking}", advice)
@@ -373,8 +373,8 @@ def _asked_of_kubernetes(config: Scenario, cluster: Cluster, folder: Path, api: 
     away = sorted(node.name for node in nodes if node.ready != "True" and node.name in cluster.names)
     yield fine("engine", f"Kubernetes {version} answers: {plural(len(nodes), 'node')}; pods of others are left alone")
     if unknown := sorted(spec.resources.keys() - {kind.gpu_type for kind in cluster.classes}):
-        found = f"live.kubernetes.resources names GPU types that no node has: {', '.join(unknown)}"
-        yield warning("nodes", found, "name the types of `nodes`")
+        finding = f"live.kubernetes.resources names GPU types that no node has: {', '.join(unknown)}"
+        yield warning("nodes", finding, "name the types of `nodes`")
     wrong, spare = mismatches(cluster, nodes, spec.resources)
     if wrong:
         yield failed("nodes", _shortened(wrong), "declare nodes as `kubectl get nodes` names them, GPUs as allocatable")
@@ -411,14 +411,14 @@ def _node_power(power: NodePowerSpec, api: KubernetesApi, namespace: str, nodes:
     if shutil.which(power.hook[0]) is None:
         return failed(what, f"no program {power.hook[0]} here", "install it, or change live.kubernetes.power.hook")
     try:
-        found = autoscaler(api, nodes)
+        finding = autoscaler(api, nodes)
     except EngineDownError:
         raise
     except EngineError as error:
         advice = "apply deploy/kubernetes/power.yaml, or make sure that none is there"
         return warning(what, f"cannot look for an autoscaler: {error}", advice)
-    if found:
-        return failed(what, f"expected {ALONE}; {found}", "take live.kubernetes.power out, or the autoscaler away")
+    if finding:
+        return failed(what, f"expected {ALONE}; {finding}", "take live.kubernetes.power out, or the autoscaler away")
     return fine(what, f"{power.hook[0]} turns nodes off and on; no autoscaler was found")
 
 
@@ -444,9 +444,9 @@ def engine_checks(
     else:
         yield from slurm_checks(config, cluster, folder)
     program = config.live.image_command[0]
-    found = shutil.which(program)
-    if found is not None:
-        yield fine("images", f"{found} runs container images")
+    program_path = shutil.which(program)
+    if program_path is not None:
+        yield fine("images", f"{program_path} runs container images")
     else:
         advice = f"install {program}, or set live.image_command; jobs without an image do not need it"
         yield warning("images", f"{program} is not installed here", advice)
@@ -475,16 +475,16 @@ def _slots(config: Scenario, cluster: Cluster, gpus: GpusHere) -> CheckLine:
             advice = "0 is the first GPU, 1 the second"
             return failed(what, f"live.local.slots.{name} has a number below 0", advice)
         if len(set(own)) != count:
-            found = f"node {name} has {plural(count, 'GPU')} and {plural(len(set(own)), 'different slot')}"
-            return failed(what, found, f"give live.local.slots.{name} as many different indices as it has GPUs")
+            finding = f"node {name} has {plural(count, 'GPU')} and {plural(len(set(own)), 'different slot')}"
+            return failed(what, finding, f"give live.local.slots.{name} as many different indices as it has GPUs")
         for slot in own:
             if slot in used:
-                found = f"slot {slot} belongs to {used[slot]} and to {name}"
-                return failed(what, found, "name different GPUs in live.local.slots")
+                finding = f"slot {slot} belongs to {used[slot]} and to {name}"
+                return failed(what, finding, "name different GPUs in live.local.slots")
             used[slot] = name
     if gpus.names is None:
-        found = f"no GPU is visible ({gpus.trouble}): the {len(used)} slots only limit how many jobs run"
-        return fine(what, found)
+        finding = f"no GPU is visible ({gpus.trouble}): the {len(used)} slots only limit how many jobs run"
+        return fine(what, finding)
     missing = sorted(slot for slot in used if slot >= len(gpus.names))
     here = f"{len(gpus.names)} here ({', '.join(sorted(set(gpus.names))) or 'none'})"
     if missing and gpus.names:
@@ -505,8 +505,8 @@ def _meter(config: Scenario, gpus: GpusHere) -> CheckLine:
         return failed(what, gpus.trouble, "install the driver and commonwatt[gpu], or set live.local.meter to declared")
     without = [str(index) for index, metered in enumerate(gpus.metered) if not metered]
     if without or not gpus.names:
-        found = f"GPUs {', '.join(without)} have no energy counter" if without else "there is no GPU"
-        return failed(what, found, "set live.local.meter to declared")
+        finding = f"GPUs {', '.join(without)} have no energy counter" if without else "there is no GPU"
+        return failed(what, finding, "set live.local.meter to declared")
     return fine(what, "every GPU has an energy counter (NVML)")
 
 
@@ -528,12 +528,12 @@ def shared_user(config: Scenario) -> CheckLine | None:
     except KeyError:
         user = str(os.geteuid())
     where = "" if config.engine == "local" else ", on every node that sees these files"
-    found = (
+    finding = (
         f"all jobs run as the user of this process ({user}): a job can read and change the store and what other jobs "
         f"write{where}, and so become an operator"
     )
     advice = "restrict submission to people trusted as operators; keep the store in a database that jobs cannot reach"
-    return warning("users", found, advice)
+    return warning("users", finding, advice)
 
 
 def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[CheckLine]:
@@ -553,8 +553,8 @@ def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[
         named["live.kubernetes.jobs"] = {name for names in config.live.kubernetes.jobs.values() for name in names}
     for place, names in named.items():
         if missing := sorted(names - weights.keys()):
-            found = f"{place} names tenants that do not exist: {', '.join(missing[:5])}"
-            yield warning("tenants", found, "add them under `tenants`, or put their names right")
+            finding = f"{place} names tenants that do not exist: {', '.join(missing[:5])}"
+            yield warning("tenants", finding, "add them under `tenants`, or put their names right")
     if without := sorted(set(weights) - users.keys()) if users else []:
         yield warning(
             "users", f"jobs of tenants without a Unix user do not run ({', '.join(without[:5])})",

@@ -349,8 +349,8 @@ class Profiler:
         if run is None:
             return None
         here = run.configuration
-        found = (f for f in card.figures if (f.gpu_type, f.gpus) == (here.gpu_type, here.gpus))
-        return next((figure for figure in found if figure.source == Source.HISTORY), None)
+        figures = (f for f in card.figures if (f.gpu_type, f.gpus) == (here.gpu_type, here.gpus))
+        return next((figure for figure in figures if figure.source == Source.HISTORY), None)
 
     def _revise_by_age(self, tick: Tick, handle: int, run: _Run, done: float, now_s: float) -> None:
         """Predict a job anew that runs longer than expected, or twice as long as at the last prediction."""
@@ -463,13 +463,13 @@ class Profiler:
         """Return *figure*, or in place of a time limit what ended jobs tell."""
         if self._learned is None or card.row is None or figure.source != Source.TIME_LIMIT:
             return figure
-        known = self._learned.expected(features_of(card.row, figure.gpus), card.age_s)
-        if known is None:
+        estimate = self._learned.expected(features_of(card.row, figure.gpus), card.age_s)
+        if estimate is None:
             return figure
-        card.outcomes = np.array(known.outcomes_s) / known.time_s
+        card.outcomes = np.array(estimate.outcomes_s) / estimate.time_s
         return replace(
-            figure, time_s=bounded_s(known.time_s), source=str(Source.HISTORY), earlier_jobs=known.jobs,
-            alike=known.alike,
+            figure, time_s=bounded_s(estimate.time_s), source=str(Source.HISTORY), earlier_jobs=estimate.jobs,
+            alike=estimate.alike,
         )  # fmt: skip
 
 

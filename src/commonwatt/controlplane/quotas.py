@@ -59,7 +59,7 @@ class Quotas:
     def look(self, tick: Tick, now_s: float) -> bool:
         """Mark the jobs that may not start now; the log says why, once. Returns whether they are others than before."""
         names = list(self.controller.registry.tenants)
-        limits = {name: found for name in names if (found := self.live.limits_of(name)).of_running}
+        limits = {name: own for name in names if (own := self.live.limits_of(name)).of_running}
         self.controller.quotas.limits = {name: Quota(of.running_jobs, of.gpus) for name, of in limits.items()}
         used_up = dict(self._used_up(limits, tick, now_s))
         marked: dict[int, str] = {}
@@ -110,7 +110,7 @@ class Quotas:
         self, limits: Mapping[str, TenantLimits], tick: Tick, now_s: float
     ) -> Iterator[tuple[str, tuple[str, str]]]:
         """Yield the tenants that have used up a budget, each with the reason and a sentence."""
-        budgets = {name: found for name, found in limits.items() if found.has_budget}
+        budgets = {name: own for name, own in limits.items() if own.has_budget}
         self._end_s = None
         if not budgets:
             return
@@ -136,5 +136,5 @@ class Quotas:
         kept = self.store.settings().get(SETTING)
         if kept is None or kept["since_s"] < begin_s:
             kept = tick.settings[SETTING] = {"since_s": begin_s, "used": {name: dict(of) for name, of in used.items()}}
-        found: Mapping[str, Usage] = kept["used"]
-        return found
+        usage: Mapping[str, Usage] = kept["used"]
+        return usage

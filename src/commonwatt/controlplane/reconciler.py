@@ -101,7 +101,7 @@ class Reconciler:
         self._quotas = None if live is None else Quotas(live, store, self.controller)
         self._starts = StartConditions(store, self.controller)
         if self.controller.capacity is not None:
-            self.controller.capacity.known = self._starts
+            self.controller.capacity.announced_jobs = self._starts
         self._backoff_s: dict[int, float] = {}  # by handle: when a job that was refused may be started again
         self._left_limits: dict[str, object] = {}  # what is written down of the policy's limits
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
@@ -292,8 +292,8 @@ class Reconciler:
     def _drain_engine(self, tick: Tick) -> None:
         """Drain nodes in an engine with a scheduler of its own, too; if it refuses, that is logged."""
         drained, now_s = self.controller.scheduling.nodes(NodeCondition.DRAINED), self._now_s()
-        known = drained == self._engine_drained
-        if self.mode != "live" or (known and now_s < self._drain_again_s) or not self.engine.capabilities.drain:
+        same = drained == self._engine_drained
+        if self.mode != "live" or (same and now_s < self._drain_again_s) or not self.engine.capabilities.drain:
             return
         try:
             self.engine.inner.drain(drained)
@@ -302,7 +302,7 @@ class Reconciler:
             raise
         except EngineError as error:
             self._drain_again_s, names = now_s + _LONGEST_BACKOFF_S, tuple(self.drained)
-            if not known:
+            if not same:
                 said = f"the engine may still start other jobs on drained nodes: {error}"
                 log.warning("the engine does not drain nodes", extra={"cause": str(error)})
                 tick.events.append(EventRow(0, now_s, EventKind.NOT_DRAINED, None, names, 0, "refused", said))

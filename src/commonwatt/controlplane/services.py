@@ -95,8 +95,8 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
 def live_fleet(config: Scenario, cluster: Cluster, folder: Path) -> Fleet:
     """Return the fleet of a configuration, with loads that are counted. Raises ``InputError``."""
     unread = tuple(service.model_copy(update={"load": LoadSeries(rps=(0.0,))}) for service in config.services)
-    known = config.model_copy(update={"services": unread})
-    fleet = make_fleet(known, folder, cluster, sharing_of(config), (), 0)
+    with_loads = config.model_copy(update={"services": unread})
+    fleet = make_fleet(with_loads, folder, cluster, sharing_of(config), (), 0)
     step_s = config.live.services.step_s
     return replace(fleet, services=tuple(replace(service, load=CountedLoad(step_s)) for service in fleet.services))
 
@@ -170,15 +170,15 @@ class _Total:
     buckets: list[int] = field(default_factory=list)
     latency_s: float = 0.0
 
-    def add(self, told: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+    def add(self, counts: Mapping[str, Any], before: Mapping[str, Any]) -> None:
         """Add what the front has counted since it told *before*."""
         for name in _COUNTS:
-            self.counts[name] += int(told[name]) - int(before.get(name, 0))
-        buckets, old = told["buckets"], before.get("buckets", [0] * len(told["buckets"]))
+            self.counts[name] += int(counts[name]) - int(before.get(name, 0))
+        buckets, old = counts["buckets"], before.get("buckets", [0] * len(counts["buckets"]))
         if len(self.buckets) != len(buckets):
             self.buckets = [0] * len(buckets)
         self.buckets = [own + now - then for own, now, then in zip(self.buckets, buckets, old, strict=True)]
-        self.latency_s += float(told["latency_s"]) - float(before.get("latency_s", 0.0))
+        self.latency_s += float(counts["latency_s"]) - float(before.get("latency_s", 0.0))
 
     def quantile_s(self, quantile: float) -> float | None:
         """Return the upper bound of the bucket that the quantile is in; ``None`` without requests, or above all."""
@@ -254,7 +254,7 @@ class LiveServices:
     def __init__(self, controller: FleetController) -> None:
         self._controller, self._fleet = controller, controller.manager.fleet
         self._totals = {service.name: _Total() for service in self._fleet.services}
-        self._told: dict[str, Mapping[str, Any]] = {}  # by the front, last
+        self._last_counts: dict[str, Mapping[str, Any]] = {}  # by the front, last
         self._began_s = math.nan
         self.seen = ServingState()
 
@@ -262,12 +262,12 @@ class LiveServices:
         """Take note of what was counted until now."""
         self.seen = seen
         if seen.began_s != self._began_s and not math.isnan(seen.began_s):
-            self._told, self._began_s = {}, seen.began_s
+            self._last_counts, self._began_s = {}, seen.began_s
         for service in self._fleet.services:
-            told, total = seen.counts.get(service.name), self._totals[service.name]
-            if told is not None and not math.isnan(seen.began_s):
-                total.add(told, self._told.get(service.name, {}))
-                self._told[service.name] = told
+            counts, total = seen.counts.get(service.name), self._totals[service.name]
+            if counts is not None and not math.isnan(seen.began_s):
+                total.add(counts, self._last_counts.get(service.name, {}))
+                self._last_counts[service.name] = counts
                 if isinstance(service.load, CountedLoad):
                     service.load.count(now_s, total.counts["requests"])
 
@@ -290,7 +290,7 @@ class LiveServices:
         counts = {
             service.name: {
                 "counts": total.counts, "buckets": total.buckets, "latency_s": total.latency_s, "rps": load.rps,
-                "since": load.since, "told": self._told.get(service.name, {}),
+                "since": load.since, "told": self._last_counts.get(service.name, {}),
             }
             for service in self._fleet.services
             if isinstance(load := service.load, CountedLoad)
@@ -308,7 +308,7 @@ class LiveServices:
             if row is None:
                 continue
             total = _Total(dict(row["counts"]), list(row["buckets"]), float(row["latency_s"]))
-            self._totals[service.name], self._told[service.name] = total, row["told"]
+            self._totals[service.name], self._last_counts[service.name] = total, row["told"]
             if isinstance(service.load, CountedLoad):
                 service.load.rps, since = float(row["rps"]), row.get("since")
                 # what came while no controller ran is spread over that time
@@ -326,7 +326,7 @@ class LiveServices:
             kind = cluster.classes[cluster.klass[gpu.node]]
             idle_w = kind.idle_w / kind.gpus
             power_w[gpu.node] += sum(w.power_w - idle_w * w.milli / WHOLE_MILLI for w in gpu.weights)
-        return manager.held(), power_w
+        return manager.shared_gpus(), power_w
 
     def _service(self, i: int) -> SnapshotService:
         manager, service, seen = self._controller.manager, self._fleet.services[i], self.seen

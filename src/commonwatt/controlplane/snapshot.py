@@ -300,14 +300,14 @@ class SnapshotBuilder:
         """Waiting jobs, by handle, for CPUs, memory, a power budget, or others' consent: nobody knows until when."""
         controller, jobs = self._reconciler.controller, self._reconciler.engine.jobs
         own = ((h, self._jobs.get(jobs[h].id)) for h in controller.registry.active - controller.registry.nodes.keys())
-        found = {handle for handle, job in own if job is not None and job.reason in UNFORESEEN}
-        return found if controller.capacity is None else found | controller.capacity.waits_for_power
+        handles = {handle for handle, job in own if job is not None and job.reason in UNFORESEEN}
+        return handles if controller.capacity is None else handles | controller.capacity.waits_for_power
 
     def _waiting(self) -> list[Waiting]:
         """Waiting jobs whose start is estimated: the most pressing, by due date less shortest run time."""
         registry = self._reconciler.controller.registry
-        held = self._reconciler.controller.scheduling.jobs(JobCondition.HELD) | self._not_foreseen
-        handles = np.array(sorted(registry.active - registry.nodes.keys() - held), dtype=np.int64)
+        no_estimate = self._reconciler.controller.scheduling.jobs(JobCondition.HELD) | self._not_foreseen
+        handles = np.array(sorted(registry.active - registry.nodes.keys() - no_estimate), dtype=np.int64)
         if not len(handles):
             return []
         shortest_s = np.minimum.reduceat(registry.row("time_s"), registry.job("first"))[handles] * self._left(handles)

@@ -34,11 +34,11 @@ class Lease:
     def _run(self) -> None:
         before = True
         while not self._over.wait(RENEW_S):
-            held = self._claim.held()
-            if before and not held and not self._over.is_set():
+            holds_lock = self._claim.holds_lock()
+            if before and not holds_lock and not self._over.is_set():
                 log.warning("the lock of the store is lost")
                 self._lost()
-            before = held
+            before = holds_lock
 
     def stop(self) -> None:
         """Stop renewing."""
@@ -91,11 +91,11 @@ class StandbyView:
 
     def _nodes(self, rows: list[JobRow], settings: Mapping[str, Any]) -> tuple[SnapshotNode, ...]:
         jobs: dict[str, list[int]] = {}
-        held: dict[str, int] = {}
+        allocated: dict[str, int] = {}
         for row in rows:
             for name in row.nodes:
                 jobs.setdefault(name, []).append(row.id)
-                held[name] = held.get(name, 0) + row.gpus_per_node
+                allocated[name] = allocated.get(name, 0) + row.gpus_per_node
         drained, unusual = set(settings.get("drained", ())), settings.get(UNUSUAL_NODES, {})
         made = []
         for name, klass in zip(self._cluster.names, self._cluster.klass.tolist(), strict=True):
@@ -103,7 +103,7 @@ class StandbyView:
             state, usable = unusual.get(name, ("on", kind.gpus))
             made.append(
                 SnapshotNode(
-                    name, kind.gpu_type, kind.gpus, usable, held.get(name, 0), state, name in drained,
+                    name, kind.gpu_type, kind.gpus, usable, allocated.get(name, 0), state, name in drained,
                     tuple(jobs.get(name, ())), None,
                 )
             )  # fmt: skip

@@ -88,9 +88,9 @@ class StartConditions:
         A job with a begin time comes then. One that waits for running jobs comes when the last of them is expected to
         end, and takes over their GPUs: only those it asks for beyond them are new.
         """
-        registry, held = self.controller.registry, self.controller.scheduling.jobs(JobCondition.HELD)
+        registry, on_hold = self.controller.registry, self.controller.scheduling.jobs(JobCondition.HELD)
         own = []
-        for handle in sorted((self._begin_s.keys() | self._ends.keys()) & registry.active - held):
+        for handle in sorted((self._begin_s.keys() | self._ends.keys()) & registry.active - on_hold):
             if handle in self._after and handle not in self._ends:
                 continue
             end_s, freed = self._ends.get(handle, (now_s, 0))
@@ -117,8 +117,8 @@ class StartConditions:
 
     def _hold_unadmitted(self) -> bool:
         unadmitted, handle_of = self._unadmitted
-        found = {handle_of(job): why for job, why in unadmitted.items()}
-        before, self._awaiting = self._awaiting, {h: why for h, why in found.items() if h is not None}
+        reasons = {handle_of(job): why for job, why in unadmitted.items()}
+        before, self._awaiting = self._awaiting, {h: why for h, why in reasons.items() if h is not None}
         for handle in before.keys() - self._awaiting.keys():
             self._reconsider(handle)
         self._mark()

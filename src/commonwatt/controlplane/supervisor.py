@@ -125,7 +125,7 @@ class Supervisor:
         self._hold, self._standby = hold, standby
         self._lease: Lease | None = None
         self._unusual: dict[str, list[str | int]] | None = None  # nodes, as they are written down
-        self._held: FolderLock | None = None
+        self._folder_lock: FolderLock | None = None
         self._saved, self._settled, self._claimed = saved, settled, claimed
         self._store, self._make_engine, self._make_reconciler = store, make_engine, make_reconciler
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
@@ -245,7 +245,7 @@ class Supervisor:
             self._store.claim = claim
             if claim.settle_s:  # whoever was frozen meanwhile must not take the folder from the next one
                 self._store.check_claim()
-            self._held = self._hold()
+            self._folder_lock = self._hold()
             self._claimed()
         except BaseException:
             self._let_go()
@@ -260,13 +260,13 @@ class Supervisor:
             if claim is not None:
                 last_first.callback(claim.hand_over if orderly and self._standby is not None else claim.release)
                 last_first.callback(setattr, self._store, "claim", None)
-            if self._held is not None:
-                last_first.callback(self._held.release)
+            if self._folder_lock is not None:
+                last_first.callback(self._folder_lock.release)
             if self._engine is not None:
                 last_first.callback(self._engine.close)
             if self._lease is not None:
                 last_first.callback(self._lease.stop)
-            self._lease = self._engine = self._held = self._unusual = None
+            self._lease = self._engine = self._folder_lock = self._unusual = None
 
     def _stand_by(self) -> bool:
         """Look at the store, and try to claim it; returns whether it is claimed now."""

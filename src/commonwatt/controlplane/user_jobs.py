@@ -130,8 +130,8 @@ class UserJobIntake:
         for uid in self._jobs.keys() & there.keys():
             look(self._hold, there[uid])
         own = [(number, there[uid]) for uid, number in self._jobs.items() if uid in there]
-        found = {number: look(self._why_not, job, number, now_s) for number, job in own if not job.over}
-        self.awaiting = {number: _ODD if why is None else why for number, why in found.items() if why != ""}
+        reasons = {number: look(self._why_not, job, number, now_s) for number, job in own if not job.over}
+        self.awaiting = {number: _ODD if why is None else why for number, why in reasons.items() if why != ""}
         hidden = {number: self._spaces[uid] for uid, number in self._jobs.items() if uid not in there}
         for number, (space, kind) in hidden.items():
             if why := self.engine.user_jobs.unseen.get((space, kind)):
@@ -151,8 +151,8 @@ class UserJobIntake:
 
     def _due(self, there: Mapping[str, UserJob], now_s: float) -> list[UserJob]:
         """Return the Jobs to decide on: those that are new, or have changed, and a few of the others, in turn."""
-        known = self._jobs.keys() | self._done
-        open_ = {uid: job for uid, job in there.items() if not (uid in known or job.over or job.left_to)}
+        uids = self._jobs.keys() | self._done
+        open_ = {uid: job for uid, job in there.items() if not (uid in uids or job.over or job.left_to)}
         self._decided = {uid: job for uid, job in self._decided.items() if uid in open_}
         few = max(_FEW, math.ceil(len(there) * (now_s - self._turn_s) / _ANEW_S))
         self._turn_s, turn = now_s, set(islice(self._decided, few))
@@ -204,9 +204,11 @@ class UserJobIntake:
     def _unfollowed(self, job: UserJob) -> str:
         """Return which changes of a Job come too late for its job, in words; "": none."""
         tenant, pods, gpus, file = self._taken[job.uid]
-        found = reshaped(job, pods, gpus) + reannotated(job, file, by_class=job.priority_class in self.classes)
-        found += [] if tenant == job.tenant else [f"tenant {job.tenant or 'none'} now, {tenant} then"]
-        return f"its {job.kind} was changed ({'; '.join(found)}): undo that, or delete and create it" if found else ""
+        changes = reshaped(job, pods, gpus) + reannotated(job, file, by_class=job.priority_class in self.classes)
+        changes += [] if tenant == job.tenant else [f"tenant {job.tenant or 'none'} now, {tenant} then"]
+        return (
+            f"its {job.kind} was changed ({'; '.join(changes)}): undo that, or delete and create it" if changes else ""
+        )
 
     def _tell_unfollowed(self, job: UserJob, now_s: float) -> None:
         said = self._unfollowed(job)
@@ -231,7 +233,7 @@ class UserJobIntake:
     def _hold(self, job: UserJob) -> None:
         """Suspend a gang that nothing runs of: somebody else has resumed it, or its run was given up."""
         if job.gang and not (job.suspended or job.over or job.left_to or self.engine.runs(job)):
-            self._is_held(job)
+            self._suspend(job)
 
     def _rest(self, job: UserJob, now_s: float) -> None:
         """Have Kubernetes make no pods of a Job that has ended here, also where somebody has resumed it since."""
@@ -241,7 +243,7 @@ class UserJobIntake:
             self._resting.discard(job.uid)
             self.engine.user_jobs.tell(job, "NotTakenOver", _ENDED.format(job.kind), now_s)
 
-    def _is_held(self, job: UserJob) -> bool | None:
+    def _suspend(self, job: UserJob) -> bool | None:
         """Suspend a Job; returns whether the server keeps it so, ``None`` if it has not answered yet."""
         return self._single.change(job, self.engine.user_jobs.hold, "a Job is not suspended")
 
@@ -253,8 +255,8 @@ class UserJobIntake:
                 continue
             self._done |= {uid} & there.keys()
             self._cancelled.discard(self._jobs.pop(uid))
-            for known in (self._taken, self._unkept, self._rules, self._spaces):
-                known.pop(uid, None)
+            for records in (self._taken, self._unkept, self._rules, self._spaces):
+                records.pop(uid, None)
 
     def _retired(self, job: UserJob) -> bool:
         """Have Kubernetes make no more pods of a Job; returns whether it allows that."""
@@ -277,9 +279,9 @@ class UserJobIntake:
                 return False
             file, _ = self._checked(job)
             due_s = due_of(file, now_s)
-            if job.gang and not job.suspended and not (held := self._is_held(job)):
-                if held is None or job.uid in self._single.refused:
-                    return held
+            if job.gang and not job.suspended and not (is_suspended := self._suspend(job)):
+                if is_suspended is None or job.uid in self._single.refused:
+                    return is_suspended
                 raise InputError("a field that the server keeps: its answer has lost it, so its definition is too old",
                                  field=".".join(KINDS[job.kind].suspend), value="true")  # fmt: skip
             limits = self.maker.limits_of(job.tenant)
@@ -331,9 +333,9 @@ class UserJobIntake:
         if self.refused.get(job.uid, "").startswith(why):
             return True
         if not job.ours_to_place:
-            if (held := job.suspended or self._is_held(job)) is None:
+            if (is_suspended := job.suspended or self._suspend(job)) is None:
                 return False
-            why += "; it is suspended" if held else "; Kubernetes places its pods"
+            why += "; it is suspended" if is_suspended else "; Kubernetes places its pods"
         if not ((jobs := self.engine.user_jobs).tell(job, "NotTakenOver", why, now_s) and jobs.note_refusal(job, why)):
             return False  # too many wait to be told: again at the next look
         self.refused[job.uid] = why

@@ -217,10 +217,10 @@ def _check_users(config: Scenario, path: Path) -> None:
             expected = f"engine {engine}, or no users: of engine {config.engine}, these change nothing"
             raise InputError(expected, file=path, field=field, value=name)
         try:
-            found = pwd.getpwnam(name)
+            user = pwd.getpwnam(name)
         except (KeyError, ValueError):
             raise InputError("a Unix user of this machine", file=path, field=field, value=name) from None
-        if found.pw_uid == 0 or found.pw_uid == os.geteuid():
+        if user.pw_uid == 0 or user.pw_uid == os.geteuid():
             expected = "a Unix user other than root and the one of this process: jobs are to be kept from its files"
             raise InputError(expected, file=path, field=field, value=name)
         if os.geteuid() != 0:
@@ -254,8 +254,8 @@ def _check_reachable(config: Scenario, path: Path) -> None:
 def _check_apart(state: Path, store: str, field: str) -> None:
     """Raise ``InputError`` naming *field* if the folder *state* is, or is in, one of the files of *store*."""
     files = {Path(f"{store}{end}").resolve() for end in ("", "-wal", "-shm", ".claim")}
-    found = state.resolve()
-    if not files.isdisjoint((found, *found.parents)):
+    place = state.resolve()
+    if not files.isdisjoint((place, *place.parents)):
         raise InputError("a separate folder, not a file of the store (live.store)", field=field, value=state)
 
 
@@ -352,7 +352,7 @@ def open_live(
         if mode is not None and not supervisor.alive:  # not when it takes over
             _begin_in(mode, ticks)
 
-    def held() -> FolderLock | None:
+    def folder_lock() -> FolderLock | None:
         return take_state(config, path, ticks, takes_over=supervisor.alive)
 
     view = None
@@ -362,7 +362,7 @@ def open_live(
     supervisor = Supervisor(
         ticks, lambda: engine_of(marks.stored(ticks)), reconciler,
         engine_name=config.engine, mode=mode or config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
-        keep_s=config.live.keep_days * DAY_S, settled=settled, hold=held, claimed=claimed, standby=view,
+        keep_s=config.live.keep_days * DAY_S, settled=settled, hold=folder_lock, claimed=claimed, standby=view,
     )  # fmt: skip
     notifier = Notifier(
         config.live.notify, store, clock, lambda: supervisor.active, public_url=config.live.server.public_url

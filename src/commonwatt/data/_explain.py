@@ -56,7 +56,7 @@ def explain(error: ValidationError, raw: object, model: type[BaseModel], file: o
         tag = str(context["discriminator"]).strip("'")
         return InputError("this field to be given", file=file, field=f"{field}.{tag}" if field else tag)
     if kind == "extra_forbidden":
-        return InputError(_known(model, first["loc"]), file=file, field=field)
+        return InputError(_possible_fields(model, first["loc"]), file=file, field=field)
     value = "(hidden)" if field.rpartition(".")[2] in _SECRET else first["input"]
     expected = _expectation(kind, context, first["msg"])
     if kind == "literal_error":
@@ -143,7 +143,7 @@ def _key(raw: Mapping[Any, Any], part: int | str) -> object | None:
     return next((key for key in raw if str(key) == str(part)), None)
 
 
-def _known(model: type[BaseModel], location: Sequence[int | str]) -> str:
+def _possible_fields(model: type[BaseModel], location: Sequence[int | str]) -> str:
     """Return the possible fields in place of the unknown one at *location*."""
     candidates = [model]
     for part in location[:-1]:

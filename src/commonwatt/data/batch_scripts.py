@@ -126,16 +126,16 @@ def read_batch_script(
         raise InputError("a script that begins with #! and the path of its interpreter", file=path, field="line 1")
     if len(text) > LONGEST_SCRIPT or "\0" in text:
         raise InputError(f"text of at most {LONGEST_SCRIPT} characters", file=path)
-    found = _Reader(path, folder, now)
+    reader = _Reader(path, folder, now)
     for number, line in _lines(text):
-        found.take(_parsed(line, path, number), number)
+        reader.take(_parsed(line, path, number), number)
     for name, value in (options or {}).items():
-        found.at = f"--{name}"
+        reader.at = f"--{name}"
         if name in _GPUS:  # they say the same in other ways
             for other in _GPUS:
-                found.values.pop(other, None)
-        found.set(name, value)
-    return found.result(text, path.name, arguments)
+                reader.values.pop(other, None)
+        reader.set(name, value)
+    return reader.result(text, path.name, arguments)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -184,7 +184,7 @@ class _Reader:
 
     def set(self, name: str, value: str) -> None:
         if name not in _WITHOUT_EFFECT:
-            if name not in _KNOWN and name not in _PASSED_ON:
+            if name not in _OPTIONS and name not in _PASSED_ON:
                 raise self.wrong("an option that commonwatt supports", value)
             self.values[name] = value, self.at
 
@@ -253,10 +253,10 @@ class _Reader:
         return {"mail_to": address, "mail_on": asked} if asked else {}
 
     def _limit_s(self, text: str) -> float:
-        found = slurm_time_s(text)
-        if not found:
+        limit_s = slurm_time_s(text)
+        if not limit_s:
             raise self.wrong("a time above 0: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS", text)
-        return found
+        return limit_s
 
     def _passed_on(self) -> Iterator[str]:
         for name in sorted(_PASSED_ON & self.values.keys()):
@@ -309,7 +309,7 @@ class _Reader:
             return ()
         if "%" in text:
             raise self.wrong("no limit after % (limit the tenant's running jobs instead)", text)
-        found: list[int] = []
+        indices: list[int] = []
         for part in text.split(","):
             match = _ARRAY.fullmatch(part)
             if match is None:
@@ -318,21 +318,21 @@ class _Reader:
             last, step = int(match[2] or first), int(match[3] or 1)
             if last < first or (last - first) // step >= _MOST_TASKS:
                 raise self.wrong(f"at most {_MOST_TASKS} indices, the least first", text)
-            found += range(first, last + 1, step)
-        tasks = tuple(sorted(set(found)))
+            indices += range(first, last + 1, step)
+        tasks = tuple(sorted(set(indices)))
         if len(tasks) > _MOST_TASKS:
             raise self.wrong(f"at most {_MOST_TASKS} indices", text)
         return tasks
 
     def dependency(self) -> dict[int, str]:
         text = self.get("dependency")
-        found: dict[int, str] = {}
+        dependencies: dict[int, str] = {}
         for part in text.split(",") if text else ():
             match = _DEPENDENCY.fullmatch(part)
             if match is None:
                 raise self.wrong("after, afterany, afterok or afternotok and :NUMBER, with commas between", part)
-            found |= dict.fromkeys(map(int, match[2][1:].split(":")), match[1])
-        return found
+            dependencies |= dict.fromkeys(map(int, match[2][1:].split(":")), match[1])
+        return dependencies
 
     def moment(self, text: str) -> str:
         """Return a time of ``sbatch --begin``, in this machine's zone, as ISO 8601."""
@@ -354,17 +354,17 @@ class _Reader:
             if parts[0] < 24 and max(parts[1:]) < 60:
                 return self._next(day.replace(hour=parts[0], minute=parts[1], second=(*parts, 0)[2])).isoformat()
         try:
-            found = datetime.fromisoformat(text)
+            begin = datetime.fromisoformat(text)
         except ValueError:
             expected = "now+2hours, 16:00, tomorrow, midnight, noon or a date such as 2026-12-01T08:00"
             raise self.wrong(expected, text) from None
-        return (found if found.tzinfo else found.replace(tzinfo=self.now.tzinfo)).isoformat()
+        return (begin if begin.tzinfo else begin.replace(tzinfo=self.now.tzinfo)).isoformat()
 
     def _next(self, moment: datetime) -> datetime:
         return moment if moment > self.now else moment + timedelta(days=1)
 
 
-_KNOWN = frozenset({
+_OPTIONS = frozenset({
     "account", "array", "begin", "chdir", "cpus-per-task", "deadline", "dependency", "error", "export", "gpus",
     "gpus-per-node", "gres", "job-name", "mail-type", "mail-user", "nodes", "ntasks", "ntasks-per-node", "open-mode",
     "output", "partition", "time",

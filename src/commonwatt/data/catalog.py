@@ -36,7 +36,7 @@ class Dataset:
     licence: str
     local_name: str  # of the tidied table in the folder of traces; "": none
 
-    def found(self) -> Path | None:
+    def local_path(self) -> Path | None:
         """Return its path on this machine, or ``None``."""
         return locate.find(self.local_name) if self.local_name else None
 
@@ -126,22 +126,24 @@ def guess_format(path: Path) -> str:
     Raises ``InputError`` if the file cannot be read, or if the formats it could have are none or several.
     """
     text = read_text(path)
-    head, found = text[:_HEAD].lstrip(), formats_of(text)
-    if len(found) != 1 or (head[0] == "{" and not _names_slurm(head)):
-        _refuse_known(path, text)
-    if len(found) != 1:
-        known = ", ".join(dict.fromkeys([*(entry.name for entry in CATALOG), *FORMATS]))
-        if not found and path.suffix.lower() in (".csv", ".tsv"):
+    head, formats = text[:_HEAD].lstrip(), formats_of(text)
+    if len(formats) != 1 or (head[0] == "{" and not _names_slurm(head)):
+        _refuse_documents(path, text)
+    if len(formats) != 1:
+        names = ", ".join(dict.fromkeys([*(entry.name for entry in CATALOG), *FORMATS]))
+        if not formats and path.suffix.lower() in (".csv", ".tsv"):
             what = (
-                f"one of {known}; as csv with columns gpus, and submit_s and duration_s or start_s and end_s "
+                f"one of {names}; as csv with columns gpus, and submit_s and duration_s or start_s and end_s "
                 "(other names: --column OURS=THEIRS)"
             )
             raise ArgumentError(what, file=path, field="source", value=text.lstrip().split("\n", 1)[0].strip()[:100])
-        what = f"a format: it could be {' or '.join(found)}" if found else f"one of {known}, as the file does not tell"
+        what = (
+            f"a format: it could be {' or '.join(formats)}" if formats else f"one of {names}, as the file does not tell"
+        )
         if head.startswith("NodeName="):
             what = "a job log; this is `scontrol show node`, which `init --from` and `study --nodes` read"
         raise ArgumentError(what, file=path, field="source")
-    return found[0]
+    return formats[0]
 
 
 def formats_of(text: str) -> list[str]:
@@ -162,7 +164,7 @@ def _names_slurm(head: str) -> bool:
     return '"job_id"' in head or '"slurm"' in head.casefold()
 
 
-def _refuse_known(path: Path, text: str) -> None:
+def _refuse_documents(path: Path, text: str) -> None:
     """Raise ``InputError`` if *text* is a document or a table of commonwatt, which is no log."""
     from commonwatt.data.kinds import other_kind
 

@@ -125,10 +125,10 @@ class Certificates:
     def _look(self) -> tuple[object, ...]:
         def one(path: Path) -> object:
             try:
-                found = path.stat()
+                status = path.stat()
             except OSError as error:
                 return error.errno
-            return found.st_ino, found.st_size, found.st_mtime_ns
+            return status.st_ino, status.st_size, status.st_mtime_ns
 
         return tuple(one(path) for path in tls_files(self._spec, self._folder))
 

@@ -44,16 +44,16 @@ def list_data(folder: Path | None) -> DataListResult:
     """Return the catalogue and what of it is on this machine, where *folder* is looked through."""
     rows = []
     for entry in CATALOG:
-        found = entry.found()
+        path = entry.local_path()
         about = {name: getattr(entry, name) for name in ("name", "kind", "what", "files", "url", "licence")}
-        rows.append(DatasetRow(**about, found=None if found is None else str(found)))
+        rows.append(DatasetRow(**about, found=None if path is None else str(path)))
     formats = tuple(FormatRow(name=name, what=what) for name, what in FORMATS.items())
     return DataListResult(
         version=__version__, folder=None if folder is None else str(folder), datasets=tuple(rows), formats=formats
     )
 
 
-def locate_input(given: str, name: str = "file", known: Iterable[str] = DATA_NAMES) -> tuple[Path, str | None]:
+def locate_input(given: str, name: str = "file", names: Iterable[str] = DATA_NAMES) -> tuple[Path, str | None]:
     """Return the file that *given* names, and its format if it is the name of a public data set.
 
     Raises ``InputError`` if it is such a name but the data is not available, or a word that is neither.
@@ -61,14 +61,14 @@ def locate_input(given: str, name: str = "file", known: Iterable[str] = DATA_NAM
     path = Path(given)
     entry = next((entry for entry in CATALOG if entry.name == given), None)
     if entry is None and not path.suffix and path.name == given and not path.exists():
-        raise ArgumentError(f"a file that exists, or {one_of(known, given)}", field=name, value=given)
+        raise ArgumentError(f"a file that exists, or {one_of(names, given)}", field=name, value=given)
     if entry is None or path.exists():
         return path, None
-    found = entry.found()
-    if found is None:
+    data_path = entry.local_path()
+    if data_path is None:
         expected = f"data on this machine: get it from {entry.url} and give its path (commonwatt data list)"
         raise ArgumentError(expected, field=name, value=given)
-    return found, entry.name
+    return data_path, entry.name
 
 
 def check(path: Path, source: str | None, columns: Mapping[str, str] | None = None) -> CheckedFile:
@@ -106,11 +106,11 @@ def check(path: Path, source: str | None, columns: Mapping[str, str] | None = No
 
 def summarize(log: JobLog, source: str, columns: Mapping[str, str]) -> LogSummary:
     """Say what *log* holds; *source* and *columns* are what a scenario needs to read it."""
-    (first, last), held = log.span_s, usage(log)
+    (first, last), use = log.span_s, usage(log)
     gpu_s = log.duration_s * log.gpus
-    peak = int(np.argmax(held.gpus))
+    peak = int(np.argmax(use.gpus))
     begin = log.whole_from_s
-    mean, p95 = _in_use(held, begin, last)
+    mean, p95 = _in_use(use, begin, last)
     days = (last - begin) / DAY_S
     waited_s = log.start_s - log.submit_s
     return LogSummary(
@@ -126,12 +126,12 @@ def summarize(log: JobLog, source: str, columns: Mapping[str, str]) -> LogSummar
         treated={how: int(mask.sum()) for how, mask in log.treated.items() if mask.any()},
         median_run_s=float(np.median(log.duration_s)),
         p95_run_s=float(np.percentile(log.duration_s, 95)),
-        median_wait_s=float(np.nanmedian(waited_s)) if held.from_starts and np.any(waited_s > 0) else None,
-        peak_gpus=int(held.gpus[peak]),
-        peak_at=log.moment(float(held.time_s[peak])),
+        median_wait_s=float(np.nanmedian(waited_s)) if use.from_starts and np.any(waited_s > 0) else None,
+        peak_gpus=int(use.gpus[peak]),
+        peak_at=log.moment(float(use.time_s[peak])),
         p95_gpus=p95,
         mean_gpus=mean,
-        in_use_from="starts" if held.from_starts else "submissions",
+        in_use_from="starts" if use.from_starts else "submissions",
         by_gpus=_by_gpus(log.gpus, gpu_s),
         by_gpu_type=_by_name(log.gpu_type, gpu_s),
         by_tenant=_by_name(log.tenant, gpu_s),
@@ -139,11 +139,11 @@ def summarize(log: JobLog, source: str, columns: Mapping[str, str]) -> LogSummar
     )
 
 
-def _in_use(held: GpuUse, first_s: float, last_s: float) -> tuple[float | None, int]:
+def _in_use(use: GpuUse, first_s: float, last_s: float) -> tuple[float | None, int]:
     """Mean GPUs in use between two moments, and how many were enough 95% of that time."""
-    seconds, gpus = held.within(first_s, last_s)
+    seconds, gpus = use.within(first_s, last_s)
     if not seconds.sum():
-        return None, int(held.gpus.max())
+        return None, int(use.gpus.max())
     order = np.argsort(gpus, kind="stable")
     passed = np.cumsum(seconds[order])
     enough = int(np.searchsorted(passed, 0.95 * passed[-1]))
@@ -158,9 +158,9 @@ def _by_gpus(gpus: Ints, gpu_s: Floats) -> tuple[SizeRow, ...]:
 
 
 def _by_name(names: Sequence[str], gpu_s: Floats) -> tuple[SizeRow, ...]:
-    known, index, jobs = np.unique(np.array(names), return_inverse=True, return_counts=True)
+    values, index, jobs = np.unique(np.array(names), return_inverse=True, return_counts=True)
     hours = np.bincount(index, gpu_s) / HOUR_S
-    rows = sorted(zip(known.tolist(), jobs.tolist(), hours.tolist(), strict=True), key=lambda row: (-row[2], row[0]))
+    rows = sorted(zip(values.tolist(), jobs.tolist(), hours.tolist(), strict=True), key=lambda row: (-row[2], row[0]))
     return tuple(SizeRow(value=name, jobs=count, gpu_hours=own) for name, count, own in rows)
 
 

@@ -37,8 +37,8 @@ class GpuUse:
 
 def usage(log: JobLog) -> GpuUse:
     """Return the GPUs in use over time: every job uses its GPUs for its run time from its start."""
-    known = np.isfinite(log.start_s)
-    from_starts = bool(known.mean() > 0.5)
+    has_start = np.isfinite(log.start_s)
+    from_starts = bool(has_start.mean() > 0.5)
     _, begin_s = eligible_s(log, from_starts=from_starts)
     moments = np.concatenate((begin_s, begin_s + log.duration_s))
     time_s, index = np.unique(moments, return_inverse=True)
@@ -119,10 +119,10 @@ def _notices(log: JobLog, begins_s: Floats, at_s: Floats) -> Notices | None:
     """Return what was known at instants *at_s* of the jobs that wait for others."""
     at = {name: i for i, name in enumerate(log.job)}
     rows = [{at[name]: kind for name, kind in own.items()} for own in log.after]
-    found = notices(rows, log.submit_s, begins_s, begins_s + log.duration_s, log.time_limit_s, log.gpus)
-    if not found:
+    spans = notices(rows, log.submit_s, begins_s, begins_s + log.duration_s, log.time_limit_s, log.gpus)
+    if not spans:
         return None
-    from_s, until_s, comes_s, gpus = np.array(found).T
+    from_s, until_s, comes_s, gpus = np.array(spans).T
     first, stop, index = (np.searchsorted(at_s, times_s).astype(np.int64) for times_s in (from_s, until_s, comes_s))
     return Notices(first, stop, index, gpus)
 
@@ -138,8 +138,8 @@ def _arrivals(
     first = np.searchsorted(at_s, come_s)
     inside = (come_s > at_s[0] - series.step_s) & (first < len(at_s)) & (ends_s > _at(at_s, first))
     order = np.flatnonzero(inside)[np.argsort(come_s[inside], kind="stable")]
-    known = np.searchsorted(at_s, known_s[order]).astype(np.int64) if len(known_s) else None
-    return Arrivals.of(series, first[order].astype(np.int64), gpus[order], known, said)
+    notice_index = np.searchsorted(at_s, known_s[order]).astype(np.int64) if len(known_s) else None
+    return Arrivals.of(series, first[order].astype(np.int64), gpus[order], notice_index, said)
 
 
 def _at(at_s: Floats, index: np.ndarray) -> Floats:

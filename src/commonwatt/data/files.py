@@ -215,11 +215,11 @@ def _parse_flow(path: Path, text: str) -> Any:  # noqa: ANN401
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         keys = [key for key, _ in pairs]
         raise DuplicateKeyError(next(key for key in keys if keys.count(key) > 1), None)
-    return found
+    return fields
 
 
 def _twice(path: Path, error: DuplicateKeyError) -> InputError:

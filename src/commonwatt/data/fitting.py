@@ -41,9 +41,9 @@ def in_partitions(log: JobLog, cluster: Cluster) -> tuple[JobLog, dict[str, int]
     there = {name for kind in cluster.classes for name in kind.partitions}
     if not (log.partition and there):
         return replace(log, partition=()), {}
-    known = {text: ",".join(n for n in text.split(",") if n in there) for text in dict.fromkeys(log.partition)}
-    lost = sum(bool(text) and not known[text] for text in log.partition)
-    return replace(log, partition=tuple(known[text] for text in log.partition)), (
+    partitions = {text: ",".join(n for n in text.split(",") if n in there) for text in dict.fromkeys(log.partition)}
+    lost = sum(bool(text) and not partitions[text] for text in log.partition)
+    return replace(log, partition=tuple(partitions[text] for text in log.partition)), (
         {UNKNOWN_PARTITION: lost} if lost else {}
     )
 
@@ -115,15 +115,15 @@ _QOS: dict[str, Qos] = {"LS": "LS", "BE": "BE", "Burstable": "Burstable", "Guara
 
 def fractions_of(log: JobLog) -> tuple[FractionalModel, ...]:
     """Return the jobs of *log* that ask for a part of a GPU."""
-    found = []
+    models = []
     for j in np.flatnonzero(_is_fraction(log)).tolist():
-        found.append(
+        models.append(
             FractionalModel(
                 log.job[j], log.tenant[j], float(log.submit_s[j]), float(log.duration_s[j]), int(log.gpu_milli[j]),
                 _QOS.get(log.tenant[j], "LS"),
             )
         )  # fmt: skip
-    return tuple(found)
+    return tuple(models)
 
 
 def without_fractions(log: JobLog) -> JobLog:

@@ -98,9 +98,9 @@ def _header(raw: str, path: Path, expected: str) -> ModelHeader:
         fields = json.loads(raw)
     except ValueError:
         raise InputError(expected, file=path, value="a header that is not JSON") from None
-    found = fields.get("format") if isinstance(fields, dict) else None
-    if found != FORMAT:
+    file_format = fields.get("format") if isinstance(fields, dict) else None
+    if file_format != FORMAT:
         by = fields.get("commonwatt") if isinstance(fields, dict) else None
-        written = f"format {found} by commonwatt {by}"
+        written = f"format {file_format} by commonwatt {by}"
         raise InputError(f"a model file of format {FORMAT}: fit it again", file=path, field="format", value=written)
     return validate(fields, header_type(fields.get("kind")), path)

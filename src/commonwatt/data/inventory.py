@@ -89,13 +89,13 @@ def read_inventory(text: str, expand: Expand, file: object = None, host: str = "
     Raises ``InputError`` for a text of no such kind, and for one without GPUs.
     """
     try:
-        found = _read(text.strip(), expand, file, host)
+        inventory = _read(text.strip(), expand, file, host)
     except InputError as error:
         raise (_other_text(text, file) or error) from None
-    if not found.nodes:
-        value = f"{plural(found.without_gpus, 'node')} without"
+    if not inventory.nodes:
+        value = f"{plural(inventory.without_gpus, 'node')} without"
         raise _other_text(text, file) or InputError("at least one node with GPUs", file=file, value=value)
-    return found
+    return inventory
 
 
 def _read(text: str, expand: Expand, file: object, host: str) -> Inventory:
@@ -130,9 +130,9 @@ def _scontrol(text: str, expand: Expand, file: object) -> Inventory:
                 rows.append((name, fields.get("Gres", ""), fields.get("Partitions", ""), *size))
             if _AWAY.search(fields.get("State", "")) and _GRES.search(fields.get("Gres", "")):
                 away.append(f"{fields['NodeName']} ({fields['State']})")
-    found = _of_gres("scontrol", rows)
+    inventory = _of_gres("scontrol", rows)
     note = f"counted as if they were up: {', '.join(away)}"
-    return replace(found, notes=(*found.notes, note)) if away else found
+    return replace(inventory, notes=(*inventory.notes, note)) if away else inventory
 
 
 def _hosts(name: str, expand: Expand, file: object) -> Sequence[str]:
@@ -148,9 +148,9 @@ def _hosts(name: str, expand: Expand, file: object) -> Sequence[str]:
 
 def _size(fields: Mapping[str, Any], cpus: Sequence[str], memory_mib: str) -> _Size:
     """CPUs (what is left of them for jobs, if that is said) and memory (GiB) of a node; ``None``: not said."""
-    many = next((int(found[0]) for name in cpus if (found := _COUNT.fullmatch(str(fields.get(name))))), None)
-    found = _COUNT.fullmatch(str(fields.get(memory_mib)))
-    return many, int(found[0]) / 1024.0 if found else None
+    many = next((int(match[0]) for name in cpus if (match := _COUNT.fullmatch(str(fields.get(name))))), None)
+    match = _COUNT.fullmatch(str(fields.get(memory_mib)))
+    return many, int(match[0]) / 1024.0 if match else None
 
 
 def _sinfo(text: str, expand: Expand, file: object) -> Inventory:
@@ -188,10 +188,10 @@ def _of_gres(source: Source, rows: Sequence[_Row]) -> Inventory:
             kinds[kind] = kinds.get(kind, 0) + int(count)
         if not any(kinds.values()):
             continue
-        found = _parts(name, [(_own_name(kind), count, kind, None) for kind, count in kinds.items() if count], notes)
-        alone: dict[str, Any] = {"cpus": cpus, "memory_gib": memory_gib} if len(found) == 1 else {}
+        parts = _parts(name, [(_own_name(kind), count, kind, None) for kind, count in kinds.items() if count], notes)
+        alone: dict[str, Any] = {"cpus": cpus, "memory_gib": memory_gib} if len(parts) == 1 else {}
         there = tuple(filter(None, partitions.split(",")))
-        nodes += [replace(node, partitions=there, **alone) for node in found]
+        nodes += [replace(node, partitions=there, **alone) for node in parts]
         with_gpus += 1
     return Inventory(source, tuple(nodes), len(rows) - with_gpus, tuple(notes))
 
@@ -230,8 +230,8 @@ def _json(text: str, file: object) -> Inventory:
     if not isinstance(items, list):
         raise InputError("a list of nodes, as kubectl get nodes -o json prints", file=file, field="items")
     notes: list[str] = []
-    found = [_of_kubernetes(item, file, notes) if isinstance(item, dict) else [] for item in items]
-    return Inventory("kubernetes", tuple(n for own in found for n in own), sum(not own for own in found), tuple(notes))
+    nodes = [_of_kubernetes(item, file, notes) if isinstance(item, dict) else [] for item in items]
+    return Inventory("kubernetes", tuple(n for own in nodes for n in own), sum(not own for own in nodes), tuple(notes))
 
 
 def _of_kubernetes(item: Mapping[str, Any], file: object, notes: list[str]) -> list[InventoryNode]:
@@ -288,8 +288,8 @@ def _watts(text: str) -> float | None:
 
 def _own_name(kind: str) -> str:
     """Return a type as Slurm spells it, which Slurm goes on asking for, but in the usual capitals."""
-    known = type_of(kind)
-    return known if known is not None and known.casefold() == kind.casefold() else kind
+    usual = type_of(kind)
+    return usual if usual is not None and usual.casefold() == kind.casefold() else kind
 
 
 def _short(product: str) -> str:

@@ -147,7 +147,7 @@ def called(model: type[BaseModel]) -> str | None:
     """Return what people call a file of *model*; ``None`` if it is no file of its own."""
     from commonwatt.model.schemas import SCHEMAS
 
-    return next((known.what for known in KINDS if SCHEMAS[known.schema] is model), None)
+    return next((kind.what for kind in KINDS if SCHEMAS[kind.schema] is model), None)
 
 
 def kind_of_text(text: str) -> Kind | None:

@@ -101,11 +101,11 @@ def batch_of(spec: BatchSpec) -> tuple[Layer, ...]:
     """Return the batch of a problem file; raises ``InputError`` on an unknown network."""
     if spec.batch_class is not None:
         return sample_batch(spec.batch_class, spec.count, spec.seed, products=spec.products)
-    found: list[Layer] = []
+    layers: list[Layer] = []
     for name in spec.networks or ():
         tokens = spec.tokens if network(name).task == "language" else None
-        found += network_layers(name, tokens)
-    return tuple(found)
+        layers += network_layers(name, tokens)
+    return tuple(layers)
 
 
 def _is_product(layer: Layer) -> bool:

@@ -198,22 +198,22 @@ def _reference_layers(path: Path, text: str) -> Iterator[Layer]:
                 f"{len(_REFERENCE)} cells: {', '.join(_REFERENCE)}", file=where, value=plural(len(row), "cell")
             )
         cells = dict(zip(_REFERENCE, (cell.strip() for cell in row), strict=True))
-        found = {}
+        numbers = {}
         for name in _REFERENCE[2:]:
             least = 0 if name == "type" else 1
             try:
-                found[name] = _whole(cells[name], least)
+                numbers[name] = _whole(cells[name], least)
             except ValueError:
                 expected = f"a whole number, {least} or more"
                 raise InputError(expected, file=where, field=name, value=cells[name] or "nothing") from None
-        if found["type"] > 3:
+        if numbers["type"] > 3:
             expected = "0 (FC), 1 (CONV), 2 (depth-wise CONV) or 3 (GEMM)"
-            raise InputError(expected, file=where, field="type", value=found["type"])
-        d = [found[f"d{i}"] for i in range(1, 7)]
-        if found["type"] == 3:
+            raise InputError(expected, file=where, field="type", value=numbers["type"])
+        d = [numbers[f"d{i}"] for i in range(1, 7)]
+        if numbers["type"] == 3:
             d = [d[1], d[2], d[0], *d[3:]]
         sizes = dict(zip(("k", "c", "y", "x", "r", "s"), d, strict=True))
-        kind = ("fc", "conv", "depthwise", "gemm")[found["type"]]
+        kind = ("fc", "conv", "depthwise", "gemm")[numbers["type"]]
         yield _made(path, line, kind=cast("Kind", kind), sizes=sizes, name=f"row{line}", model="", task=None)
 
 

@@ -140,8 +140,8 @@ class JobLog:
     def whole_from_s(self) -> float:
         """Return the first submission, or a later time before which the log lacks jobs, if jobs follow it."""
         first, last = self.span_s
-        known = self.complete_from_s
-        return known if known is not None and first < known < last else first
+        complete_s = self.complete_from_s
+        return complete_s if complete_s is not None and first < complete_s < last else first
 
     def treatments(self) -> dict[str, int]:
         """Return how many jobs were left out or not taken as the log has them, by what was done."""
@@ -204,8 +204,8 @@ def eligible_s(log: JobLog, *, from_starts: bool = True) -> tuple[Floats, Floats
     A job might start when it was submitted, and those it waits for had started or ended. Where the log has no start,
     or not *from_starts*, that is when it starts.
     """
-    known = np.isfinite(log.start_s) & from_starts
-    begin_s = np.where(known, log.start_s, log.submit_s)
+    has_start = np.isfinite(log.start_s) & from_starts
+    begin_s = np.where(has_start, log.start_s, log.submit_s)
     if not log.after:
         return log.submit_s, begin_s
     at, may_s = {name: i for i, name in enumerate(log.job)}, log.submit_s.copy()
@@ -214,7 +214,7 @@ def eligible_s(log: JobLog, *, from_starts: bool = True) -> tuple[Floats, Floats
         for other, kind in log.after[i].items():
             o = at[other]
             may_s[i] = max(may_s[i], begin_s[o] + (0.0 if kind == "after" else log.duration_s[o]))
-        if known[i]:
+        if has_start[i]:
             may_s[i] = min(may_s[i], max(log.submit_s[i], begin_s[i]))
         else:
             begin_s[i] = may_s[i]

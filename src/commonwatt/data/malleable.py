@@ -53,15 +53,15 @@ def counts(asked: int, largest_growth: float) -> list[int]:
     limit = int(asked * largest_growth)
     if asked <= _NODE:
         return sorted({asked, *(2**k for k in range(limit.bit_length()) if 2**k <= limit)})
-    found = {asked}
+    sizes = {asked}
     larger, smaller = 2 * asked, asked
     while larger <= limit:
-        found.add(larger)
+        sizes.add(larger)
         larger *= 2
     while smaller % (2 * _NODE) == 0:
         smaller //= 2
-        found.add(smaller)
-    return sorted(found)
+        sizes.add(smaller)
+    return sorted(sizes)
 
 
 @dataclass(frozen=True)

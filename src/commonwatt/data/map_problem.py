@@ -87,7 +87,7 @@ def from_arrays(latency: Floats, bandwidth: Floats, energy: Floats | None) -> Ma
 
     def rows(values: Floats) -> tuple[tuple[float | None, ...], ...]:
         return tuple(
-            tuple(value if known else None for value, known in zip(row, fits, strict=True))
+            tuple(value if fit else None for value, fit in zip(row, fits, strict=True))
             for row, fits in zip(values.tolist(), here.tolist(), strict=True)
         )
 
@@ -137,12 +137,12 @@ def _from_rows(table: TextTable) -> NamedTable:
     )
     _once(table, at[0] * len(accelerators) + at[1])
     latency = table.numbers("latency_cycles", blank=np.nan)
-    known = ~np.isnan(latency)
-    for i in np.flatnonzero(known & ~(latency > 0)).tolist()[:1]:
+    has_value = ~np.isnan(latency)
+    for i in np.flatnonzero(has_value & ~(latency > 0)).tolist()[:1]:
         raise table.error(i, "latency_cycles", "a number above 0")
-    values = {"latency": np.where(known, latency, np.inf), "bandwidth": _bandwidth(table, latency, known)}
+    values = {"latency": np.where(has_value, latency, np.inf), "bandwidth": _bandwidth(table, latency, has_value)}
     if "energy_nj" in table:
-        values["energy"] = _not_negative(table, "energy_nj", known)
+        values["energy"] = _not_negative(table, "energy_nj", has_value)
     filled: dict[str, Floats] = {}
     for name, column in values.items():
         filled[name] = np.full(shape, np.inf)
@@ -161,20 +161,20 @@ def _once(table: TextTable, pairs: np.ndarray) -> None:
         raise table.error(i, "accelerator", f"one row for job {table.columns['job'][i]} there")
 
 
-def _bandwidth(table: TextTable, latency: Floats, known: np.ndarray) -> Floats:
+def _bandwidth(table: TextTable, latency: Floats, has_value: np.ndarray) -> Floats:
     if "bytes" not in table:
-        return _not_negative(table, "bandwidth_gbs", known)
+        return _not_negative(table, "bandwidth_gbs", has_value)
     if "bandwidth_gbs" in table:
         raise InputError("bandwidth_gbs or bytes, not both", file=table.path, field="bytes")
-    moved = _not_negative(table, "bytes", known)
-    return np.where(known, moved / np.where(known, latency, 1.0), np.inf)
+    moved = _not_negative(table, "bytes", has_value)
+    return np.where(has_value, moved / np.where(has_value, latency, 1.0), np.inf)
 
 
-def _not_negative(table: TextTable, name: str, known: np.ndarray) -> Floats:
+def _not_negative(table: TextTable, name: str, has_value: np.ndarray) -> Floats:
     values = table.numbers(name, blank=np.nan)
-    for i in np.flatnonzero(known & ~(values >= 0)).tolist()[:1]:
+    for i in np.flatnonzero(has_value & ~(values >= 0)).tolist()[:1]:
         raise table.error(i, name, "a number, 0 or more")
-    return np.where(known, values, np.inf)
+    return np.where(has_value, values, np.inf)
 
 
 @dataclass(frozen=True)
@@ -253,15 +253,15 @@ def arrays_of(platform: str | Sequence[AcceleratorSpec]) -> tuple[Array, ...]:
         if platform not in PLATFORMS:
             raise InputError(f"{one_of(PLATFORMS, platform)}, or a list", field="platform", value=platform)
         return PLATFORMS[platform]
-    found: list[Array] = []
+    arrays: list[Array] = []
     for spec in platform:
         array = Array(
             spec.dataflow, spec.pe_rows, spec.pe_cols, None if spec.sg_kib is None else 1024.0 * spec.sg_kib,
             spec.sl_bytes, spec.flexible, spec.name,
         )  # fmt: skip
         several = spec.count > 1 and spec.name
-        found += [replace(array, name=f"{spec.name}{i}") if several else array for i in range(spec.count)]
-    return tuple(found)
+        arrays += [replace(array, name=f"{spec.name}{i}") if several else array for i in range(spec.count)]
+    return tuple(arrays)
 
 
 def _ready(file: MapFile, named: NamedTable) -> LoadedMapping:
@@ -293,14 +293,14 @@ def _layers(specs: str | Sequence[LayerSpec] | BatchSpec, folder: Path) -> tuple
         return read_layers(folder / specs)
     if isinstance(specs, BatchSpec):
         return batch_of(specs)
-    found: list[Layer] = []
+    layers: list[Layer] = []
     for j, spec in enumerate(specs):
         try:
             layer = Layer(**spec.model_dump(exclude={"repeat"}))
         except InputError as error:
             raise InputError(error.expected, field=f"jobs.{spec.name or j}.{error.field}", value=error.value) from None
-        found += [layer] * spec.repeat
-    return tuple(found)
+        layers += [layer] * spec.repeat
+    return tuple(layers)
 
 
 def _name(layer: Layer, j: int) -> str:
@@ -309,7 +309,7 @@ def _name(layer: Layer, j: int) -> str:
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     """Return *names* with a number behind those that stand more than once."""
-    often, seen, found = Counter(names), Counter[str](), []
+    often, seen, unique_names = Counter(names), Counter[str](), []
     taken = {name for name, times in often.items() if times == 1}
     for name in names:
         unique = name
@@ -317,5 +317,5 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
             seen[name] += 1
             unique = f"{name}#{seen[name]}"
         taken.add(unique)
-        found.append(unique)
-    return tuple(found)
+        unique_names.append(unique)
+    return tuple(unique_names)

@@ -95,20 +95,20 @@ def _document(raw: Any) -> MigParted:  # noqa: ANN401
         raise InputError("version and mig-configs at the top", value=raw)
     if raw.get("version") != "v1":
         raise InputError("v1", field="version", value=raw.get("version", "nothing"))
-    _known(raw, {"version", "mig-configs"}, "")
+    _check_fields(raw, {"version", "mig-configs"}, "")
     configs = raw.get("mig-configs")
     if not isinstance(configs, dict) or not configs:
         raise InputError("a mapping of names to lists of entries", field="mig-configs", value=configs or "nothing")
-    found = {}
+    configurations = {}
     for name, entries in configs.items():
         field = f"mig-configs.{name}"
         if not isinstance(entries, list) or not entries:
             raise InputError("a list of entries", field=field, value=entries or "nothing")
-        found[str(name)] = tuple(_entry(entry, f"{field}.{place}") for place, entry in enumerate(entries))
-    return MigParted(found)
+        configurations[str(name)] = tuple(_entry(entry, f"{field}.{place}") for place, entry in enumerate(entries))
+    return MigParted(configurations)
 
 
-def _known(raw: Mapping[Any, Any], fields: set[str], place: str) -> None:
+def _check_fields(raw: Mapping[Any, Any], fields: set[str], place: str) -> None:
     for key in raw:
         if key not in fields:
             where = f"{place}.{key}" if place else str(key)
@@ -118,7 +118,7 @@ def _known(raw: Mapping[Any, Any], fields: set[str], place: str) -> None:
 def _entry(raw: Any, field: str) -> Entry:  # noqa: ANN401
     if not isinstance(raw, dict):
         raise InputError("a mapping of fields", field=field, value=raw)
-    _known(raw, {"devices", "device-filter", "mig-enabled", "mig-devices"}, field)
+    _check_fields(raw, {"devices", "device-filter", "mig-enabled", "mig-devices"}, field)
     for name in ("devices", "mig-enabled"):
         if name not in raw:
             raise InputError("this field to be given", field=f"{field}.{name}")

@@ -68,10 +68,10 @@ def from_long(
         raise InputError("at least one row", field="frame", value="none")
     _check_names(table["unique_id"])
     _seconds(table["ds"][:0], 1.0)
-    found = {}
+    series = {}
     for (name,), rows in table.sort("unique_id", "ds", maintain_order=True).group_by("unique_id", maintain_order=True):
-        found[str(name)] = _series(str(name), rows, step_s, longest_gap_s)
-    return found
+        series[str(name)] = _series(str(name), rows, step_s, longest_gap_s)
+    return series
 
 
 def _check_names(names: pl.Series) -> None:

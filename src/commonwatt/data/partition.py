@@ -127,20 +127,20 @@ def read_timings(path: Path) -> tuple[Timings, str]:
         counts = counts * table.counts("cores")
     times = table.numbers(unit)
     names = [table.text(column) for column in ("kernel", "size") if column in table]
-    found: Timings = {}
+    timings: Timings = {}
     for row, (n, t) in enumerate(zip(counts.tolist(), times.tolist(), strict=True)):
         if n < 1:
             raise table.error(row, "threads", "1 or more")
         if not t > 0:
             raise table.error(row, unit, "a number above 0")
         name = " ".join(column[row] for column in names) or path.stem
-        found.setdefault(name, {}).setdefault(n, []).append(t)
-    for name, runs in found.items():
+        timings.setdefault(name, {}).setdefault(n, []).append(t)
+    for name, runs in timings.items():
         if 1 not in runs or len(runs) < 2:
             raise InputError(
                 "runs at one thread and at more", file=path, field="threads", value=f"{name}: {sorted(runs)}"
             )
-    return found, "s" if unit == "seconds" else unit
+    return timings, "s" if unit == "seconds" else unit
 
 
 def read_counters(path: Path, kernels: tuple[str, ...]) -> dict[str, list[list[float]]]:
@@ -151,7 +151,7 @@ def read_counters(path: Path, kernels: tuple[str, ...]) -> dict[str, list[list[f
     table = read_table(path)
     active, cycles = table.counts("active"), table.numbers("cycles")
     names = table.text("kernel") if "kernel" in table else [kernels[0]] * len(table)
-    found: dict[str, dict[int, list[float]]] = {}
+    by_kernel: dict[str, dict[int, list[float]]] = {}
     for row, (name, n, count) in enumerate(zip(names, active.tolist(), cycles.tolist(), strict=True)):
         if name not in kernels:
             raise table.error(row, "kernel", f"one of those measured: {', '.join(kernels)}")
@@ -159,8 +159,8 @@ def read_counters(path: Path, kernels: tuple[str, ...]) -> dict[str, list[list[f
             raise table.error(row, "active", "1 or more")
         if not count >= 0:
             raise table.error(row, "cycles", "a number, 0 or more")
-        found.setdefault(name, {}).setdefault(n, []).append(count)
-    for name, by_count in found.items():
+        by_kernel.setdefault(name, {}).setdefault(n, []).append(count)
+    for name, by_count in by_kernel.items():
         most = max(by_count)
         if sorted(by_count) != list(range(1, most + 1)) or most < 2:
             raise InputError(
@@ -173,5 +173,5 @@ def read_counters(path: Path, kernels: tuple[str, ...]) -> dict[str, list[list[f
             )
     return {
         name: [list(run) for run in zip(*(runs for _, runs in sorted(by_count.items())), strict=True)]
-        for name, by_count in found.items()
+        for name, by_count in by_kernel.items()
     }

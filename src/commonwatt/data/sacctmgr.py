@@ -67,12 +67,12 @@ class AssociationTable:
 def read_config(path: Path) -> dict[str, str]:
     """Return the settings that ``scontrol show config`` printed, by name; raises ``InputError`` for another file."""
     lines = (line.partition("=") for line in read_text(path).splitlines())
-    found = {name.strip(): value.strip() for name, mark, value in lines if mark}
-    basic = found.get("PriorityType", "").endswith("basic")  # then it has no weights
+    settings = {name.strip(): value.strip() for name, mark, value in lines if mark}
+    basic = settings.get("PriorityType", "").endswith("basic")  # then it has no weights
     for name in ("PriorityType", "SchedulerParameters", *(() if basic else ("PriorityWeightAge",))):
-        if name not in found:
+        if name not in settings:
             raise InputError(f"this setting; run: {ASK_CONFIG}", file=path, field=name, value="none")
-    return {name: "" if value == "(null)" else value for name, value in found.items()}
+    return {name: "" if value == "(null)" else value for name, value in settings.items()}
 
 
 def read_qos(path: Path, *, mode: str = "cluster", exempt_s: float = 0.0) -> QosTable:
@@ -104,8 +104,10 @@ def read_associations(path: Path) -> AssociationTable:
     if _is_scenario(path):
         return AssociationTable(_declared(path, load_yaml(path, Scenario).associations, "associations"))
     table, raw = _table(path, ASK_ASSOCIATIONS, ("Account", "User"))
-    told = {name for columns in (*_ASSOCIATION_JOBS.values(), *_ASSOCIATION_GPUS.values(), _SHARES) for name in columns}
-    if not told & table.columns.keys():
+    limit_columns = {
+        name for columns in (*_ASSOCIATION_JOBS.values(), *_ASSOCIATION_GPUS.values(), _SHARES) for name in columns
+    }
+    if not limit_columns & table.columns.keys():
         raise InputError(f"columns of limits or shares; run: {ASK_ASSOCIATIONS}", file=path, field="GrpTRES")
     if "Cluster" in table:
         for row, name in enumerate(clusters := table.text("Cluster")):
@@ -125,11 +127,11 @@ def read_associations(path: Path) -> AssociationTable:
     return AssociationTable(tuple(rows), (*notes, *([f"limits of GPU time are not kept, of {over}"] if over else [])))
 
 
-_Found = TypeVar("_Found", Qos, Association)
+_Limits = TypeVar("_Limits", Qos, Association)
 
 
-def spelt(found: Sequence[_Found], gpu_types: Iterable[str]) -> tuple[tuple[_Found, ...], tuple[str, ...]]:
-    """Return *found* with GPU types as the nodes spell them, and the types that no node has, whose limits are left out.
+def spelt(rows: Sequence[_Limits], gpu_types: Iterable[str]) -> tuple[tuple[_Limits, ...], tuple[str, ...]]:
+    """Return *rows* with GPU types as the nodes spell them, and the types that no node has, whose limits are left out.
 
     Slurm's ``a100`` is whatever type of the nodes has this name, or the same usual name.
     """
@@ -148,7 +150,7 @@ def spelt(found: Sequence[_Found], gpu_types: Iterable[str]) -> tuple[tuple[_Fou
         return named
 
     changed = []
-    for one in found:
+    for one in rows:
         fields = {name: of(counts) for name in type(one).model_fields if name.endswith("_of")
                   if (counts := getattr(one, name))}  # fmt: skip
         changed.append(one.model_copy(update=fields) if fields else one)
@@ -162,10 +164,10 @@ def _is_scenario(path: Path) -> bool:
     return path.suffix.lower() in (".yaml", ".yml")
 
 
-def _declared(path: Path, found: tuple[_Found, ...], field: str) -> tuple[_Found, ...]:
-    if not found:
+def _declared(path: Path, rows: tuple[_Limits, ...], field: str) -> tuple[_Limits, ...]:
+    if not rows:
         raise InputError("at least one", file=path, field=field, value="none")
-    return found
+    return rows
 
 
 def _table(path: Path, ask: str, needed: Sequence[str]) -> tuple[TextTable, list[str]]:
@@ -241,10 +243,10 @@ def _parents(table: TextTable, raw: Sequence[str]) -> tuple[list[str], list[str]
     accounts, users = table.text("Account"), table.text("User")
     there = {account for account, user in zip(accounts, users, strict=True) if not user}
     if "ParentName" in table:
-        told = [name if not user else "" for name, user in zip(table.text("ParentName"), users, strict=True)]
-        lacking = sorted({name for name in told if name and name not in there})
+        parent_names = [name if not user else "" for name, user in zip(table.text("ParentName"), users, strict=True)]
+        lacking = sorted({name for name in parent_names if name and name not in there})
         note = f"not listed, so without limits here, are the accounts above: {', '.join(lacking)}"
-        return [name if name in there else "" for name in told], [note] if lacking else []
+        return [name if name in there else "" for name in parent_names], [note] if lacking else []
     header = [name.strip() for name in raw[0].split("|")]
     cells = [raw[line - 1].split("|")[header.index("Account")] for line in table.lines]
     depths = [len(cell) - len(cell.lstrip(" ")) for cell in cells]
@@ -265,15 +267,15 @@ def _parents(table: TextTable, raw: Sequence[str]) -> tuple[list[str], list[str]
 
 def _limits(table: TextTable, row: int, jobs: _Columns, gpus: _Columns) -> dict[str, Any]:
     """Return the fields of the limits that a row has."""
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for field, columns in jobs.items():
         column, cell = _cell(table, row, columns)
-        found[field] = _whole(table, row, column, cell) if cell else None
+        limits[field] = _whole(table, row, column, cell) if cell else None
     for field, columns in gpus.items():
         counts = _gpus(table, row, columns)
-        found[field] = counts.pop("", None)
-        found[f"{field}_of"] = counts
-    return found
+        limits[field] = counts.pop("", None)
+        limits[f"{field}_of"] = counts
+    return limits
 
 
 def _cell(table: TextTable, row: int, columns: tuple[str, ...]) -> tuple[str, str]:

@@ -107,12 +107,12 @@ def in_domains(inventory: Inventory, text: str, topology: str) -> Inventory:
     return replace(inventory, nodes=nodes, notes=(*inventory.notes, note) if without else inventory.notes)
 
 
-def drafted_nodes(found: Iterable[InventoryNode]) -> tuple[InitNode, ...]:
+def drafted_nodes(inventory: Iterable[InventoryNode]) -> tuple[InitNode, ...]:
     """Return the nodes as a scenario declares them; those called NAME-1 to NAME-n and alike become one entry.
 
     A node with several GPU types has an entry for each, with its idle power in proportion to the GPUs.
     """
-    nodes = sorted(map(_node, found), key=lambda node: _natural(node.name))
+    nodes = sorted(map(_node, inventory), key=lambda node: _natural(node.name))
     drafted: list[InitNode] = []
     for _, alike in groupby(nodes, key=_series):
         own = list(alike)
@@ -143,8 +143,8 @@ def unknown_types(nodes: Iterable[InitNode]) -> tuple[str, ...]:
 def estimated_types(nodes: Iterable[InitNode]) -> tuple[str, ...]:
     """Return the GPU types of *nodes* whose speed relative to the others is an estimate from data sheets."""
     types = tuple(dict.fromkeys(node.gpu_type for node in nodes))
-    known = (name for name in types if is_known(name) and mig_slice(name) is None and canonical(name) is None)
-    return tuple(known) if len(types) > 1 else ()
+    estimates = (name for name in types if is_known(name) and mig_slice(name) is None and canonical(name) is None)
+    return tuple(estimates) if len(types) > 1 else ()
 
 
 def draft_text(inventory: Inventory, nodes: Sequence[InitNode], path: Path) -> str:
@@ -266,17 +266,17 @@ def _round(watts: float) -> int | float:
     return int(watts) if watts == int(watts) else round(watts, 1)
 
 
-def _node(found: InventoryNode) -> InitNode:
-    table = board_power(found.product or found.gpu_type)
-    limit_w = found.limit_w or (table.board_w if table else None)
-    source = "the limit nvidia-smi reports" if found.limit_w else table.source if table else None
+def _node(node: InventoryNode) -> InitNode:
+    table = board_power(node.product or node.gpu_type)
+    limit_w = node.limit_w or (table.board_w if table else None)
+    source = "the limit nvidia-smi reports" if node.limit_w else table.source if table else None
     if limit_w and source:
         source = f"{limit_w:g} W, {source}"
     board_w = limit_w or PLACEHOLDER_W
     return InitNode(
-        name=found.name, host=found.host, count=1, gpu_type=found.gpu_type or UNNAMED, gpus=found.gpus,
-        partitions=found.partitions, cpus=found.cpus, memory_gib=found.memory_gib,
-        power_source=source, idle_w=HOST_W + IDLE_PART * board_w * found.gpus, gpu_w=(1 - IDLE_PART) * board_w,
+        name=node.name, host=node.host, count=1, gpu_type=node.gpu_type or UNNAMED, gpus=node.gpus,
+        partitions=node.partitions, cpus=node.cpus, memory_gib=node.memory_gib,
+        power_source=source, idle_w=HOST_W + IDLE_PART * board_w * node.gpus, gpu_w=(1 - IDLE_PART) * board_w,
     )  # fmt: skip
 
 

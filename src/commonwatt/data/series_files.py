@@ -210,8 +210,8 @@ def _tidy(values: Floats) -> pl.Series:
     import polars as pl
 
     column = pl.Series(values).fill_nan(None)
-    known = values[~np.isnan(values)]
-    return column.cast(pl.Int64) if (known == np.rint(known)).all() else column
+    numbers = values[~np.isnan(values)]
+    return column.cast(pl.Int64) if (numbers == np.rint(numbers)).all() else column
 
 
 def _table(path: Path, column: str, time: str | None, others: Collection[str]) -> TextTable:
@@ -262,11 +262,11 @@ def _texts(column: pl.Series) -> list[str]:
 def _time_column(table: TextTable, time: str | None) -> str:
     if time is not None:
         return time
-    found = next((name for name in TIME_COLUMNS if name in table), None)
-    if found is None:
+    column = next((name for name in TIME_COLUMNS if name in table), None)
+    if column is None:
         expected = f"a time column called {', '.join(TIME_COLUMNS[:-1])} or {TIME_COLUMNS[-1]}, or its name with --time"
         raise InputError(expected, file=table.path)
-    return found
+    return column
 
 
 def _rows_where(table: TextTable, where: Mapping[str, str]) -> TextTable:

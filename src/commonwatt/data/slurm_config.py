@@ -48,8 +48,8 @@ def configured(spec: PolicySpec, config: Mapping[str, str], path: Path) -> tuple
         notes.append(f"not modelled of the priority: {', '.join(f'PriorityWeight{key}' for key in others)}")
     if not config.get("SchedulerType", "sched/backfill").endswith("backfill"):
         notes.append(f"SchedulerType {config['SchedulerType']} is taken for sched/backfill")
-    found = {name: re.search(rf"\b{name}=(\d+)", config["SchedulerParameters"]) for name in _DEPTHS}
-    depth = max(int(told[1]) if (told := found[name]) else usual for name, usual in _DEPTHS.items())
+    matches = {name: re.search(rf"\b{name}=(\d+)", config["SchedulerParameters"]) for name in _DEPTHS}
+    depth = max(int(match[1]) if (match := matches[name]) else usual for name, usual in _DEPTHS.items())
     update = {
         **{name: weight / unit for name, weight in weights.items()}, "solver": "fair-share",
         "half_life_s": _time_s(config, "PriorityDecayHalfLife", path, 7 * 86400.0) or _FOR_EVER_S,

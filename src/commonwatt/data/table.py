@@ -111,8 +111,8 @@ def read_table(path: str | Path, keep: Collection[str] | None = None, text: str 
             if not row:
                 continue
             if len(row) != len(header):
-                found = plural(len(row), "cell")
-                raise _at(path, rows.line_num, f"{plural(len(header), 'cell')}, as in the header", None, found)
+                row_width = plural(len(row), "cell")
+                raise _at(path, rows.line_num, f"{plural(len(header), 'cell')}, as in the header", None, row_width)
             lines.append(rows.line_num)
             for column, i in zip(cells, wanted, strict=True):
                 column.append(row[i].strip())

@@ -77,12 +77,12 @@ def tx2_profile(model: str, *, kernels: bool = True) -> ModelProfile:
 def read_tx2_kernels(path: Path) -> dict[float, tuple[KernelProfile, ...]]:
     """Read the kernels of a published profile, by clock in MHz; raises ``InputError`` naming the file."""
     try:
-        found: dict[str, Any] = json.loads(read_text(path))["kernel_profile"]
-        clocks = list(next(iter(found.values()))["exec_time"])
+        kernels: dict[str, Any] = json.loads(read_text(path))["kernel_profile"]
+        clocks = list(next(iter(kernels.values()))["exec_time"])
         return {
             int(hz) / 1e6: tuple(
                 KernelProfile(name=name, time_s=kernel["exec_time"][hz] * 1e-6, power_w=kernel["gpu_power"][hz] * 1e-3)
-                for name, kernel in found.items()
+                for name, kernel in kernels.items()
                 if kernel["exec_time"][hz] > 0
             )
             for hz in clocks

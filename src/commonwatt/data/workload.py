@@ -195,11 +195,11 @@ def _path(workload: LogWorkload, folder: Path) -> Path:
     if workload.path is not None:
         return folder / workload.path
     name = PUBLIC_LOGS.get(workload.source)
-    found = None if name is None else locate.find(name)
-    if found is None:
+    path = None if name is None else locate.find(name)
+    if path is None:
         otherwise = "" if name is None else f", or {name} in the folder {locate.VARIABLE} names"
         raise InputError(f"the path of a log{otherwise}", field="workload.path", value="none")
-    return found
+    return path
 
 
 def _timed(job: ScenarioJob, folder: Path) -> ScenarioJob:
@@ -207,13 +207,13 @@ def _timed(job: ScenarioJob, folder: Path) -> ScenarioJob:
     if not job.profiles:
         return job
     try:
-        found = times_of(read_profiles(job.profiles, folder), job.epochs)
+        times = times_of(read_profiles(job.profiles, folder), job.epochs)
     except InputError as error:
         raise InputError(
             error.expected, file=error.file, field=error.field and f"workload.jobs.{job.name}.{error.field}",
             value=error.value,
         ) from None  # fmt: skip
-    return job.model_copy(update={"times_s": found.times_s, "gpu_w": {**found.gpu_w, **job.gpu_w}})
+    return job.model_copy(update={"times_s": times.times_s, "gpu_w": {**times.gpu_w, **job.gpu_w}})
 
 
 def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
@@ -299,8 +299,8 @@ def _gpu_type(name: str, spelt: dict[str, str], field: str) -> str:
     if name.casefold() in spelt:
         return spelt[name.casefold()]
     if not is_known(name):
-        known = f"{', '.join(spelt.values())}"
+        names = f"{', '.join(spelt.values())}"
         raise InputError(
-            f"a GPU type of the cluster ({known}){did_you_mean(name, spelt.values())}", field=field, value=name
+            f"a GPU type of the cluster ({names}){did_you_mean(name, spelt.values())}", field=field, value=name
         )
     return name

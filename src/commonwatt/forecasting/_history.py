@@ -238,7 +238,7 @@ def checked_origins(series: DemandSeries, origins: Ints, look_back: int) -> Ints
     if len(at) and not (look_back - 1 <= at.min() and at.max() < len(series)):
         expected = f"indices from {look_back - 1} to {len(series) - 1}"
         raise InputError(expected, field="origins", value=f"{at.min()} to {at.max()}")
-    if len(at) and at.min() < series.first_known:
+    if len(at) and at.min() < series.first_index:
         raise InputError("origins with a known value up to them", field="origins", value=int(at.min()))
     if (np.diff(at) < 0).any():
         raise InputError("indices that do not fall", field="origins", value="falling ones")
@@ -259,7 +259,7 @@ def learnable_origins(
     Where gaps leave none (regular gaps do), all origins, with unknown values as in ``filled``.
     """
     origins = np.arange(look_back - 1, len(series) - horizon)
-    known = np.lib.stride_tricks.sliding_window_view(series.known, horizon + 1)[look_back - 1 :].all(axis=1)
+    known = np.lib.stride_tricks.sliding_window_view(series.has_value, horizon + 1)[look_back - 1 :].all(axis=1)
     if known.any():
         origins = origins[known]
     if len(origins) > most:

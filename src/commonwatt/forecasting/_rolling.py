@@ -86,10 +86,10 @@ def roll(
         raise InputError(expected, field="test_from", value=first)
     if refit_every is not None and refit_every < 1:
         raise InputError("at least one step", field="refit_every", value=refit_every)
-    if series.first_known > until - m:
+    if series.first_index > until - m:
         raise InputError(f"a known value {m} steps before the test part", field="test_from", value=until)
     predictor.fit(series.between(0, until), rng)
-    origins = np.arange(max(first - m, predictor.look_back - 1, series.first_known), len(series) - m)
+    origins = np.arange(max(first - m, predictor.look_back - 1, series.first_index), len(series) - m)
     parts, fits = [], 1
     for begin, end in _stretches(origins, until, refit_every):
         if begin > origins[0] and refit_every is not None and begin >= until:

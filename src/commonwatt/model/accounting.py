@@ -227,14 +227,14 @@ class AccountTree:
 
         top = self._claims_in(members[""][0].account) if len(members.get("", ())) == 1 else ""
         scale = total.get(top) or 1.0
-        found: dict[str, float] = {}
+        weights: dict[str, float] = {}
         for account in sorted(self._named):
             pool = self._claims_in(account)
             own = [one for one in members.get(pool, ()) if one.user and one.account == account]
             alone = pool == account and all(one.user for one in members.get(pool, ()))
             of_pool = 1.0 if alone else _part(sum(one.shares or 0.0 for one in own), total.get(pool, 0.0))
-            found[account] = max(NO_SHARE, part(pool) * of_pool * scale)
-        return found
+            weights[account] = max(NO_SHARE, part(pool) * of_pool * scale)
+        return weights
 
     def _claims_in(self, account: str) -> str:
         """Return the account itself, or the first one above it that has shares of its own; "": none has."""

@@ -88,20 +88,20 @@ class DemandSeries:
         return len(self.gpus)
 
     @property
-    def known(self) -> Bools:
+    def has_value(self) -> Bools:
         """Where the demand is known. Shape [T]."""
         return ~np.isnan(self.gpus)
 
     @property
-    def first_known(self) -> int:
+    def first_index(self) -> int:
         """Index of the first known value; the length of the series if none is known."""
-        return int(np.argmax(self.known)) if self.known.any() else len(self)
+        return int(np.argmax(self.has_value)) if self.has_value.any() else len(self)
 
     @property
     def whole(self) -> bool:
         """Whether all known values are whole GPUs."""
-        known = self.gpus[self.known]
-        return bool((known == np.rint(known)).all())
+        values = self.gpus[self.has_value]
+        return bool((values == np.rint(values)).all())
 
     @property
     def end_s(self) -> float:
@@ -127,10 +127,10 @@ class DemandSeries:
         Raises ``InputError`` if the series has none of that name.
         """
         if name not in self.features:
-            found = ", ".join(self.features) or "no features"
-            raise InputError(f"a series with the column {name}, a feature of the model", field="features", value=found)
+            names = ", ".join(self.features) or "no features"
+            raise InputError(f"a series with the column {name}, a feature of the model", field="features", value=names)
         values = self.features[name]
-        last = _last_known(values)
+        last = _last_index(values)
         filled: Floats = np.where(last < 0, 0.0, values[last])
         return filled
 
@@ -139,14 +139,14 @@ class DemandSeries:
 
         Raises ``InputError`` if nothing is known.
         """
-        known = np.flatnonzero(self.known)
-        if len(known) == 0:
+        indices = np.flatnonzero(self.has_value)
+        if len(indices) == 0:
             raise InputError("at least one known value", field="gpus", value="none")
-        last = _last_known(self.gpus)
-        return self.gpus[np.where(last < 0, known[0], last)]
+        last = _last_index(self.gpus)
+        return self.gpus[np.where(last < 0, indices[0], last)]
 
 
-def _last_known(values: Floats) -> Ints:
+def _last_index(values: Floats) -> Ints:
     """Return the index of the last value that is known at each instant; -1 before any is. Shape [T]."""
     last: Ints = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(len(values))))
     return last
@@ -184,7 +184,7 @@ class Arrivals:
         GPUs of each job. Shape [J].
     met_gpus
         Demand when the job came, with it and without the jobs behind it of the same instant, GPUs. Shape [J].
-    known
+    notice_index
         Index of the first value at which the cluster knew when the job would come, at most *index*; ``None`` if each
         job was known only with its arrival. Shape [J].
     notices
@@ -194,12 +194,12 @@ class Arrivals:
     index: Ints  # [J]
     gpus: Floats  # [J]
     met_gpus: Floats  # [J]
-    known: Ints | None = None  # [J]
+    notice_index: Ints | None = None  # [J]
     notices: Notices | None = None
 
     @classmethod
     def of(
-        cls, series: DemandSeries, index: Ints, gpus: Ints | Floats, known: Ints | None = None,
+        cls, series: DemandSeries, index: Ints, gpus: Ints | Floats, notice_index: Ints | None = None,
         notices: Notices | None = None,
     ) -> Arrivals:  # fmt: skip
         """Return the arrivals of jobs of *gpus* at *index*, which does not fall, in a series that counts them."""
@@ -208,7 +208,7 @@ class Arrivals:
         total = np.cumsum(size)
         last = np.searchsorted(at, at, side="right") - 1
         met = series.gpus[at] - (total[last] - total)
-        return cls(at, size, met, None if known is None else np.minimum(known[inside], at), notices)
+        return cls(at, size, met, None if notice_index is None else np.minimum(notice_index[inside], at), notices)
 
     @classmethod
     def none(cls) -> Arrivals:
@@ -222,22 +222,22 @@ class Arrivals:
     def between(self, first: int, last: int) -> Arrivals:
         """Return the jobs of values *first* up to, but not including, *last*; indices stay as they are."""
         own = slice(*np.searchsorted(self.index, (first, last)))
-        known = None if self.known is None else self.known[own]
-        return Arrivals(self.index[own], self.gpus[own], self.met_gpus[own], known, self.notices)
+        notice_index = None if self.notice_index is None else self.notice_index[own]
+        return Arrivals(self.index[own], self.gpus[own], self.met_gpus[own], notice_index, self.notices)
 
     def due(self, origins: Ints, steps: int) -> Floats | None:
         """Return the GPUs of jobs known at each of *origins* that come within 1, 2, ... *steps* values of it, GPUs.
 
         Shape [len(origins), steps]; ``None`` if no job is known before it comes.
         """
-        known = [] if self.notices is None else [self.notices]
-        if self.known is not None and (self.known < self.index).any():
-            known.append(Notices(self.known, self.index, self.index, self.gpus))
-        if not known or not len(origins):
+        notices = [] if self.notices is None else [self.notices]
+        if self.notice_index is not None and (self.notice_index < self.index).any():
+            notices.append(Notices(self.notice_index, self.index, self.index, self.gpus))
+        if not notices or not len(origins):
             return None
         first, stop = int(origins[0]), int(origins[-1]) + 1
         due = np.zeros((stop - first + 1, steps))
-        for own in known:
+        for own in notices:
             for step in range(steps):
                 begin = np.maximum(own.first, own.at - step - 1)
                 end = np.maximum(begin, own.stop)

@@ -42,14 +42,14 @@ def parse_after(text: str) -> dict[str, Dependency]:
 
     Raises ``ValueError`` on anything else; ``?`` (any of them) and ``+`` (minutes later) are not supported.
     """
-    found: dict[str, Dependency] = {}
+    dependencies: dict[str, Dependency] = {}
     for part in text.split(",") if text else ():
         match = _PART.fullmatch(part.strip())
         if match is None:
             raise ValueError(text)
         kind: Dependency = match[1]  # type: ignore[assignment]
-        found |= dict.fromkeys(match[2][1:].split(":"), kind)
-    return found
+        dependencies |= dict.fromkeys(match[2][1:].split(":"), kind)
+    return dependencies
 
 
 def in_order(after: Mapping[K, Iterable[K]]) -> list[K]:
@@ -133,7 +133,7 @@ def handovers(
     others
         The jobs that are waited for; one that is missing is not there any more.
     """
-    found: dict[int, tuple[float, int]] = {}
+    by_job: dict[int, tuple[float, int]] = {}
     taken: set[int] = set()
     for job, own in after.items():
         left = [other for other, kind in own.items() if not met(kind, others.get(other))]
@@ -141,8 +141,8 @@ def handovers(
         if left and None not in ends:
             freed = sum(others[other].gpus for other in left if other not in taken)
             taken.update(left)
-            found[job] = max(end_s for end_s in ends if end_s is not None), freed
-    return found
+            by_job[job] = max(end_s for end_s in ends if end_s is not None), freed
+    return by_job
 
 
 class Notice(NamedTuple):
@@ -169,7 +169,7 @@ def notices(
     limit_s
         Declared run time; infinity or NaN: not known, so nothing is expected.
     """
-    found: list[Notice] = []
+    spans: list[Notice] = []
     expected_s = begins_s + limit_s
     taken: dict[int, list[tuple[float, float]]] = {}  # by job: when one in an earlier row takes over its GPUs
     for job, own in enumerate(after):
@@ -191,10 +191,10 @@ def notices(
             for at_s, freed in handovers({job: own}, states).values():
                 takes += [(o, now_s, next_s) for o in others if not met(own[o], states[o])]
                 if at_s > now_s and gpus[job] > freed:
-                    found.append(Notice(now_s, min(next_s, at_s), at_s, int(gpus[job]) - freed))
+                    spans.append(Notice(now_s, min(next_s, at_s), at_s, int(gpus[job]) - freed))
         for o, first_s, last_s in takes:
             taken[o] = _joined([*taken.get(o, ()), (first_s, last_s)])
-    return found
+    return spans
 
 
 def _joined(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -120,8 +120,8 @@ class Electricity(FileModel):
         starts = np.array([point.from_s for point in self.series])
         price = StepIntegral.of(starts, [p.price_per_kwh for p in self.series], self.repeat_s)
         grams = [p.carbon_g_per_kwh for p in self.series]
-        known = all(g is not None for g in grams)
-        carbon = StepIntegral.of(starts, [g or 0.0 for g in grams], self.repeat_s) if known else None
+        has_carbon = all(g is not None for g in grams)
+        carbon = StepIntegral.of(starts, [g or 0.0 for g in grams], self.repeat_s) if has_carbon else None
         cap_w = None if self.power_cap_w is None else StepIntegral.constant(self.power_cap_w)
         if any(p.power_cap_w is not None for p in self.series):
             caps_w = [p.power_cap_w or self.power_cap_w or NO_CAP_W for p in self.series]

@@ -138,12 +138,12 @@ class PlacementExplanation:
 
     def facts(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as ``of`` takes them; reason and job are always there."""
-        found = {}
+        facts = {}
         for name, default in _FIELDS:
             value = getattr(self, name)
             if value is not default and value != default:
-                found[name] = value
-        return found
+                facts[name] = value
+        return facts
 
     @property
     def waits(self) -> bool:
@@ -271,13 +271,13 @@ class PlacementExplanation:
 
     def _short(self) -> str:
         """What the nearest node lacks for it, and how much."""
-        found = []
+        parts = []
         for name, needed, left in zip(self.lacks, self.needs, self.left, strict=True):
             if name.startswith(CONDITION):
-                found.append(f"has the {name}, which its pods do not tolerate")
+                parts.append(f"has the {name}, which its pods do not tolerate")
             else:
-                found.append(f"has {amount_of(name, left)} left, and it needs {amount_of(name, needed)} there")
-        return f"{_names(self.nodes)} {', and '.join(found)}"
+                parts.append(f"has {amount_of(name, left)} left, and it needs {amount_of(name, needed)} there")
+        return f"{_names(self.nodes)} {', and '.join(parts)}"
 
     def _beyond(self, before: str) -> str:
         """How its tenant is served, where jobs within their tenant's share come before it."""

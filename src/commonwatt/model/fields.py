@@ -34,13 +34,13 @@ __all__ = [
 ]
 
 
-def _known_version(value: Any) -> Any:  # noqa: ANN401
+def _check_version(value: Any) -> Any:  # noqa: ANN401
     if value != 1 or isinstance(value, bool):
         raise FieldError("1, the only version", value=value)
     return value
 
 
-FileVersion = Annotated[Literal[1], BeforeValidator(_known_version)]
+FileVersion = Annotated[Literal[1], BeforeValidator(_check_version)]
 """Version of a file's format."""
 
 

@@ -173,7 +173,7 @@ class ScriptSpec(FileModel):
 
     @field_validator("options")
     @classmethod
-    def _known(cls, options: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_options(cls, options: tuple[str, ...]) -> tuple[str, ...]:
         for option in options:
             check_passed_on(option)
         return options

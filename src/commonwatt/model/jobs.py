@@ -214,13 +214,13 @@ class JobArrays:
             config_gpu_w=_floats(c[3] for c in configs),
             partition=tuple(job.partition for job in rows) if any(job.partition for job in rows) else (),
             width=tuple(job.width for job in rows) if any(job.width for job in rows) else (),
-            restart_s=_known(job.restart_s for job in rows),
-            iterations=_known(job.iterations for job in rows),
-            cpus_per_gpu=_known(job.cpus_per_gpu for job in rows),
-            memory_gib_per_gpu=_known(job.memory_gib_per_gpu for job in rows),
+            restart_s=_column(job.restart_s for job in rows),
+            iterations=_column(job.iterations for job in rows),
+            cpus_per_gpu=_column(job.cpus_per_gpu for job in rows),
+            memory_gib_per_gpu=_column(job.memory_gib_per_gpu for job in rows),
             user=tuple(job.user for job in rows) if any(job.user for job in rows) else (),
             qos=tuple(job.qos for job in rows) if any(job.qos for job in rows) else (),
-            known_s=_known(job.known_s for job in rows),
+            known_s=_column(job.known_s for job in rows),
             after=tuple(job.after for job in rows) if any(job.after for job in rows) else (),
         )
 
@@ -270,7 +270,7 @@ def _floats(values: Iterable[float]) -> Floats:
     return np.fromiter(values, dtype=np.float64)
 
 
-def _known(values: Iterable[float]) -> Floats:
+def _column(values: Iterable[float]) -> Floats:
     """Column with NaN for what is unknown; empty if all is."""
     column = _floats(values)
     return column[:0] if np.isnan(column).all() else column

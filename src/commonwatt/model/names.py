@@ -57,10 +57,10 @@ def did_you_mean(value: object, names: Iterable[object], *, any_number: bool = F
     wanted = str(value).casefold()
     near = {name.casefold(): name for name in map(str, names) if any_number or _same_number(wanted, name.casefold())}
     cutoff = 0.8 if len(wanted) <= _SHORT and any(map(str.isdigit, wanted)) else 0.6
-    found = difflib.get_close_matches(wanted, near, n=1, cutoff=cutoff)
-    if not found and len(wanted) > 1:
-        found = sorted((name for name in near if name.startswith(wanted)), key=len)[:1]
-    return f" (did you mean {near[found[0]]}?)" if found else ""
+    matches = difflib.get_close_matches(wanted, near, n=1, cutoff=cutoff)
+    if not matches and len(wanted) > 1:
+        matches = sorted((name for name in near if name.startswith(wanted)), key=len)[:1]
+    return f" (did you mean {near[matches[0]]}?)" if matches else ""
 
 
 def _same_number(one: str, other: str) -> bool:
@@ -71,15 +71,15 @@ def _same_number(one: str, other: str) -> bool:
 
 def one_of(names: Iterable[object], value: object = None, *, any_number: bool = False) -> str:
     """Return ``one of A, B, C`` and the name that *value* probably meant, for an ``InputError``."""
-    known = [str(name) for name in names]
-    return f"one of {', '.join(known)}{did_you_mean(value, known, any_number=any_number)}"
+    choices = [str(name) for name in names]
+    return f"one of {', '.join(choices)}{did_you_mean(value, choices, any_number=any_number)}"
 
 
-def check_choice(name: str, value: object, known: Iterable[object]) -> None:
-    """Raise ``ArgumentError`` unless *value*, given for the parameter *name*, is one of *known*."""
-    known = list(known)
-    if value not in known:
-        raise ArgumentError(one_of(known, value), field=name, value=value)
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise ``ArgumentError`` unless *value*, given for the parameter *name*, is one of *choices*."""
+    choices = list(choices)
+    if value not in choices:
+        raise ArgumentError(one_of(choices, value), field=name, value=value)
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:

@@ -359,12 +359,12 @@ class Cluster:
 
     def by_name(self) -> dict[str, tuple[int, ...]]:
         """Return the nodes of each name, as indices; a machine with several GPU types has all its parts."""
-        found: dict[str, tuple[int, ...]] = {name: (n,) for n, name in enumerate(self.names)}
+        nodes: dict[str, tuple[int, ...]] = {name: (n,) for n, name in enumerate(self.names)}
         for n, name in enumerate(self.names):
             host = name.rpartition(":")[0]
             if host:
-                found[host] = (*found.get(host, ()), n)
-        return found
+                nodes[host] = (*nodes.get(host, ()), n)
+        return nodes
 
     def without(self, names: Collection[str]) -> Cluster:
         """Return the cluster of the other nodes, with the same classes, some of which may be empty."""
@@ -386,7 +386,7 @@ class Cluster:
         that is not 0. Only nodes that admit jobs of *partition* count.
         """
         sizes = self._sizes
-        found = []
+        shapes = []
         for index, kind in enumerate(self.classes):
             if kind.gpu_type != gpu_type or not kind.admits(partition):
                 continue
@@ -394,5 +394,5 @@ class Cluster:
             widths = range(fewest, most + 1) if not width else (width,) if fewest <= width <= most else ()
             nodes = next((k for k in widths if gpus % k == 0), 0)
             if nodes:
-                found.append((index, nodes, gpus // nodes))
-        return found
+                shapes.append((index, nodes, gpus // nodes))
+        return shapes

@@ -32,8 +32,8 @@ from commonwatt.model.errors import FieldError, InputError, PluginError
 from commonwatt.model.names import one_of
 
 __all__ = [
-    "GROUPS", "NAME", "Group", "Plugin", "chosen", "found", "known_name", "names_of", "one", "plugged",
-    "refused", "valid",
+    "GROUPS", "NAME", "Group", "Plugin", "chosen", "names_of", "one", "plugged", "plugins_of",
+    "refused", "valid", "valid_name",
 ]  # fmt: skip
 
 Group = Literal["solvers", "partitioners", "mappers", "schedulers", "forecasters"]
@@ -118,7 +118,7 @@ def _installed(group: Group) -> tuple[Plugin, ...]:
     )
 
 
-def found(group: Group, taken: Collection[str] = ()) -> tuple[Plugin, ...]:
+def plugins_of(group: Group, taken: Collection[str] = ()) -> tuple[Plugin, ...]:
     """Return the plugins of *group* by name, without those ``refused`` gives; *taken* are names of ours."""
     bad = refused(group, taken)
     return tuple(plugin for plugin in _installed(group) if plugin not in bad)
@@ -140,7 +140,7 @@ def refused(group: Group, taken: Collection[str] = ()) -> dict[Plugin, str]:
 
 def names_of(group: Group, taken: Collection[str] = ()) -> tuple[str, ...]:
     """Return the names of the plugins of *group*; *taken* are names of ours."""
-    return tuple(plugin.name for plugin in found(group, taken))
+    return tuple(plugin.name for plugin in plugins_of(group, taken))
 
 
 def one(group: Group, name: str, taken: Collection[str] = ()) -> Plugin | None:
@@ -153,10 +153,10 @@ def one(group: Group, name: str, taken: Collection[str] = ()) -> Plugin | None:
     for plugin, why in refused(group, taken).items():
         if plugin.name == name:
             raise InputError(f"another name: {why} ({plugin.sentence})", field=group, value=name)
-    return next((plugin for plugin in found(group, taken) if plugin.name == name), None)
+    return next((plugin for plugin in plugins_of(group, taken) if plugin.name == name), None)
 
 
-def known_name(group: Group, name: str, ours: Collection[str]) -> str:
+def valid_name(group: Group, name: str, ours: Collection[str]) -> str:
     """Return *name* if it is one of *ours* or a plugin's; raises ``FieldError`` otherwise."""
     if name in ours or one(group, name, ours) is not None:
         return name
@@ -232,16 +232,16 @@ def _value(answer: Any) -> Any:  # noqa: ANN401
     return answer
 
 
-def _answered(found: Any) -> Any:  # noqa: ANN401
+def _answered(answer: Any) -> Any:  # noqa: ANN401
     """Return the result of a search with numbers of Python."""
-    if not is_dataclass(found) or isinstance(found, type) or not hasattr(found, "best"):
-        msg = f"expected a SearchResult, got {type(found).__name__}"
+    if not is_dataclass(answer) or isinstance(answer, type) or not hasattr(answer, "best"):
+        msg = f"expected a SearchResult, got {type(answer).__name__}"
         raise TypeError(msg)
-    known: Any = found
+    result: Any = answer
     return replace(
-        known, cost=float(known.cost), evaluations=operator.index(known.evaluations),
-        optimal=None if known.optimal is None else bool(known.optimal),
-        bound=None if known.bound is None else float(known.bound),
+        result, cost=float(result.cost), evaluations=operator.index(result.evaluations),
+        optimal=None if result.optimal is None else bool(result.optimal),
+        bound=None if result.bound is None else float(result.bound),
     )  # fmt: skip
 
 

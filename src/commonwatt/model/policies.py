@@ -11,7 +11,7 @@ from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, PluginName, ResultModel, quantity
 from commonwatt.model.fleet import SharingSpec
-from commonwatt.model.plugins import known_name
+from commonwatt.model.plugins import valid_name
 from commonwatt.model.units import DAY_S
 
 __all__ = [
@@ -41,7 +41,7 @@ SOLVER_NAMES: tuple[str, ...] = (*get_args(SolverName), *get_args(PeerName))
 
 
 def _installed(name: str) -> str:
-    return known_name("solvers", name, SOLVER_NAMES)
+    return valid_name("solvers", name, SOLVER_NAMES)
 
 
 SolverChoice = Annotated[SolverName | PeerName | PluginName, AfterValidator(_installed)]

@@ -163,5 +163,5 @@ def _groups(names: Sequence[str], share: Sequence[Sequence[str]]) -> list[tuple[
                 expected = f"pools that nodes serve, each named once ({one_of(sorted(names), name)})"
                 raise InputError(expected, field="capacity.share", value=name)
             del left[name]
-    found = [*((name,) for name in left), *(tuple(group) for group in share if group)]
-    return sorted(found, key=lambda group: names.index(group[0]))
+    groups = [*((name,) for name in left), *(tuple(group) for group in share if group)]
+    return sorted(groups, key=lambda group: names.index(group[0]))

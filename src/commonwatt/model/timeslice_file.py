@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, PluginName, quantity
 from commonwatt.model.identity import TlsSpec
-from commonwatt.model.plugins import known_name
+from commonwatt.model.plugins import valid_name
 
 __all__ = [
     "POLICY_NAMES",
@@ -106,7 +106,7 @@ POLICY_NAMES: tuple[str, ...] = get_args(PolicyName)
 
 
 def _installed(name: str) -> str:
-    return known_name("schedulers", name, POLICY_NAMES)
+    return valid_name("schedulers", name, POLICY_NAMES)
 
 
 PolicyChoice = Annotated[PolicyName | PluginName, AfterValidator(_installed)]

@@ -73,12 +73,12 @@ class TrainingProfile(FileModel):
 
     def by_count(self) -> dict[int, TrainingPoint]:
         """Return a point for each GPU count, increasing: at the GPUs' own clock, else at the highest measured."""
-        found: dict[int, TrainingPoint] = {}
+        points: dict[int, TrainingPoint] = {}
         for point in self.points:
-            other = found.get(point.gpus)
+            other = points.get(point.gpus)
             if other is None or (other.clock_mhz is not None and (point.clock_mhz or 1e9) > other.clock_mhz):
-                found[point.gpus] = point
-        return dict(sorted(found.items()))
+                points[point.gpus] = point
+        return dict(sorted(points.items()))
 
     def times_s(self, epochs: int) -> dict[int, float]:
         """Return the run time of a job of *epochs* epochs by GPU count, s."""

@@ -44,13 +44,13 @@ _SLURM_TIME = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){
 
 def slurm_time_s(text: str) -> float | None:
     """Return a time of ``sbatch --time`` (M, M:S, H:M:S, D-H, D-H:M or D-H:M:S), s; ``None`` if it is none."""
-    found = _SLURM_TIME.fullmatch(text)
-    if found is None:
+    match = _SLURM_TIME.fullmatch(text)
+    if match is None:
         return None
-    parts = [int(part) for part in found["clock"].split(":")]
-    if found["days"] is not None:
+    parts = [int(part) for part in match["clock"].split(":")]
+    if match["days"] is not None:
         hours, minutes, rest = (*parts, 0, 0)[:3]
-        return float(int(found["days"]) * DAY_S + hours * 3600 + minutes * 60 + rest)
+        return float(int(match["days"]) * DAY_S + hours * 3600 + minutes * 60 + rest)
     if len(parts) == 3:
         return float(parts[0] * 3600 + parts[1] * 60 + parts[2])
     minutes, rest = (*parts, 0)[:2]

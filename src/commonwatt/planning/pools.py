@@ -164,7 +164,7 @@ def _sum(pools: Iterable[LoadedSeries]) -> LoadedSeries:
         return LoadedSeries(replace(one, series=series))
     index = np.concatenate([own.index for own in jobs])
     order = np.argsort(index, kind="stable")
-    known = np.concatenate([own.index if own.known is None else own.known for own in jobs])
+    known = np.concatenate([own.index if own.notice_index is None else own.notice_index for own in jobs])
     size = np.concatenate([own.gpus for own in jobs])
     said = [own.notices for own in jobs if own.notices is not None]
     notices = Notices(*map(np.concatenate, zip(*map(astuple, said), strict=True))) if said else None
@@ -242,7 +242,7 @@ def plan_pools(
 
 def _check_known(file: SeriesFile, test_from: int | None, name: str) -> None:
     """Raise ``InputError`` if no demand of a pool is known in the replay."""
-    known, begin = np.flatnonzero(file.series.known), len(file.series) * 6 // 7 if test_from is None else test_from
+    known, begin = np.flatnonzero(file.series.has_value), len(file.series) * 6 // 7 if test_from is None else test_from
     if not (known >= begin).any():
         last = file.moment(int(known[-1]))
         raise InputError(f"a known demand of every pool after it: that of {name} ends at {last}", field="test_from",

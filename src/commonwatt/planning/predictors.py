@@ -59,7 +59,7 @@ def calibrated_from(series: DemandSeries, predictor: Predictor, begin: int, *, f
     least = predictor.look_back + predictor.horizon
     first = max(
         begin - round(_CALIBRATION_DAYS * DAY_S / series.step_s), least if fitted else (least + begin) // 2,
-        series.first_known + predictor.horizon,
+        series.first_index + predictor.horizon,
     )  # fmt: skip
     if not least <= first < begin:
         expected = f"more than {least} values before it, of which there are {begin}"
@@ -294,7 +294,7 @@ def predict_series(model: Path, file: SeriesFile, at: int | None = None) -> Fore
     if origin < predictor.look_back - 1:
         expected = f"at least {predictor.look_back} values up to then"
         raise InputError(expected, field="series" if at is None else "at", value=origin + 1)
-    if origin < series.first_known:
+    if origin < series.first_index:
         raise InputError("a moment with a known value up to then", field="at", value=file.moment(origin))
     predictor.predict_many(series, np.array([origin]))  # compiles and loads
     began = perf_counter()

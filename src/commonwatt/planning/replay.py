@@ -165,7 +165,7 @@ def fit_before(series: DemandSeries, predictor: Predictor, begin: int, seed: int
 
     Seasonal naive knows its look-back only after a fit: then there are two attempts.
     """
-    if begin <= series.first_known + predictor.horizon:
+    if begin <= series.first_index + predictor.horizon:
         expected = f"a known value more than {predictor.horizon} steps before it"
         raise InputError(expected, field="test_from", value=begin)
     rng, tried = np.random.default_rng(seed), False

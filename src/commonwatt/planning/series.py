@@ -63,10 +63,10 @@ class LoadedSeries:
         jobs = self.arrivals
         if jobs is None or not len(jobs):
             raise InputError("a job log: a series does not say when jobs come", field="known_share", value=share)
-        before = jobs.index if jobs.known is None else jobs.known
+        before = jobs.index if jobs.notice_index is None else jobs.notice_index
         drawn = np.random.default_rng([seed, 5]).random(len(jobs)) < share
-        known = np.where(drawn, np.minimum(before, jobs.index - steps), before)
-        return LoadedSeries(self.file, replace(jobs, known=known, notices=None))
+        notice_index = np.where(drawn, np.minimum(before, jobs.index - steps), before)
+        return LoadedSeries(self.file, replace(jobs, notice_index=notice_index, notices=None))
 
 
 def load_series(
@@ -175,7 +175,7 @@ class CountedDemand:
     def result(self, out: Path | None, seed: int) -> ForecastDemandResult:
         """Return the document; *out* is the file written."""
         series, file = self.running, SeriesFile(self.running, self.dated, 0)
-        known, wanted = series.gpus[series.known], self.wanted
+        known, wanted = series.gpus[series.has_value], self.wanted
         return ForecastDemandResult(
             version=__version__,
             seed=seed,
@@ -186,7 +186,7 @@ class CountedDemand:
             first=file.moment(0),
             last=file.moment(len(series) - 1),
             values=len(series),
-            unknown=int((~series.known).sum()),
+            unknown=int((~series.has_value).sum()),
             counted_from=self.counted_from,
             mean_gpus=float(known.mean()) if len(known) else None,
             most_gpus=float(known.max()) if len(known) else None,
@@ -281,4 +281,4 @@ def given_series(given: object, column: str = "gpus", features: Sequence[str] = 
         if len(named) != 1:
             raise InputError("a frame with one series", field="unique_id", value=", ".join(sorted(named)))
         (given,) = named.values()
-    return LoadedSeries(SeriesFile(given, given.start_s > FIRST_DATE_S, int((~given.known).sum())))
+    return LoadedSeries(SeriesFile(given, given.start_s > FIRST_DATE_S, int((~given.has_value).sum())))

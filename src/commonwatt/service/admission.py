@@ -48,7 +48,7 @@ def _start_conditions(context: ServiceContext, file: JobFile, tenant: str, *, tr
             raise InputError("numbers of jobs of the same tenant", field="after", value=number)
 
 
-def _known_to_slurm(context: ServiceContext, file: JobFile) -> None:
+def _check_batch_options(context: ServiceContext, file: JobFile) -> None:
     if context.config.engine == "slurm" or file.batch is None:
         return
     for option in file.batch.options:
@@ -114,7 +114,7 @@ def admit(
     _types(context, file)
     check_limits(file)
     _start_conditions(context, file, tenant, trusted=trusted)
-    _known_to_slurm(context, file)
+    _check_batch_options(context, file)
     users = context.config.live.users_of(context.config.engine)
     if users and tenant not in users:
         expected = f"a tenant that has a Unix user (live.{context.config.engine}.users)"

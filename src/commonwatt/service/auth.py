@@ -290,7 +290,7 @@ async def _member(
     request.state.caller = caller
     if caller.viewer and request.method not in ("GET", "HEAD"):
         raise ApiRefusal(403, "this token may only read (role viewer)")
-    _only_known_parameters(request)
+    _check_parameters(request)
     return caller
 
 
@@ -304,7 +304,7 @@ Member = Annotated[Caller, Depends(_member)]
 Operator = Annotated[Caller, Depends(_operator)]
 
 
-def _only_known_parameters(request: Request) -> None:
+def _check_parameters(request: Request) -> None:
     """Refuse a parameter that the route does not have, so that a misspelt one is not ignored."""
     if not request.query_params:
         return

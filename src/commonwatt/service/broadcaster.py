@@ -216,8 +216,8 @@ class Broadcaster:
 
     def _outlines(self, snapshot: Snapshot, jobs: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
         """Return outlines of *jobs*: of rows that the snapshot has, and the others from the store."""
-        found = {job: outline_of(snapshot.rows[job]) for job in jobs if job in snapshot.rows}
-        return found | outlines(self.database, [job for job in jobs if job not in found])
+        by_job = {job: outline_of(snapshot.rows[job]) for job in jobs if job in snapshot.rows}
+        return by_job | outlines(self.database, [job for job in jobs if job not in by_job])
 
     def _changes_since(self, view: _View, seen: int, tenant: str | None) -> str:
         key = (tenant, seen)
@@ -231,9 +231,9 @@ class Broadcaster:
 _TURNS = ("status", "held", "nodes", "gpus", "started_s")
 
 
-def _turned(known: Mapping[int, _Job], job: SnapshotJob) -> bool:
+def _turned(jobs: Mapping[int, _Job], job: SnapshotJob) -> bool:
     """Return whether the job's row must be read (again)."""
-    if (old := known.get(job.id)) is None:
+    if (old := jobs.get(job.id)) is None:
         return True
     return old.job is not job and any(getattr(old.job, name) != getattr(job, name) for name in _TURNS)
 

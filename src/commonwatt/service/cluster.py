@@ -126,8 +126,8 @@ async def capacity(
 async def services(request: Request, caller: Member) -> Response:
     """List inference services, all or a tenant's own: replicas, requests, latency, energy."""
     context = context_of(request)
-    found = (service_state(s) for s in context.snapshot().services if caller.sees(s.tenant))
-    return answer(ServicePage(services=tuple(found), currency=context.config.electricity.currency))
+    states = (service_state(s) for s in context.snapshot().services if caller.sees(s.tenant))
+    return answer(ServicePage(services=tuple(states), currency=context.config.electricity.currency))
 
 
 @router.post(

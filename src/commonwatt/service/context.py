@@ -78,19 +78,19 @@ class ServiceContext:
 
     def job_log(self, job: int, attempt: int, last_bytes: int) -> bytes | None:
         """Return the end of the output of a job's run; ``None`` if it is not on this machine."""
-        found = self._job_log(job, attempt, lambda size: max(0, size - last_bytes), last_bytes)
-        return None if found is None else found[0]
+        part = self._job_log(job, attempt, lambda size: max(0, size - last_bytes), last_bytes)
+        return None if part is None else part[0]
 
     def job_log_after(self, job: int, attempt: int, after: int, most_bytes: int) -> tuple[bytes, int] | None:
         """Return the output of a job's run from a byte on, and the byte after it; ``None`` as for ``job_log``.
 
         A character of which only a part has been written comes next time.
         """
-        found = self._job_log(job, attempt, lambda size: min(after, size), most_bytes)
-        if found is None:
+        part = self._job_log(job, attempt, lambda size: min(after, size), most_bytes)
+        if part is None:
             return None
-        whole = _whole_characters(found[0])
-        return whole, found[1] + len(whole)
+        whole = _whole_characters(part[0])
+        return whole, part[1] + len(whole)
 
     def _job_log(
         self, job: int, attempt: int, begin: Callable[[int], int], most_bytes: int

@@ -223,8 +223,8 @@ def log(
     text: bytes | None = None
     if number <= row.attempts and after is None:
         text = context.job_log(job, number, last_bytes)
-    elif number <= row.attempts and (found := context.job_log_after(job, number, after or 0, last_bytes)) is not None:
-        text, headers["Commonwatt-Next"] = found[0], str(found[1])
+    elif number <= row.attempts and (part := context.job_log_after(job, number, after or 0, last_bytes)) is not None:
+        text, headers["Commonwatt-Next"] = part[0], str(part[1])
     if text is None:
         detail = f"the output of job {job} is not on this machine"
         if attempt is not None:

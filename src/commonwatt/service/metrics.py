@@ -261,8 +261,8 @@ def _services(snapshot: Snapshot) -> Iterator[Metric]:
     for make, families in ((_gauge, gauges), (_counter, counters)):
         for name, text, attribute in families:
             values = {(s.name, s.tenant): getattr(s, attribute) for s in snapshot.services}
-            known = {labels: float(value) for labels, value in values.items() if value is not None}
-            yield make(f"service_{name}", text, {("service", "tenant"): known})
+            samples = {labels: float(value) for labels, value in values.items() if value is not None}
+            yield make(f"service_{name}", text, {("service", "tenant"): samples})
 
 
 def _capacity(snapshot: Snapshot) -> Iterator[Metric]:
@@ -300,8 +300,8 @@ def _tenants(snapshot: Snapshot) -> Iterator[Metric]:
     )
     for name, text, attribute in gauges:
         values = {(share.name,): getattr(share, attribute) for share in snapshot.shares}
-        known = {labels: float(value) for labels, value in values.items() if value is not None}
-        yield _gauge(f"tenant_{name}", text, {("tenant",): known})
+        samples = {labels: float(value) for labels, value in values.items() if value is not None}
+        yield _gauge(f"tenant_{name}", text, {("tenant",): samples})
 
 
 def _shares(node: SnapshotNode) -> Iterator[tuple[tuple[str, ...], float]]:

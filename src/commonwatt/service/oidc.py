@@ -97,13 +97,13 @@ class ProviderKeys:
         age_s = self.clock() - self._fetched_s
         if age_s > self.spec.keep_keys_s:
             self._keys = ()
-        found = self._among(kid, algorithm)
-        if found is None or age_s > self.spec.refresh_s:
-            await self._fetch(math.inf if found is None else _PATIENCE_S)
-            found = self._among(kid, algorithm)
-        if found is None:
+        key = self._among(kid, algorithm)
+        if key is None or age_s > self.spec.refresh_s:
+            await self._fetch(math.inf if key is None else _PATIENCE_S)
+            key = self._among(kid, algorithm)
+        if key is None:
             raise TokenError("a token signed with a key that the provider does not have")
-        return found
+        return key
 
     def _among(self, kid: str | None, algorithm: str) -> Key | None:
         fitting = [
@@ -168,10 +168,10 @@ def provider_client(spec: OidcSpec, folder: Path) -> Any:  # noqa: ANN401
 
 async def configuration(client: Any, spec: OidcSpec) -> Mapping[str, Any]:  # noqa: ANN401
     """Return the document in which the provider names its endpoints; raises ``ValueError`` if it is another's."""
-    found = await document(client, f"{spec.issuer.rstrip('/')}/.well-known/openid-configuration")
-    if not isinstance(found, dict) or found.get("issuer") != spec.issuer:
+    facts = await document(client, f"{spec.issuer.rstrip('/')}/.well-known/openid-configuration")
+    if not isinstance(facts, dict) or facts.get("issuer") != spec.issuer:
         raise ValueError(f"its configuration does not name the issuer {spec.issuer}")
-    return found
+    return facts
 
 
 async def document(client: Any, url: str, form: Mapping[str, str] | None = None, **more: Any) -> Any:  # noqa: ANN401
@@ -200,18 +200,18 @@ def _usable(document: Any) -> tuple[tuple[Mapping[str, Any], Key], ...]:  # noqa
 
     if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
         raise TypeError("its jwks_uri has no list of keys")
-    found = []
+    keys = []
     for facts in document["keys"]:
         if not isinstance(facts, dict) or facts.get("kty") not in {"RSA", "EC"} or facts.get("use") == "enc":
             continue
         try:
             if facts["kty"] == "EC" or _bits(facts["n"]) >= _LEAST_RSA_BITS:
-                found.append((facts, JWKRegistry.import_key({n: v for n, v in facts.items() if n in _PUBLIC})))
+                keys.append((facts, JWKRegistry.import_key({n: v for n, v in facts.items() if n in _PUBLIC})))
         except (JoseError, ValueError, TypeError, KeyError):
             continue
-    if not found:
+    if not keys:
         raise ValueError("its jwks_uri has no key for signatures")
-    return tuple(found)
+    return tuple(keys)
 
 
 _PUBLIC = {"kty", "kid", "n", "e", "crv", "x", "y"}
@@ -301,12 +301,12 @@ def _claims(token: str, key: Key, algorithm: str) -> Mapping[str, Any]:
 
 def _part(text: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        fields = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (binascii.Error, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        fields = None
+    if not isinstance(fields, dict):
         raise TokenError("an unknown or revoked token")
-    return found
+    return fields
 
 
 def _time(claims: Mapping[str, Any], name: str) -> float | None:

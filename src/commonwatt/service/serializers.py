@@ -122,7 +122,7 @@ _EVENT, _NODE, _SAMPLE = map(tuple, (EventEntry.model_fields, NodeState.model_fi
 _event, _node, _sample = attrgetter(*_EVENT), attrgetter(*_NODE), attrgetter(*_SAMPLE)
 _OPERATORS_ONLY = ("running", "waiting", "wanted_gpus")
 _NEW = ("new", "the controller has not processed this job yet")
-_HELD_LATER = "it is on hold: it continues, but does not start again until it is released"
+_ON_HOLD = "it is on hold: it continues, but does not start again until it is released"
 _ENDED = {"completed": "it completed", "failed": "it failed", "cancelled": "it was cancelled"}
 
 
@@ -161,7 +161,7 @@ def explanation(row: JobRow, snapshot: Snapshot, history: Sequence[EventRow]) ->
     else:
         reason, sentence = state["reason"] or _NEW[0], state["sentence"] or _NEW[1]
         if row.held and row.status is not JobStatus.WAITING:
-            sentence = f"{sentence.rstrip('.')}; {_HELD_LATER}"
+            sentence = f"{sentence.rstrip('.')}; {_ON_HOLD}"
     return {
         "job": row.id, "name": row.name, "status": row.status.value, "reason": reason, "sentence": sentence,
         "expected_start_s": state["expected_start_s"], "expected_end_s": state["expected_end_s"], "due_s": row.due_s,

@@ -103,10 +103,10 @@ class LocalSocket:
     def _clear(self) -> None:
         """Remove the socket of a server that has died."""
         try:
-            found = self.path.lstat()
+            status = self.path.lstat()
         except FileNotFoundError:
             return
-        if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid not in (0, os.geteuid()):
             raise self._refused("there is something else, or another user's socket")
         with socket.socket(socket.AF_UNIX) as tried:
             tried.settimeout(1.0)

@@ -129,10 +129,10 @@ class SignIns:
             raise SignInError("the answer is not of this sign-in; try again")
         if "code" not in given:
             raise SignInError(f"the identity provider refuses ({(given.get('error') or 'no code')[:200]})")
-        found = await self._fetched(
+        grant = await self._fetched(
             grant_type="authorization_code", code=given["code"], code_verifier=verifier, redirect_uri=redirect_uri
         )
-        session = await self._session(found, None, self.clock() + _SESSION_S)
+        session = await self._session(grant, None, self.clock() + _SESSION_S)
         _log.info("somebody has signed in to the dashboard", extra={"caller": _shown(session.person)})
         made = secrets.token_urlsafe(32)
         self._sessions[made] = session
@@ -170,8 +170,8 @@ class SignIns:
     async def _renew(self, cookie: str, session: _Session) -> None:
         """Renew a session's token, or find out that it cannot be; tried again where the provider is only away."""
         try:
-            found = await self._fetched(grant_type="refresh_token", refresh_token=session.refresh_token or "")
-            new = await self._session(found, session.refresh_token, session.until_s)
+            grant = await self._fetched(grant_type="refresh_token", refresh_token=session.refresh_token or "")
+            new = await self._session(grant, session.refresh_token, session.until_s)
             _check_same(new.person, session.person)
         except SignInRefusedError as error:
             _log.info("a sign-in has ended: %s", error, extra={"caller": _shown(session.person)})
@@ -206,20 +206,20 @@ class SignIns:
     async def _look(self) -> Mapping[str, str]:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                found = await configuration(self._http(), self.spec)
-            return _endpoints_in(found, self.spec.issuer)
+                facts = await configuration(self._http(), self.spec)
+            return _endpoints_in(facts, self.spec.issuer)
         except Exception as error:  # whatever a provider answers, the service goes on
             raise _away(error) from None
 
     async def _fetched(self, **asked: str) -> Mapping[str, Any]:
         """Return what the provider gives for a code or a refresh token; raises ``SignInError``."""
-        found = await self._ask((await self._addresses())["token_endpoint"], asked)
-        if not isinstance(found, dict):
+        grant = await self._ask((await self._addresses())["token_endpoint"], asked)
+        if not isinstance(grant, dict):
             raise _away(TypeError("its token endpoint answers with something else"))
-        if "error" in found:
-            why = str(found.get("error_description") or found["error"])[:200]
+        if "error" in grant:
+            why = str(grant.get("error_description") or grant["error"])[:200]
             raise SignInRefusedError(f"the identity provider refuses ({why})")
-        return found
+        return grant
 
     async def _ask(self, address: str, form: Mapping[str, str]) -> Any:  # noqa: ANN401
         """Return the provider's answer to a *form*; raises ``SignInError`` where it gives none, or too many wait."""
@@ -253,9 +253,9 @@ class SignIns:
         finally:
             self._asking -= 1
 
-    async def _session(self, found: Mapping[str, Any], refresh_token: str | None, until_s: float) -> _Session:
+    async def _session(self, grant: Mapping[str, Any], refresh_token: str | None, until_s: float) -> _Session:
         """Return who is signed in by what the provider has given; raises ``SignInError`` if that is not valid here."""
-        token = found.get(f"{self.spec.token}_token")
+        token = grant.get(f"{self.spec.token}_token")
         if not isinstance(token, str):
             raise SignInError(f"the identity provider gave no {self.spec.token} token")
         try:
@@ -264,7 +264,7 @@ class SignIns:
             raise SignInError(f"the identity provider gave {error}") from None
         except BusyError:
             raise SignInError("the identity provider's keys are being fetched; try again") from None
-        fresh = found.get("refresh_token")
+        fresh = grant.get("refresh_token")
         kept = fresh if isinstance(fresh, str) and fresh else refresh_token
         now_s, expires_s = self.clock(), person.expires_s - self.spec.skew_s
         return _Session(token, person, kept, until_s, expires_s, expires_s - min(_RENEW_S, (expires_s - now_s) / 2))
@@ -289,10 +289,10 @@ def _away(error: Exception) -> SignInError:
     return SignInError("the identity provider does not answer as it should; try again later")
 
 
-def _endpoints_in(found: Mapping[str, Any], issuer: str) -> Mapping[str, str]:
+def _endpoints_in(facts: Mapping[str, Any], issuer: str) -> Mapping[str, str]:
     """Return a provider's endpoints; raises ``ValueError`` if one is missing, or has no https where it must."""
-    wanted = {name: found.get(name, "") for name in ("authorization_endpoint", "token_endpoint")}
-    wanted |= {name: found[name] for name in ("revocation_endpoint",) if name in found}
+    wanted = {name: facts.get(name, "") for name in ("authorization_endpoint", "token_endpoint")}
+    wanted |= {name: facts[name] for name in ("revocation_endpoint",) if name in facts}
     for name, address in wanted.items():
         if not is_secure(address, issuer):
             raise ValueError(f"its {name} has no https")
@@ -317,10 +317,10 @@ def _pending_name(state: str) -> str:
 
 
 def _sign_ins(request: Request) -> SignIns:
-    found: SignIns | None = request.app.state.sign_ins
-    if found is None:
+    sign_ins: SignIns | None = request.app.state.sign_ins
+    if sign_ins is None:
         raise ApiRefusal(404, "this control plane has no identity provider (live.server.oidc)")
-    return found
+    return sign_ins
 
 
 def _is_encrypted(request: Request) -> bool:
@@ -374,8 +374,8 @@ async def token(request: Request) -> Response:
     """Give the dashboard the token of the person who has signed in, and say where people sign in: null if nowhere."""
     _own_page_only(request)
     sign_ins: SignIns | None = request.app.state.sign_ins
-    found = None if sign_ins is None else await sign_ins.token(request.cookies.get(_session_name(request), ""))
-    value, expires_s = found or (None, None)
+    pair = None if sign_ins is None else await sign_ins.token(request.cookies.get(_session_name(request), ""))
+    value, expires_s = pair or (None, None)
     issuer = None if sign_ins is None else sign_ins.spec.issuer
     body = json.dumps({"issuer": issuer, "token": value, "expires_s": expires_s})
     return Response(body, headers=_NO_STORE, media_type="application/json")

@@ -342,7 +342,7 @@ def run_policy(
     if dependents is not None:
         at_tick = _again_for(dependents, controller, at_tick)
     if controller.capacity is not None:
-        controller.capacity.known = dependents or source
+        controller.capacity.announced_jobs = dependents or source
     spent_s = run(controller, VirtualClock(engine), jobs, at_tick, until_s)
     guaranteed = any(policy.fairness is not None for policy in scenario.policies)
     weights = tenant_weights(scenario) if guaranteed else None

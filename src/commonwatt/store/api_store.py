@@ -61,8 +61,8 @@ class ApiStore:
         if not check_number(weight, "weight") > 0:
             raise InputError("a number above 0", field="weight", value=weight)
         with self.database.transaction(what=f"tenant {name}") as c:
-            known = c.execute(sa.select(tables.tenants.c.name).where(tables.tenants.c.name == name)).first()
-            if known is None:
+            row = c.execute(sa.select(tables.tenants.c.name).where(tables.tenants.c.name == name)).first()
+            if row is None:
                 c.execute(tables.tenants.insert().values(name=name, weight=weight, created_s=now_s))
             else:
                 c.execute(tables.tenants.update().where(tables.tenants.c.name == name).values(weight=weight))
@@ -149,8 +149,8 @@ class ApiStore:
                 earlier = self._submitted(c, tenant, key)
                 if earlier is None:
                     check_quotas(c, tenant, file, limits or TenantLimits())
-                    found = c.execute(tables.jobs.insert().values(**values).returning(tables.jobs)).mappings().one()
-                    row = job_row(found)
+                    record = c.execute(tables.jobs.insert().values(**values).returning(tables.jobs)).mappings().one()
+                    row = job_row(record)
                     _ask(c, RequestKind.SUBMIT, now_s, job=row.id)
                     if actor is not None:
                         detail = {"tenant": tenant, "name": file.name, "new": True}
@@ -198,21 +198,21 @@ class ApiStore:
             return [job_row(row, self._files) for row in c.execute(query).mappings()]
 
     def page(
-        self, known: Mapping[int, JobRow], *, tenant: str | None = None, status: Sequence[JobStatus] = (),
+        self, latest: Mapping[int, JobRow], *, tenant: str | None = None, status: Sequence[JobStatus] = (),
         after: int = 0, limit: int = 100, newest_first: bool = False,
     ) -> list[JobRow]:  # fmt: skip
-        """Return what :meth:`jobs` does, taking rows from *known* (by id) where their status still matches."""
+        """Return what :meth:`jobs` does, taking rows from *latest* (by id) where their status still matches."""
         t = tables.jobs.c
         query = _ids_of(tenant, tuple(status), after, limit, newest_first=newest_first)
         own = sa.true() if tenant is None else t.tenant == cleaned(tenant)
         with self.database.reading(what="jobs", snapshot=bool(status)) as c:
-            found_ids: str | None = c.scalar(query)
-            ids = sorted(map(int, found_ids.split(",")), reverse=newest_first) if found_ids else []
-            rows = {job: known[job] for job in ids if job in known and (not status or known[job].status in status)}
+            id_list: str | None = c.scalar(query)
+            ids = sorted(map(int, id_list.split(",")), reverse=newest_first) if id_list else []
+            rows = {job: latest[job] for job in ids if job in latest and (not status or latest[job].status in status)}
             others = [job for job in ids if job not in rows]
             for k in range(0, len(others), 500):
-                found = c.execute(sa.select(*_LIGHT).where(t.id.in_(others[k : k + 500]), own)).mappings()
-                rows |= {row["id"]: job_row(row, self._files) for row in found}
+                records = c.execute(sa.select(*_LIGHT).where(t.id.in_(others[k : k + 500]), own)).mappings()
+                rows |= {row["id"]: job_row(row, self._files) for row in records}
         return [rows[job] for job in ids if job in rows]
 
     def counts(self, tenant: str | None = None) -> dict[str, int]:
@@ -221,8 +221,8 @@ class ApiStore:
         query = sa.select(t.status, sa.func.count()).group_by(t.status)
         with self.database.reading(what="jobs") as c:
             rows = c.execute(query if tenant is None else query.where(t.tenant == cleaned(tenant)))
-            found: dict[str, int] = {row[0]: row[1] for row in rows}
-        return {status.value: int(found.get(status, 0)) for status in JobStatus}
+            by_status: dict[str, int] = {row[0]: row[1] for row in rows}
+        return {status.value: int(by_status.get(status, 0)) for status in JobStatus}
 
     def counts_by_tenant(self) -> dict[str, dict[str, int]]:
         """Jobs by status, of every tenant."""
@@ -231,7 +231,7 @@ class ApiStore:
         counts = {name: {status.value: 0 for status in JobStatus} for name in self.tenants()}
         with self.database.reading(what="jobs") as c:
             for tenant, status, number in c.execute(query):
-                counts.setdefault(tenant, {known.value: 0 for known in JobStatus})[status] = int(number)
+                counts.setdefault(tenant, {state.value: 0 for state in JobStatus})[status] = int(number)
         return counts
 
     # -- requests to the controller

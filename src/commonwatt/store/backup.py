@@ -42,11 +42,11 @@ def last_given(c: sa.Connection) -> dict[str, int]:
     if c.dialect.name == "postgresql":
         return {table.name: _last_of_sequence(c, table) for table in _NUMBERED}
     if c.dialect.name == "sqlite":
-        found = {row[0]: int(row[1]) for row in c.exec_driver_sql("SELECT name, seq FROM sqlite_sequence")}
+        numbers = {row[0]: int(row[1]) for row in c.exec_driver_sql("SELECT name, seq FROM sqlite_sequence")}
     else:
         text = "SELECT table_name, auto_increment - 1 FROM information_schema.tables WHERE table_schema = database()"
-        found = {row[0]: int(row[1] or 0) for row in c.execute(sa.text(text))}
-    return {table.name: found.get(table.name, 0) for table in _NUMBERED}
+        numbers = {row[0]: int(row[1] or 0) for row in c.execute(sa.text(text))}
+    return {table.name: numbers.get(table.name, 0) for table in _NUMBERED}
 
 
 def last_given_before(database: Database, last: Mapping[str, int]) -> None:
@@ -178,8 +178,8 @@ def _write(database: Database, to: gzip.GzipFile, version: str) -> dict[str, int
             if table is tables.settings:
                 query = query.where(table.c.name.not_in(OWN_SETTINGS))
             rows[table.name] = 0
-            with c.execute(query, execution_options={"yield_per": _PAGE}) as found:
-                for row in found:
+            with c.execute(query, execution_options={"yield_per": _PAGE}) as records:
+                for row in records:
                     put(list(row))
                     rows[table.name] += 1
     put({"end": rows, "sha256": digest.hexdigest()})

@@ -55,7 +55,7 @@ def check(database: Database) -> CheckedStore:
             t.name: int(c.scalar(sa.select(sa.func.count()).select_from(t)) or 0) for t in tables.metadata.sorted_tables
         }
         by_status = sa.select(tables.jobs.c.status, sa.func.count()).group_by(tables.jobs.c.status)
-        found = {row[0]: int(row[1]) for row in c.execute(by_status)}
+        counts = {row[0]: int(row[1]) for row in c.execute(by_status)}
         unknown = tables.intents.c.outcome.is_(None)
         open_intents = int(c.scalar(sa.select(sa.func.count()).where(unknown)) or 0)
         ledger = list(_ledger(c))
@@ -63,7 +63,7 @@ def check(database: Database) -> CheckedStore:
         if open_intents and not controller:
             said = f"{open_intents} commands have no known outcome and no controller runs; `serve` settles them"
             problems.append(Defect("intents", None, said))
-    jobs = {status.value: found.get(status, 0) for status in JobStatus}
+    jobs = {status.value: counts.get(status, 0) for status in JobStatus}
     return CheckedStore(head(), controller, rows, jobs, not ledger, open_intents, tuple(problems))
 
 
@@ -113,24 +113,24 @@ def accounts_beside(
         rows = c.execute(query).all()
     jobs, problems = 0, []
     for number, name, tenant, file, attempts, gpu_us in rows:
-        own_s, found = int(gpu_us) / MICRO, sums.get(f"{number}-{name}"[:_TOLD])
-        slack_s = within_s * max(attempts, 1 if found is None else found[0]) * file.get("gpus", 1)
-        if found is None:
+        own_s, account = int(gpu_us) / MICRO, sums.get(f"{number}-{name}"[:_LONGEST_NAME])
+        slack_s = within_s * max(attempts, 1 if account is None else account[0]) * file.get("gpus", 1)
+        if account is None:
             if own_s > slack_s:
                 said = f"{own_s:,.0f} GPU s are charged, and no run of it is accounted"
                 problems.append(Defect("ledger", number, said))
             continue
         jobs += 1
         before = gpu_s.get(tenant, (0.0, 0.0))
-        gpu_s[tenant] = before[0] + own_s, before[1] + found[1]
-        if abs(own_s - found[1]) > slack_s:
-            runs = plural(found[0], "run")
-            said = f"{own_s:,.0f} GPU s are charged, {found[1]:,.0f} are accounted in {runs}"
+        gpu_s[tenant] = before[0] + own_s, before[1] + account[1]
+        if abs(own_s - account[1]) > slack_s:
+            runs = plural(account[0], "run")
+            said = f"{own_s:,.0f} GPU s are charged, {account[1]:,.0f} are accounted in {runs}"
             problems.append(Defect("ledger", number, said))
     return Accounts(jobs, gpu_s, tuple(problems))
 
 
-_TOLD = 100
+_LONGEST_NAME = 100
 """Longest job name that is passed to Slurm, characters."""
 
 
@@ -169,8 +169,8 @@ def _totals(c: sa.Connection, name: str) -> Iterator[Defect]:
     for key in sorted(there.keys() | said.keys()):
         if there.get(key, 0) != said.get(key, 0):
             whose = f" of tenant {key[1]}" if key[1] else ""
-            found = f"the sum kept is {_said(said.get(key, 0))}, that of the rows {_said(there.get(key, 0))}"
-            yield Defect("totals", None, f"{name} of row {key[0]!r}{whose}: {found}")
+            sums = f"the sum kept is {_said(said.get(key, 0))}, that of the rows {_said(there.get(key, 0))}"
+            yield Defect("totals", None, f"{name} of row {key[0]!r}{whose}: {sums}")
 
 
 def _said(value: int | None) -> str:

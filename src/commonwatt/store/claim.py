@@ -59,7 +59,7 @@ class Claim:
         self.database, self.token, self.settle_s = database, token, settle_s
         self._lock, self._lease, self._renewed_s = lock, lease, renewed_s
 
-    def held(self) -> bool:
+    def holds_lock(self) -> bool:
         """Whether the lock is still ours; asking renews a lease, and keeps the server from ending the connection."""
         began_s = _now_s()
         alive = self._lock.alive()
@@ -73,7 +73,7 @@ class Claim:
 
     def check_may_act(self) -> None:
         """Raise ``ClaimLostError`` unless ``may_act``: for the moment before a command that no transaction guards."""
-        if not self.may_act() and not (self.held() and self.may_act()):
+        if not self.may_act() and not (self.holds_lock() and self.may_act()):
             raise ClaimLostError("this controller has not renewed its claim on the store in time: it gives no command")
 
     def check(self, c: sa.Connection) -> None:
@@ -85,7 +85,7 @@ class Claim:
         if value is None or value.get("token") != self.token:
             who = "somebody" if value is None else _holder(value)
             raise ClaimLostError(f"this controller has lost its claim on the store: {who} has taken it over")
-        if not self.held():
+        if not self.holds_lock():
             self._lock.release()
             began_s, lock = _now_s(), _lock(self.database, lease=self._lease)
             if lock is None:
@@ -168,12 +168,12 @@ def claimed(database: Database) -> bool:
     with database.reading(what="claim") as c:
         if database.backend == "mariadb":
             return c.scalar(sa.select(sa.func.is_used_lock(_lock_name(database)))) is not None
-        held = (
+        query = (
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "
             "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
             "AND classid::bigint << 32 | objid::bigint = :key"
         )
-        return bool(c.scalar(sa.text(held), {"key": _KEY}))
+        return bool(c.scalar(sa.text(query), {"key": _KEY}))
 
 
 def _claim_file(database: Database) -> Path:
@@ -251,8 +251,8 @@ def _lock_server(database: Database, *, lease: bool) -> _Lock | None:
     else:  # a host that vanished is noticed after 30 s
         before = ["SET tcp_keepalives_idle=15", "SET tcp_keepalives_interval=5", "SET tcp_keepalives_count=3"]
         if lease:  # since PostgreSQL 14
-            known = "FROM pg_settings WHERE name = 'idle_session_timeout'"
-            before.append(f"SELECT set_config(name, '{LEASE_S}s', false) {known}")
+            setting = "FROM pg_settings WHERE name = 'idle_session_timeout'"
+            before.append(f"SELECT set_config(name, '{LEASE_S}s', false) {setting}")
         locked = holds = sa.select(sa.func.pg_try_advisory_lock(_KEY))
         mine = sa.select(sa.literal(1))
     with database.raising("claim"):

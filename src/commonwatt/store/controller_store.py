@@ -98,11 +98,11 @@ def _enough(c: sa.Connection) -> dict[str, int]:
     """Return, for each kind of jobs with many measurements, the last one that may be deleted."""
     t = tables.profiles.c
     many = sa.select(t.kind).where(t.kind != "").group_by(t.kind).having(sa.func.count() > _OF_A_KIND)
-    found = {}
+    last_ids = {}
     for kind in c.execute(many).scalars().all():
         own = sa.select(t.id).where(t.kind == kind).order_by(t.id.desc()).offset(_OF_A_KIND).limit(1)
-        found[kind] = c.execute(own).scalar_one()
-    return found
+        last_ids[kind] = c.execute(own).scalar_one()
+    return last_ids
 
 
 LedgerKey = tuple[str, int]
@@ -169,34 +169,34 @@ class ControllerStore:
     def jobs_by_id(self, jobs: Sequence[int]) -> list[JobRow]:
         """Jobs of the given ids, by id; those that do not exist are left out."""
         t = tables.jobs
-        found: list[JobRow] = []
+        rows: list[JobRow] = []
         with self.database.reading(what="jobs") as c:
             for k in range(0, len(jobs), 500):
                 query = sa.select(t).where(t.c.id.in_(jobs[k : k + 500])).order_by(t.c.id)
-                found += [job_row(row) for row in c.execute(query).mappings()]
-        return found
+                rows += [job_row(row) for row in c.execute(query).mappings()]
+        return rows
 
     def submit_times(self, jobs: Sequence[int]) -> dict[int, float]:
         """Return when jobs of the given ids were submitted; those that do not exist are left out."""
         t = tables.jobs.c
-        found: dict[int, float] = {}
+        times: dict[int, float] = {}
         with self.database.reading(what="jobs") as c:
             for k in range(0, len(jobs), 500):
-                found |= {
+                times |= {
                     row.id: row.submit_s
                     for row in c.execute(sa.select(t.id, t.submit_s).where(t.id.in_(jobs[k : k + 500])))
                 }
-        return found
+        return times
 
     def ended_before(self, jobs: Sequence[int], time_s: float) -> list[int]:
         """Return those *jobs* that ended before *time_s*."""
         t = tables.jobs.c
-        found: list[int] = []
+        job_ids: list[int] = []
         with self.database.reading(what="jobs") as c:
             for k in range(0, len(jobs), 500):
                 old = sa.and_(t.id.in_(jobs[k : k + 500]), t.status.not_in(ACTIVE), t.ended_s < time_s)
-                found += c.execute(sa.select(t.id).where(old).order_by(t.id)).scalars()
-        return found
+                job_ids += c.execute(sa.select(t.id).where(old).order_by(t.id)).scalars()
+        return job_ids
 
     def ended_runs(self, since_s: float = -math.inf, limit: int = 20_000) -> list[EndedRow]:
         """Return the latest *limit* jobs that ran and ended at *since_s* or later, by their ends."""
@@ -233,14 +233,14 @@ class ControllerStore:
             t.join(tables.jobs, t.c.job == j.id)
         ).where(t.c.row == "segment")  # fmt: skip
         ended = sa.select(sums.c.tenant, *(sums.c[name] for name in _COLUMNS)).where(sums.c.row == "job")
-        found: dict[str, dict[str, int | None]] = {}
+        usage: dict[str, dict[str, int | None]] = {}
         with self.database.reading(what="usage", snapshot=True) as c:
             for query in (ended, running):
                 for tenant, *values in c.execute(query):
-                    used = found.setdefault(tenant, dict.fromkeys(_COLUMNS, 0))
+                    used = usage.setdefault(tenant, dict.fromkeys(_COLUMNS, 0))
                     for name, value in zip(_COLUMNS, values, strict=True):
                         used[name] = _plus(used[name], value)
-        return found
+        return usage
 
     def segments(self) -> dict[int, dict[str, int | None]]:
         """Return what running jobs were charged since they were started, by job."""
@@ -402,8 +402,8 @@ def _add(c: sa.Connection, changes: Mapping[LedgerKey, Mapping[str, int | None]]
     there: dict[LedgerKey, sa.RowMapping] = {}
     jobs = sorted({job for _, job in changes})
     for k in range(0, len(jobs), 500):
-        found = c.execute(sa.select(t).where(t.c.job.in_(jobs[k : k + 500]))).mappings()
-        there.update({(row["row"], row["job"]): row for row in found})
+        rows = c.execute(sa.select(t).where(t.c.job.in_(jobs[k : k + 500]))).mappings()
+        there.update({(row["row"], row["job"]): row for row in rows})
     _add_totals(c, changes)
     new: list[dict[str, Any]] = []
     changed: list[dict[str, Any]] = []

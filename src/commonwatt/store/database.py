@@ -49,7 +49,7 @@ def within_reach(path: Path, field: str) -> Path:
     return path
 
 
-_KNOWN = {
+_DRIVERS = {
     "sqlite": "sqlite+pysqlite", "mysql": "mariadb+pymysql", "mariadb": "mariadb+pymysql",
     "postgresql": "postgresql+psycopg",
 }  # fmt: skip
@@ -67,9 +67,9 @@ def address(text: str, folder: Path) -> URL:
     ``@`` they may contain any character. Raises ``InputError`` on a variable that is not set, on unsupported databases,
     on one in memory, which would be lost, and on a file this process cannot access.
     """
-    kind, found, rest = text.partition("://")
+    kind, mark, rest = text.partition("://")
     who, at, where = rest.rpartition("@")
-    text = _substitute(kind) + found + _substitute(who, partial(quote, safe="")) + at + _substitute(where)
+    text = _substitute(kind) + mark + _substitute(who, partial(quote, safe="")) + at + _substitute(where)
     if "://" not in text:
         return URL.create("sqlite+pysqlite", database=_file(folder / text))
     expected = "a file, or an address beginning with sqlite:///, mysql+pymysql:// or postgresql+psycopg://"
@@ -79,13 +79,13 @@ def address(text: str, folder: Path) -> URL:
     except (ArgumentError, ValueError):
         raise InputError(expected, field="live.store", value=shown) from None
     backend = url.get_backend_name()
-    if backend not in _KNOWN or not url.database:
+    if backend not in _DRIVERS or not url.database:
         raise InputError(expected, field="live.store", value=shown)
     if backend == "sqlite":
         if ":memory:" in url.database or url.query or url.host:
             raise InputError("a file", field="live.store", value=url.render_as_string(hide_password=True))
         url = url.set(database=_file(folder / url.database))
-    return url.set(drivername=_KNOWN[backend])
+    return url.set(drivername=_DRIVERS[backend])
 
 
 def _file(path: Path) -> str:
@@ -200,8 +200,8 @@ def _transient(error: SQLAlchemyError) -> bool:
 
 
 def _substitute(text: str, written: Callable[[str], str] = str) -> str:
-    def value(found: re.Match[str]) -> str:
-        name = found[1] or found[2]
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
         if name not in os.environ:
             raise InputError("an environment variable that is set", field="live.store", value=name)
         return written(os.environ[name])

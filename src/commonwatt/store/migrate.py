@@ -31,11 +31,11 @@ def head() -> str:
     return str(ScriptDirectory.from_config(_config()).get_current_head())
 
 
-def later_steps(known: object) -> list[ModuleType] | None:
-    """Return the migrations that come after the revision *known*, in order; ``None`` if there is no such revision."""
+def later_steps(after: object) -> list[ModuleType] | None:
+    """Return the migrations that come after the revision *after*, in order; ``None`` if there is no such revision."""
     steps: list[ModuleType] = []
     for step in ScriptDirectory.from_config(_config()).walk_revisions():  # the newest first
-        if step.revision == known:
+        if step.revision == after:
             return steps[::-1]
         steps.append(step.module)
     return None
@@ -45,8 +45,8 @@ def revision(c: sa.Connection) -> str | None:
     """Return the revision of the tables in a database; ``None`` if it has no store."""
     if not sa.inspect(c).has_table(VERSION_TABLE):
         return None
-    found: str | None = c.scalar(sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE)))
-    return found
+    version_num: str | None = c.scalar(sa.select(sa.column("version_num")).select_from(sa.table(VERSION_TABLE)))
+    return version_num
 
 
 def prepare(database: Database) -> None:
@@ -61,17 +61,17 @@ def prepare(database: Database) -> None:
         if revision(c) == newest:
             return
     with _alone(database) as c:
-        found = revision(c)
-        if found == newest:
+        store_revision = revision(c)
+        if store_revision == newest:
             return
-        if found is not None:
-            _refuse_unknown(database, found)
+        if store_revision is not None:
+            _refuse_unknown(database, store_revision)
             where = database.url.database if database.backend == "sqlite" else database
             raise InputError(
                 f'revision {newest}; run "commonwatt store upgrade CONFIG", after a backup',
-                field="live.store", value=f"revision {found} in {where}",
+                field="live.store", value=f"revision {store_revision} in {where}",
             )  # fmt: skip
-        _migrate(database, c, found)
+        _migrate(database, c, store_revision)
 
 
 def upgrade(database: Database) -> tuple[str | None, str]:
@@ -83,14 +83,14 @@ def upgrade(database: Database) -> tuple[str | None, str]:
     patient = Database(database.url, answer_s=_LONG_S)
     try:
         with _alone(patient) as c:
-            found = revision(c)
-            if found is not None:
-                _refuse_unknown(database, found)
-            if found != head():
+            store_revision = revision(c)
+            if store_revision is not None:
+                _refuse_unknown(database, store_revision)
+            if store_revision != head():
                 if claimed(database):
                     raise StoreError(f"a controller runs on the store {database}: stop it before an upgrade")
-                _migrate(database, c, found)
-            return found, head()
+                _migrate(database, c, store_revision)
+            return store_revision, head()
     finally:
         patient.close()
 
@@ -105,16 +105,16 @@ def _make_private(database: Database) -> None:
             path.touch(mode=0o600)
 
 
-def _refuse_unknown(database: Database, found: str) -> None:
-    if later_steps(found) is None:
+def _refuse_unknown(database: Database, store_revision: str) -> None:
+    if later_steps(store_revision) is None:
         raise InputError(
             f"a store of this version of commonwatt, or an older one (newest known revision: {head()})",
-            field="live.store", value=f"revision {found} in {database}",
+            field="live.store", value=f"revision {store_revision} in {database}",
         )  # fmt: skip
 
 
-def _migrate(database: Database, c: sa.Connection, found: str | None) -> None:
-    if found is None:
+def _migrate(database: Database, c: sa.Connection, store_revision: str | None) -> None:
+    if store_revision is None:
         _check_new(database, c)
     config = _config()
     config.attributes["connection"] = c

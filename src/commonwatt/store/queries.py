@@ -47,15 +47,15 @@ def outlines(database: Database, jobs: Sequence[int]) -> dict[int, dict[str, Any
     """Return name, tenant, status, times and number of epochs of *jobs*, by id; raises ``StoreError``."""
     t = tables.jobs.c
     columns = [t[name] for name in _COLUMNS]
-    found: dict[int, dict[str, Any]] = {}
+    by_id: dict[int, dict[str, Any]] = {}
     with database.reading(what="jobs") as c:
         for k in range(0, len(jobs), _AT_ONCE):
             some = jobs[k : k + _AT_ONCE]
             for row in c.execute(sa.select(*columns, t.file).where(t.id.in_(some))).mappings():
                 outline = dict(row)
                 outline["epochs"] = outline.pop("file").get("epochs", 1)
-                found[outline["id"]] = outline
-    return found
+                by_id[outline["id"]] = outline
+    return by_id
 
 
 def last_event(database: Database, *, back: int = 0) -> int:
@@ -89,8 +89,8 @@ def last_ended(tenant: str | None, limit: int) -> sa.Select[Any]:
     few = sa.select(j.id).where(j.ended_s.is_not(None)).order_by(j.ended_s.desc(), j.id.desc()).limit(limit)
     if tenant is not None:
         few = few.where(j.tenant == cleaned(tenant))
-    found = few.subquery()
-    return sa.select(tables.jobs).join(found, found.c.id == j.id).order_by(j.ended_s.desc(), j.id.desc())
+    latest = few.subquery()
+    return sa.select(tables.jobs).join(latest, latest.c.id == j.id).order_by(j.ended_s.desc(), j.id.desc())
 
 
 _COUNTS = "event_counts"
@@ -166,13 +166,13 @@ def events_of(database: Database, jobs: Sequence[int], kinds: Sequence[str]) -> 
 
 def worked_gpu_s(database: Database, jobs: Sequence[int]) -> dict[int, float]:
     """Return the GPU seconds each of *jobs* worked, without starting and lost work; only jobs that did."""
-    t, found = tables.ledger.c, dict[int, float]()
+    t, by_job = tables.ledger.c, dict[int, float]()
     for some in _parts(jobs):
         own = sa.and_(t.job.in_(some), t.row.in_(("job", "segment")))
         with database.reading(what="accounts") as c:
             for job, gpu_us in c.execute(sa.select(t.job, t.gpu_us).where(own)):
-                found[job] = found.get(job, 0.0) + int(gpu_us) / MICRO
-    return found
+                by_job[job] = by_job.get(job, 0.0) + int(gpu_us) / MICRO
+    return by_job
 
 
 def _parts(jobs: Sequence[int]) -> Iterator[Sequence[int]]:

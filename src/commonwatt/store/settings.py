@@ -44,9 +44,9 @@ def enter_tenants(database: Database, weights: Mapping[str, float], now_s: float
     t = tables.tenants
     with database.transaction(what="tenants") as c:
         applied: dict[str, float] = get_setting(c, _APPLIED, {})
-        known = set(c.execute(sa.select(t.c.name)).scalars())
-        new = {name: weight for name, weight in weights.items() if name not in known}
-        others = {} if only_new else {name: weight for name, weight in weights.items() if name in known}
+        names = set(c.execute(sa.select(t.c.name)).scalars())
+        new = {name: weight for name, weight in weights.items() if name not in names}
+        others = {} if only_new else {name: weight for name, weight in weights.items() if name in names}
         for name, weight in others.items():
             if applied.get(name, weight) != weight:
                 c.execute(t.update().where(t.c.name == name).values(weight=weight))

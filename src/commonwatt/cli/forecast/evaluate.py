@@ -160,11 +160,11 @@ def _show(result: ForecastEvaluateResult) -> None:
             f"waiting     {waits.delayed_jobs:,} of {plural(waits.jobs, 'job')}; mean {waits.mean_delay_s:.1f} s, p95 "
             f"{waits.p95_delay_s:g} s, p99 {waits.p99_delay_s:g} s; {waits.delayed_gpu_h_per_day:.2f} GPU h a day"
         )
-    known = plural(result.test_values - result.unknown, "instant")
+    test_instants = plural(result.test_values - result.unknown, "instant")
     everything = ", and everything stayed on" if promise.of == "instants" else ""
-    click.echo(f"fallback    at {promise.fallback:,} of {known} no promise could be made{everything}")
+    click.echo(f"fallback    at {promise.fallback:,} of {test_instants} no promise could be made{everything}")
     if promise.beyond_total:
-        click.echo(f"beyond      at {promise.beyond_total:,} of {known} demand exceeded all GPUs")
+        click.echo(f"beyond      at {promise.beyond_total:,} of {test_instants} demand exceeded all GPUs")
     jobs = "" if promise.jobs_served is None else f", {_percent(promise.jobs_served)} of jobs"
     click.echo(f"served      {_percent(promise.gpus_served)} of the GPUs wanted{jobs}")
     if result.energy_saving_pct is not None:

@@ -117,11 +117,11 @@ def plan(
         pools = _load_pools(series, by, column, time_column, where, max_gap, node_gpus, share, columns)
         begin = None if test_from is None else read_moment(test_from, next(iter(pools.values())).file, "--test-from")
         with naming_options(series), compiling(f"forecaster {name}"):
-            found = plan_pools(
+            pool_plans = plan_pools(
                 pools, lambda: load_predictor(name, look_back, horizon, names(features)), begin, by=by, target=target,
                 pool_gpus=_counts(pool_gpus), node_gpus=node_gpus, price=price, joint=joint is not False, seed=seed,
             )  # fmt: skip
-        print_json(found) if as_json else _show_pools(found)
+        print_json(pool_plans) if as_json else _show_pools(pool_plans)
         return
     loaded = load(series, column, time_column, where, max_gap, features_of(predictor))
     file = loaded.file

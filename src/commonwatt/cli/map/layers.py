@@ -54,14 +54,14 @@ def layers(
             raise InputError("a MODEL with it", field=given[0])
         _tell_networks(as_json=as_json)
         return
-    found = _collected(model, _sizes(dims), tokens)
-    made = found.checked(model, ignore_unsupported=ignore_unsupported)
+    collection = _collected(model, _sizes(dims), tokens)
+    made = collection.checked(model, ignore_unsupported=ignore_unsupported)
     if out is not None:
         from commonwatt.data.layer_files import write_layers
 
         write_layers(out, made)
         say(f"written: {out}")
-    result = found.result(model, made)
+    result = collection.result(model, made)
     if as_json:
         print_json(result)
         return
@@ -122,7 +122,7 @@ def _tell_networks(*, as_json: bool) -> None:
     from commonwatt.data.networks import networks
     from commonwatt.model.map_results import MapNetwork, MapNetworksResult
 
-    rows = tuple(MapNetwork(**asdict(found)) for found in networks())
+    rows = tuple(MapNetwork(**asdict(network)) for network in networks())
     if as_json:
         print_json(MapNetworksResult(version=__version__, seed=0, input_digest=digest_of(networks()), networks=rows))
         return

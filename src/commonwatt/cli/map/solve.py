@@ -184,22 +184,22 @@ def _shown(
     limit_s: float | None, objective: str, clock: Callable[[], float]
 ) -> Iterator[Callable[[float, float], None]]:
     """Show on standard error how much of a time limit has passed, the best mapping so far and its gap."""
-    found: list[tuple[float, float]] = []
+    incumbents: list[tuple[float, float]] = []
     if limit_s is None:
         yield lambda *_: None
         return
 
     def said(*_: object) -> str:
-        if not found:
+        if not incumbents:
             return ""
-        best, bound = found[-1]
+        best, bound = incumbents[-1]
         gap = f", gap {100 * max(0.0, best / bound - 1):.3g}%" if bound > 0 else ""
         return f"best {objective} {best:.6g}{gap}"
 
     began_s = clock()
     with progress_bar("map", 1, limit_s, said) as bar:
         bar.follow(lambda: (clock() - began_s,))
-        yield lambda best, bound: found.append((best, bound))
+        yield lambda best, bound: incumbents.append((best, bound))
         bar.done()
 
 

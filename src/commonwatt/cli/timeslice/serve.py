@@ -111,19 +111,19 @@ def _measure(
     at: tuple[float | None, ...] = clocks or (None,)
     try:
         with progress_bar("profile", 1, float(len(at))) as bar:
-            found = profile_model(
+            model_profile = profile_model(
                 device, RealDeviceClock(), loaded, at, spec.power, settings, np.random.default_rng(seed),
                 lambda done: bar.at("", done),
             )  # fmt: skip
     finally:
         loaded.close()
     if out is not None:
-        write_atomic(out, found.model_dump_json(indent=1) + "\n")
+        write_atomic(out, model_profile.model_dump_json(indent=1) + "\n")
     return TimesliceProfileResult(
         version=__version__,
         seed=seed,
         input_digest=loaded.digest,
-        profile=found,
+        profile=model_profile,
         written=None if out is None else str(out),
         wall_s=perf_counter() - began,
     )

@@ -95,19 +95,19 @@ class FleetController(Controller):
     def tick(self, now_s: float) -> None:
         """Decide about shared GPUs, then about training jobs."""
         self._now_s = now_s
-        self._usage.age(now_s, self._held_by_tenants())  # as it was until now, before shared GPUs change
+        self._usage.age(now_s, self._allocated_by_tenants())  # as it was until now, before shared GPUs change
         if self.capacity is None:
             self.absorb()
             self._share(now_s)
         super().tick(now_s)
         self._watch_cap(now_s)
 
-    def _held_by_tenants(self) -> Floats:
+    def _allocated_by_tenants(self) -> Floats:
         """Return the GPUs each tenant has: its jobs, and the parts its services and fractional jobs reserve. [T]."""
         reserved = {self.registry.tenant_at(name): gpus for name, gpus in self.manager.reserved_gpus().items()}
-        held = self._gpus.of_tenants(len(self.registry.tenants)).copy()
-        held[list(reserved)] += list(reserved.values())
-        return held
+        allocated = self._gpus.of_tenants(len(self.registry.tenants)).copy()
+        allocated[list(reserved)] += list(reserved.values())
+        return allocated
 
     def _plan_capacity(self, capacity: Capacity, now_s: float) -> None:
         super()._plan_capacity(capacity, now_s)
@@ -117,12 +117,12 @@ class FleetController(Controller):
         if self.dry:  # what is shared stays as it is
             self.manager.observe(now_s)
             return
-        before = self.manager.held()
+        before = self.manager.shared_gpus()
         if self.capacity is not None:
             self.capacity.others_claim.clear()
         self.manager.tick(now_s)
         self._keep_cap(now_s)
-        if self.registry.waiting and (self.manager.held() < before).any():
+        if self.registry.waiting and (self.manager.shared_gpus() < before).any():
             self.decide_anew()
 
     def charge(self) -> None:
@@ -140,11 +140,11 @@ class FleetController(Controller):
 
     def allocated_gpus(self) -> Ints:
         """Return the GPUs of each node that are not free: of jobs, and shared ones. Shape [N]."""
-        return super().allocated_gpus() + self.manager.held()
+        return super().allocated_gpus() + self.manager.shared_gpus()
 
     def _placeable(self, view: NodeView) -> NodeView:
         seen = super()._placeable(view)
-        usable = np.maximum(0, seen.usable_gpus - self.manager.held())
+        usable = np.maximum(0, seen.usable_gpus - self.manager.shared_gpus())
         return NodeView(usable, seen.wait_s, seen.power_state, seen.in_use, seen.up)
 
     def _wanted_gpus(self) -> int:
@@ -154,12 +154,12 @@ class FleetController(Controller):
         """Return the shared GPUs of each pool, and those with what waits for a part of one. Shape [P]."""
         assert self.capacity is not None
         home, count = self.capacity.pools.home, len(self.capacity.pools)
-        held = np.zeros(count, dtype=np.int64)
-        np.add.at(held, home[self.cluster.klass], self.manager.held())
+        shared = np.zeros(count, dtype=np.int64)
+        np.add.at(shared, home[self.cluster.klass], self.manager.shared_gpus())
         milli = np.zeros(count, dtype=np.int64)
         np.add.at(milli, home, self.manager.unplaced_milli())
         upto = -(-np.cumsum(milli) // WHOLE_MILLI)  # rounded up once for all pools
-        return held, held + np.diff(upto, prepend=0)
+        return shared, shared + np.diff(upto, prepend=0)
 
     # -- power
 
@@ -254,15 +254,15 @@ class FleetController(Controller):
         pinned = np.zeros(len(handles), dtype=bool)
         if self.limits is not None:
             pinned = self.limits.pinned(handles, np.ones(len(handles), dtype=bool), now_s)
-        found: list[tuple[float, int]] = []
+        candidates: list[tuple[float, int]] = []
         for handle, kept in zip(handles.tolist(), pinned.tolist(), strict=True):
             kinds = [self.cluster.classes[self.cluster.klass[n]] for n in self.registry.nodes[handle]]
             suits = any(k.gpu_type in gpu_types and ("time" in k.share or not shared) for k in kinds)
             if suits and not kept and handle not in self.scheduling.terminating:
-                found.append((-float(self.registry.job("placed_s")[handle]), handle))
-        if not found:
+                candidates.append((-float(self.registry.job("placed_s")[handle]), handle))
+        if not candidates:
             return False
-        handle = min(found)[1]
+        handle = min(candidates)[1]
         text = "stopped to make room for a service"
         self._stop(handle, now_s, Event(now_s, EventKind.PREEMPTED, handle, reason="room-for-a-service", text=text))
         self.preemptions += 1

@@ -108,10 +108,10 @@ class LayoutPlanner:
         most = min(len(present) + more_gpus, _MOST_AT_ONCE, self._worth(wanted))
         self._changed_s = now_s
         for count in range(max(1, fewest), most + 1):
-            found = self._solved(wanted, present, count)
-            if found is not None and self._enough(wanted, [PresentCut(c.gpu, c.instances) for c in found]):
-                same = [(c.gpu, c.instances) for c in found] == [(p.gpu, p.instances) for p in present]
-                return None if same else found
+            cuts = self._solved(wanted, present, count)
+            if cuts is not None and self._enough(wanted, [PresentCut(c.gpu, c.instances) for c in cuts]):
+                same = [(c.gpu, c.instances) for c in cuts] == [(p.gpu, p.instances) for p in present]
+                return None if same else cuts
         return () if present else None  # more than it is worth: they share in time
 
     def _changed(self, now_s: float, cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
@@ -211,11 +211,11 @@ class LayoutPlanner:
                     users[k, word] = taker
                     left[taker, profile] -= 1
         part_of = {profile.key: profile.compute / _SLICES for _, profile in problem.classes}
-        found = []
+        cuts = []
         for k, layout in enumerate(words):
             instances = tuple(self._instance(word, users.get((k, word), -1), part_of) for word in layout)
-            found.append(Cut(kept[k].gpu if k < len(kept) else -1, self.gpu_type, instances))
-        return tuple(found)
+            cuts.append(Cut(kept[k].gpu if k < len(kept) else -1, self.gpu_type, instances))
+        return tuple(cuts)
 
     def _instance(self, word: str, service: int, part_of: Mapping[str, float]) -> Instance:
         profile = word.partition("@")[0]

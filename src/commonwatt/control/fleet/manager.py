@@ -103,21 +103,21 @@ class FleetManager:
             times.append(now_s + (RETRY_S if self._wait_for_power else LOOKS_S))
         return min(times, default=None)
 
-    def held(self) -> Ints:
+    def shared_gpus(self) -> Ints:
         """Return the GPUs of each node that are shared. Shape [N]."""
-        found = np.zeros(len(self.cluster), dtype=np.int64)
+        counts = np.zeros(len(self.cluster), dtype=np.int64)
         for gpu in self.gpus.gpus.values():
-            found[gpu.node] += 1
-        return found
+            counts[gpu.node] += 1
+        return counts
 
     def reserved_gpus(self) -> dict[str, float]:
         """Return the GPUs that services and fractional jobs have reserved, as they count in shares, by tenant."""
-        found: dict[str, float] = {}
+        by_tenant: dict[str, float] = {}
         for one in self.gpus.residents.values():
             owner = self.fleet.services[one.service] if one.service >= 0 else self.fleet.jobs[one.job]
             kind = self.cluster.classes[self.cluster.klass[self.gpus.gpus[one.gpu].node]]
-            found[owner.tenant] = found.get(owner.tenant, 0) + one.milli * kind.share_weight
-        return {tenant: milli / WHOLE_MILLI for tenant, milli in found.items()}
+            by_tenant[owner.tenant] = by_tenant.get(owner.tenant, 0) + one.milli * kind.share_weight
+        return {tenant: milli / WHOLE_MILLI for tenant, milli in by_tenant.items()}
 
     def wanted_gpus(self) -> int:
         """Return the shared GPUs, and those that replicas and jobs without a place would take."""
@@ -125,15 +125,15 @@ class FleetManager:
 
     def unplaced_milli(self) -> Ints:
         """Return what replicas and jobs without a place would take of a class each could be on, in 1/1000 GPU. [K]."""
-        found = np.zeros(len(self.cluster.classes), dtype=np.int64)
+        milli = np.zeros(len(self.cluster.classes), dtype=np.int64)
         first = {kind.gpu_type: k for k, kind in reversed([*enumerate(self.cluster.classes)])}
         runs = [k for k, kind in enumerate(self.cluster.classes) if self.fleet.sharing.runs_fractions(kind)]
-        found[runs[:1]] += sum(self.fleet.jobs[j].gpu_milli for j in self._waiting)
+        milli[runs[:1]] += sum(self.fleet.jobs[j].gpu_milli for j in self._waiting)
         for service, count in self._lacks.items():
             sizes = self._demands[service].milli
             at = min(sizes, key=lambda gpu_type: sizes[gpu_type], default="")
-            found[first.get(at, 0)] += count * sizes.get(at, WHOLE_MILLI)
-        return found
+            milli[first.get(at, 0)] += count * sizes.get(at, WHOLE_MILLI)
+        return milli
 
     @property
     def phi(self) -> float:
@@ -242,24 +242,24 @@ class FleetManager:
 
     def _instances(self, gpu: SharedGpu) -> tuple[Instance, ...]:
         by_word = {r.instance: r for r in self.gpus.on(gpu)}
-        found = []
+        instances = []
         for word in gpu.words:
             r = by_word.get(word)
-            found.append(Instance(word, -1, 0.0, 0.0) if r is None else
+            instances.append(Instance(word, -1, 0.0, 0.0) if r is None else
                          Instance(word, r.service, r.milli / WHOLE_MILLI, r.rate_rps))  # fmt: skip
-        return tuple(found)
+        return tuple(instances)
 
     def _free_gpus(self, gpu_type: str, mode: str) -> dict[int, int]:
         """Return the free GPUs of each node of a type that may be shared in this way: on first, the fullest first."""
         view = self._host.node_view()
-        free = view.usable_gpus - self._host.whole_gpus() - self.held()
+        free = view.usable_gpus - self._host.whole_gpus() - self.shared_gpus()
         order = np.lexsort((np.arange(len(free)), free, view.power_state >= 0))
-        found = {}
+        by_node = {}
         for n in order.tolist():
             kind = self.cluster.classes[self.cluster.klass[n]]
             if free[n] > 0 and kind.gpu_type == gpu_type and mode in kind.share:
-                found[n] = int(free[n])
-        return found
+                by_node[n] = int(free[n])
+        return by_node
 
     def _carry_out(self, cuts: Sequence[Cut], gpu_type: str, present: set[int], now_s: float) -> None:
         """Cut GPUs, and let those that are cut no more be left as soon as their replicas serve elsewhere."""
@@ -391,25 +391,25 @@ class FleetManager:
 
     def _room_now(self) -> tuple[int, int]:
         view = self._host.node_view()
-        free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.held())
+        free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.shared_gpus())
         return sum(self.gpus.free_milli(gpu) for gpu in self.gpus.gpus.values()), int(free.sum())
 
     def _candidates(self, now_s: float) -> list[UnplacedResident]:
         """Return replicas without a place, numbered below 0 by service, then fractional jobs in order of submission."""
-        found = []
+        candidates = []
         for i, count in sorted(self._lacks.items()):
             service, demand = self.fleet.services[i], self._demands[i]
             power_w = {t: model.power_w for t, model in service.types.items()}
             for k in range(count):
                 number, tenant = -1 - i - k * len(self.fleet.services), self._tenants.index(service.tenant)
-                found.append(UnplacedResident(number, tenant, now_s, demand.milli, STAYS_S, power_w, URGENT))
+                candidates.append(UnplacedResident(number, tenant, now_s, demand.milli, STAYS_S, power_w, URGENT))
         types = sorted({k.gpu_type for k in self.cluster.classes if self.fleet.sharing.runs_fractions(k)})
         for j in self._waiting:
             job = self.fleet.jobs[j]
             sizes = dict.fromkeys(types, job.gpu_milli if self._shares_time else WHOLE_MILLI)
             tenant = self._tenants.index(job.tenant)
-            found.append(UnplacedResident(j, tenant, job.submit_s, sizes, job.duration_s, {}, 0.0))
-        return found
+            candidates.append(UnplacedResident(j, tenant, job.submit_s, sizes, job.duration_s, {}, 0.0))
+        return candidates
 
     def _service_of(self, resident: int) -> int:
         return (-1 - resident) % len(self.fleet.services)
@@ -420,7 +420,7 @@ class FleetManager:
         short = np.zeros(len(self.cluster), dtype=bool)
         while left := [c for c in candidates if c.resident not in placed]:
             view = self._host.node_view()
-            free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.held())
+            free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.shared_gpus())
             free[short] = 0
             on: Bools = view.power_state < 0
             shared = [

@@ -102,14 +102,14 @@ class ResidentPlacer:
         if not kept:
             return []
         schedule = self._policy.decide(problem, rng)
-        found = []
+        placings = []
         for j, which in enumerate(kept):
             if schedule.choice[j] != POSTPONED:
                 at = int(schedule.nodes_of(problem, j)[0])
                 gpu, node = places[at]
                 milli = int(problem.per_node[schedule.choice[j]])
-                found.append(Placing(waiting[which].resident, gpu if gpu >= 0 else -1 - at, node, milli))
-        return found
+                placings.append(Placing(waiting[which].resident, gpu if gpu >= 0 else -1 - at, node, milli))
+        return placings
 
     def _nodes(
         self, waiting: Sequence[UnplacedResident], shared: Sequence[OpenGpu], free_gpus: Ints, on: Bools

@@ -168,10 +168,10 @@ class SharedGpus:
 
     def power_w(self) -> Floats:
         """Return what the shared GPUs of each node draw beyond its idle power, W. Shape [N]."""
-        found = np.zeros(len(self._cluster))
+        drawn_w = np.zeros(len(self._cluster))
         for resident in self.residents.values():
-            found[self.gpus[resident.gpu].node] += resident.power_w
-        return found
+            drawn_w[self.gpus[resident.gpu].node] += resident.power_w
+        return drawn_w
 
     def weigh(self, gpu: SharedGpu, power_w: Mapping[int, float]) -> None:
         """Set how the energy of a GPU is divided from now on, by the power of what each resident does."""
@@ -222,8 +222,8 @@ class SharedGpus:
         for row in state.get("gpus", ()):
             if row["gpu"] in there:
                 gpu = self.gpus[row["gpu"]]
-                known = [(at[name], milli, power_w) for name, milli, power_w in row["weights"] if name in at]
-                gpu.weights = tuple(Weight(i, -1, milli, power_w) for i, milli, power_w in known)
+                weights = [(at[name], milli, power_w) for name, milli, power_w in row["weights"] if name in at]
+                gpu.weights = tuple(Weight(i, -1, milli, power_w) for i, milli, power_w in weights)
                 gpu.free_w = row["free_w"]
         for row in state.get("replicas", ()):
             i, shared = at.get(row["service"]), self.gpus.get(row["gpu"])

@@ -73,17 +73,17 @@ class ReplicaSizer:
     def demand(self, index: int, service: ServiceModel, now_s: float) -> ReplicaDemand:
         """Return the fewest replicas that meet the target, on the GPU type that needs least; the most, if none do."""
         rate = service.load.seen(now_s) * self.headroom
-        found: dict[str, tuple[int, int]] = {}
+        by_type: dict[str, tuple[int, int]] = {}
         for gpu_type, model in service.types.items():
             for replicas in range(service.least, service.most + 1):
                 milli = self.milli(service, model, rate / replicas)
                 if milli is not None:
-                    found[gpu_type] = replicas, milli
+                    by_type[gpu_type] = replicas, milli
                     break
-        if not found:
+        if not by_type:
             whole = dict.fromkeys(service.types, WHOLE_MILLI)
             return ReplicaDemand(index, rate, service.most, whole)
-        replicas = min(found.values(), key=lambda pair: (pair[0] * pair[1], pair[0]))[0]
+        replicas = min(by_type.values(), key=lambda pair: (pair[0] * pair[1], pair[0]))[0]
         sizes = {
             gpu_type: milli
             for gpu_type, model in service.types.items()

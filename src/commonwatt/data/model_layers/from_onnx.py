@@ -39,19 +39,19 @@ def collect_onnx(path: str | Path, dims: Mapping[str, int]) -> Collection:
     """
     try:
         shaped = load_shaped(path, dims)
-        found = Collection(Path(path).stem)
+        collection = Collection(Path(path).stem)
         for place, node in enumerate(shaped.graph.node):
-            _Node(node, node.name or f"{node.op_type}_{place}", shaped, found).collect()
+            _Node(node, node.name or f"{node.op_type}_{place}", shaped, collection).collect()
     except InputError as error:
         raise error.within(path) from None
-    return found
+    return collection
 
 
 class _Node:
     """One operator."""
 
-    def __init__(self, node: Foreign, name: str, shaped: Shaped, found: Collection) -> None:
-        self.node, self.name, self.shaped, self.found = node, name, shaped, found
+    def __init__(self, node: Foreign, name: str, shaped: Shaped, collection: Collection) -> None:
+        self.node, self.name, self.shaped, self.collection = node, name, shaped, collection
         self.values = {attribute.name: attribute for attribute in node.attribute}
 
     def collect(self) -> None:
@@ -63,7 +63,7 @@ class _Node:
         elif self.node.op_type in _UNSUPPORTED or not (
             own or self.node.op_type in _LIKE_MOVES.get(self.node.domain, set())
         ):
-            self.found.unsupported[self.node.op_type if own else f"{self.node.domain}::{self.node.op_type}"] += 1
+            self.collection.unsupported[self.node.op_type if own else f"{self.node.domain}::{self.node.op_type}"] += 1
 
     def whole(self, name: str, default: int) -> int:
         """Return an attribute that is a number."""
@@ -111,18 +111,18 @@ def _conv(node: _Node, x_at: int = 0, weight_at: int = 1) -> None:
         less, more = tuple(pad // 2 for pad in both), tuple(pad - pad // 2 for pad in both)
         before, after = (less, more) if automatic == "SAME_UPPER" else (more, less)
     window = SlidingWindow(strides, before, after, dilations, node.whole("group", 1))
-    node.found.convolution(node.name, x, weight, out, window)
+    node.collection.convolution(node.name, x, weight, out, window)
 
 
 def _conv_transpose(node: _Node) -> None:
-    node.found.transposed(node.name, node.shape(0), node.shape(1), node.whole("group", 1))
+    node.collection.transposed(node.name, node.shape(0), node.shape(1), node.whole("group", 1))
 
 
 def _gemm(node: _Node) -> None:
     a, b = node.shape(0), node.shape(1)
     a = a[::-1] if node.whole("transA", 0) else a
     b = b[::-1] if node.whole("transB", 0) else b
-    node.found.matmul(node.name, a, b)
+    node.collection.matmul(node.name, a, b)
 
 
 def _matmul(node: _Node, b_at: int = 1) -> None:
@@ -133,7 +133,7 @@ def _matmul(node: _Node, b_at: int = 1) -> None:
     b = (*b[:-2], b[-1], b[-2]) if node.whole("transB", 0) else b
     if node.stored(0) and not node.stored(b_at) and len(a) == 2:  # weights on the left
         a, b = (prod(b[:-2]) * b[-1], b[-2]), (a[1], a[0])
-    node.found.matmul(node.name, a, b)
+    node.collection.matmul(node.name, a, b)
 
 
 def _einsum(node: _Node) -> None:
@@ -142,7 +142,7 @@ def _einsum(node: _Node) -> None:
     operands = left.split(",")
     labels = "".join(operands)
     if len(operands) != 2 or not arrow or "." in labels or any(len(set(one)) < len(one) for one in operands):
-        node.found.unsupported[f"Einsum {node.text('equation', '')}"] += 1
+        node.collection.unsupported[f"Einsum {node.text('equation', '')}"] += 1
         return
     size: dict[str, int] = {}
     for place, operand in enumerate(operands):
@@ -156,7 +156,7 @@ def _einsum(node: _Node) -> None:
         for some in (first & second & kept, (first & kept) - second, (second & kept) - first, summed)
     )
     shared = (m, k), (k, n)
-    node.found.matmul(node.name, *(shared if groups == 1 else ((groups, m, k), (groups, k, n))))
+    node.collection.matmul(node.name, *(shared if groups == 1 else ((groups, m, k), (groups, k, n))))
 
 
 def _recurrent(node: _Node) -> None:
@@ -166,7 +166,7 @@ def _recurrent(node: _Node) -> None:
         directions, k, c = node.shape(place)
         for direction in range(directions):
             suffix = f".{direction}" if directions > 1 else ""
-            node.found.matmul(f"{node.name}.{part}{suffix}", (first * second, c), (c, k))
+            node.collection.matmul(f"{node.name}.{part}{suffix}", (first * second, c), (c, k))
 
 
 def _attention(node: _Node) -> None:
@@ -180,13 +180,13 @@ def _attention(node: _Node) -> None:
         )
     batch, heads_of_queries, rows, _ = query
     columns, both = key[2], (batch, heads_of_queries)
-    node.found.matmul(f"{node.name}.scores", query, (*both, query[3], columns))
-    node.found.matmul(f"{node.name}.context", (*both, rows, columns), (*both, columns, value[3]))
+    node.collection.matmul(f"{node.name}.scores", query, (*both, query[3], columns))
+    node.collection.matmul(f"{node.name}.context", (*both, rows, columns), (*both, columns, value[3]))
 
 
 def _own_attention(node: _Node) -> None:
     if node.node.domain == "com.microsoft":
-        node.found.unsupported["com.microsoft::Attention"] += 1
+        node.collection.unsupported["com.microsoft::Attention"] += 1
     else:
         _attention(node)
 

@@ -61,14 +61,14 @@ def collect_module(
 ) -> Collection:
     """Trace *module* like :func:`layers_of`; returns all layers and unsupported operators."""
     torch = _torch()
-    found = Collection(model or type(module).__name__)
+    collection = Collection(model or type(module).__name__)
     path: list[str] = []
     hooks = []
     for name, part in module.named_modules():
         hooks.append(part.register_forward_pre_hook(_enter(path, name)))
         hooks.append(part.register_forward_hook(_leave(path), always_call=True))
     try:
-        with _followed(torch, found, lambda: path[-1] if path else "") as shaped:
+        with _followed(torch, collection, lambda: path[-1] if path else "") as shaped:
             if isinstance(inputs, Mapping):
                 module(**{name: shaped(value) for name, value in inputs.items()})
             else:
@@ -76,7 +76,7 @@ def collect_module(
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return collection
 
 
 def collect_program(path: str | Path, dims: Mapping[str, int]) -> Collection:
@@ -100,7 +100,7 @@ def collect_program(path: str | Path, dims: Mapping[str, int]) -> Collection:
     nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
     specs = list(program.graph_signature.input_specs)
     sizes = _sizes(nodes, dims)
-    found = Collection(Path(path).stem)
+    collection = Collection(Path(path).stem)
     current = [""]
     from torch.fx import Interpreter
 
@@ -110,7 +110,7 @@ def collect_program(path: str | Path, dims: Mapping[str, int]) -> Collection:
             current[0] = next((name for name, _ in reversed(stack.values())), "") or n.name
             return super().run_node(n)
 
-    with _followed(torch, found, lambda: current[0]) as shaped:
+    with _followed(torch, collection, lambda: current[0]) as shaped:
         values = []
         for node, spec in zip(nodes, specs, strict=True):
             value = node.meta["val"]
@@ -121,7 +121,7 @@ def collect_program(path: str | Path, dims: Mapping[str, int]) -> Collection:
                 raise InputError("inputs that are tensors or numbers", field=str(spec.arg.name), value=value)
             values.append(value)
         Follower(program.graph_module).run(*values)
-    return found
+    return collection
 
 
 def _loaded(torch: Foreign, path: Path) -> Foreign:
@@ -154,7 +154,9 @@ def _sizes(nodes: Sequence[Foreign], dims: Mapping[str, int]) -> dict[str, int]:
 
 
 @contextmanager
-def _followed(torch: Foreign, found: Collection, name: Callable[[], str]) -> Iterator[Callable[[Foreign], Foreign]]:
+def _followed(
+    torch: Foreign, collection: Collection, name: Callable[[], str]
+) -> Iterator[Callable[[Foreign], Foreign]]:
     """Trace the operators that run inside; yields a function that reduces a tensor to its shape."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -165,7 +167,7 @@ def _followed(torch: Foreign, found: Collection, name: Callable[[], str]) -> Ite
             self, func: Foreign, types: Foreign, args: Foreign = (), kwargs: Foreign = None
         ) -> Foreign:
             out = func(*args, **(kwargs or {}))
-            _record(found, name() or "input", func, args, out, flop_registry)
+            _record(collection, name() or "input", func, args, out, flop_registry)
             return out
 
     recorder: Foreign = Recorder
@@ -189,38 +191,39 @@ def _followed(torch: Foreign, found: Collection, name: Callable[[], str]) -> Ite
 
 
 def _record(
-    found: Collection, name: str, func: Foreign, args: Sequence[Foreign], out: Foreign, heavy: Mapping[Foreign, Foreign]
-) -> None:
+    collection: Collection, name: str, func: Foreign, args: Sequence[Foreign], out: Foreign,
+    heavy: Mapping[Foreign, Foreign],
+) -> None:  # fmt: skip
     space, _, operator = func.name().split(".")[0].partition("::")
     if space == "aten" and operator in _MATMULS:
         left, right = (args[place] for place in _MATMULS[operator])
         shared = right.dim() == 3 and right.stride(0) == 0
-        found.matmul(name, left.shape, right.shape, shared=shared)
+        collection.matmul(name, left.shape, right.shape, shared=shared)
     elif space == "aten" and operator in ("convolution", "_convolution", "convolution_overrideable"):
-        _convolution(found, name, args, out)
+        _convolution(collection, name, args, out)
     elif operator.startswith("_scaled_dot_product"):
         query, key, value = (tensor.shape for tensor in args[:3])
         scores = (*query[:-1], key[-2])
-        found.matmul(f"{name}.scores", query, (*key[:-2], key[-1], key[-2]))
-        found.matmul(f"{name}.context", scores, value)
+        collection.matmul(f"{name}.scores", query, (*key[:-2], key[-1], key[-2]))
+        collection.matmul(f"{name}.context", scores, value)
     elif operator == "mkldnn_rnn_layer":
         steps, batch, _ = args[0].shape
         for part, weight in (("input", args[1]), ("state", args[2])):
-            found.matmul(f"{name}.{part}", (steps * batch, weight.shape[1]), (weight.shape[1], weight.shape[0]))
+            collection.matmul(f"{name}.{part}", (steps * batch, weight.shape[1]), (weight.shape[1], weight.shape[0]))
     elif space not in _COUNTLESS or func.overloadpacket in heavy or _sounds_heavy(operator):
-        found.unsupported[f"{space}::{operator}"] += 1
+        collection.unsupported[f"{space}::{operator}"] += 1
 
 
 def _sounds_heavy(operator: str) -> bool:
     return _HEAVY.search(operator) is not None and _LIGHT.search(operator) is None
 
 
-def _convolution(found: Collection, name: str, args: Sequence[Foreign], out: Foreign) -> None:
+def _convolution(collection: Collection, name: str, args: Sequence[Foreign], out: Foreign) -> None:
     x, weight, _, strides, padding, dilations, transposed, _, groups = args[:9]
     if transposed:
-        found.transposed(name, x.shape, weight.shape, groups)
+        collection.transposed(name, x.shape, weight.shape, groups)
     else:
-        found.convolution(
+        collection.convolution(
             name, x.shape, weight.shape, out.shape, SlidingWindow(strides, padding, padding, dilations, groups)
         )
 

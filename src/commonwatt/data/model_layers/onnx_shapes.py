@@ -51,17 +51,17 @@ def _fold(model: Foreign) -> bool:
     shapes = {value.name: _shape(value) for value in (*graph.input, *graph.value_info)}
     shapes |= {weight.name: tuple(weight.dims) for weight in graph.initializer}
     values = {weight.name: weight for weight in graph.initializer if _is_small(weight)}
-    known: dict[str, Foreign] = {}
+    constants: dict[str, Foreign] = {}
     left: list[Foreign] = []
     needed = {value.name for value in graph.output}
     opsets = {opset.domain: opset.version for opset in model.opset_import}
     for node in graph.node:
-        made = _run(node, shapes, values, known, opsets)
+        made = _run(node, shapes, values, constants, opsets)
         if made is None or needed & set(node.output):
             left.append(node)
         else:
-            known |= made
-    graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in known.items())
+            constants |= made
+    graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
     folded = len(left) < len(graph.node)
     kept = [_copy(node) for node in left]
     del graph.node[:]
@@ -70,7 +70,7 @@ def _fold(model: Foreign) -> bool:
 
 
 def _run(
-    node: Foreign, shapes: dict[str, tuple[int, ...] | None], values: dict[str, Foreign], known: dict[str, Foreign],
+    node: Foreign, shapes: dict[str, tuple[int, ...] | None], values: dict[str, Foreign], constants: dict[str, Foreign],
     opsets: dict[str, int],
 ) -> dict[str, Foreign] | None:  # fmt: skip
     """Return the results of a node by name; ``None`` if they are unknown or not sizes."""
@@ -83,8 +83,8 @@ def _run(
         return {node.output[0]: numpy_helper.to_array(tensors[0])} if tensors and _is_small(tensors[0]) else None
     if node.op_type in ("Shape", "Size"):
         shape = shapes.get(node.input[0])
-        if shape is None and node.input[0] in known:
-            shape = known[node.input[0]].shape
+        if shape is None and node.input[0] in constants:
+            shape = constants[node.input[0]].shape
         if shape is None:
             return None
         limits = {attribute.name: attribute.i for attribute in node.attribute}
@@ -94,8 +94,8 @@ def _run(
         return None
     given: dict[str, Foreign] = {}
     for name in filter(None, node.input):
-        if name in known:
-            given[name] = known[name]
+        if name in constants:
+            given[name] = constants[name]
         elif name in values:
             given[name] = numpy_helper.to_array(values[name])
         else:
@@ -112,8 +112,8 @@ def _computed(node: Foreign, given: dict[str, Foreign], opsets: dict[str, int]) 
         results = ReferenceEvaluator(node, opsets=opsets).run(None, given)
     except Exception:  # the node stays, and later shapes may stay unknown
         return None
-    found = {name: np.asarray(value) for name, value in zip(node.output, results, strict=False) if name}
-    return found if all(value.size <= LARGEST_SIZES for value in found.values()) else None
+    arrays = {name: np.asarray(value) for name, value in zip(node.output, results, strict=False) if name}
+    return arrays if all(value.size <= LARGEST_SIZES for value in arrays.values()) else None
 
 
 def _shape(value: Foreign) -> tuple[int, ...] | None:

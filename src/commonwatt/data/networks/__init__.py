@@ -68,11 +68,11 @@ def networks() -> tuple[Network, ...]:
 def network(name: str) -> Network:
     """Return the network called *name*, in any case; raises ``InputError`` if there is none."""
     wanted = name.lower()
-    for found in networks():
-        if wanted in (found.model, found.title.lower()):
-            return found
-    known = one_of((found.model for found in networks()), name, any_number=True)
-    raise InputError(known, field="network", value=name)
+    for entry in networks():
+        if wanted in (entry.model, entry.title.lower()):
+            return entry
+    expected = one_of((entry.model for entry in networks()), name, any_number=True)
+    raise InputError(expected, field="network", value=name)
 
 
 @cache
@@ -87,14 +87,14 @@ def network_layers(name: str, tokens: int | None = None) -> tuple[Layer, ...]:
 
     Raises ``InputError`` if there is no such network, for tokens below 1 or where the network has none to choose.
     """
-    found = network(name)
+    entry = network(name)
     if tokens is None:
-        return tuple(layer for layer in task_layers(found.task) if layer.model == found.model)
-    if found.task != "language":
-        raise InputError(f"no number of tokens for {found.model}", field="tokens", value=tokens)
+        return tuple(layer for layer in task_layers(entry.task) if layer.model == entry.model)
+    if entry.task != "language":
+        raise InputError(f"no number of tokens for {entry.model}", field="tokens", value=tokens)
     if not 1 <= tokens <= 10**6:
         raise InputError("a whole number from 1 to 1000000", field="tokens", value=tokens)
     from commonwatt.data.networks.language import LANGUAGE
 
-    place = [other.model for other in networks() if other.task == "language"].index(found.model)
+    place = [other.model for other in networks() if other.task == "language"].index(entry.model)
     return tuple(LANGUAGE[place](tokens).layers)

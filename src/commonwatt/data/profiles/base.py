@@ -98,11 +98,11 @@ def mig_slice(name: str) -> MigSlice | None:
     >>> mig_slice("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb")
     MigSlice(whole='NVIDIA-A100-SXM4-40GB', slices=1, profile='1g.5gb')
     """
-    found = _MIG.fullmatch(name.strip())
-    if found is None:
+    match = _MIG.fullmatch(name.strip())
+    if match is None:
         return None
-    profile = f"{found['slices']}g.{found['memory']}gb{found['more'] or ''}".lower()
-    return MigSlice(found["whole"], int(found["slices"]), profile)
+    profile = f"{match['slices']}g.{match['memory']}gb{match['more'] or ''}".lower()
+    return MigSlice(match["whole"], int(match["slices"]), profile)
 
 
 def canonical(name: str) -> str | None:
@@ -127,8 +127,8 @@ def _words(name: str) -> list[str]:
 
 def known_gpu_type(name: str, field: str | None = None, file: object = None) -> str:
     """Return ``canonical(name)``; raises ``InputError`` listing the known types if there is none."""
-    found = canonical(name)
-    if found is None:
+    gpu_type = canonical(name)
+    if gpu_type is None:
         expected = f"a GPU type whose speed is known ({', '.join(GPU_TYPES)}){did_you_mean(name, GPU_TYPES)}"
         raise InputError(expected, file=file, field=field, value=name)
-    return found
+    return gpu_type

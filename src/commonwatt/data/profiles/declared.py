@@ -93,16 +93,16 @@ class Declared:
             self._chain(name)
 
     def _curves(self) -> dict[tuple[str, str], SpeedCurve]:
-        found: dict[tuple[str, str], SpeedCurve] = {}
+        curves: dict[tuple[str, str], SpeedCurve] = {}
         for name, profiles in self.own.items():
             for profile in profiles:
                 there, place = self.find(profile.gpu_type), f"gpu_types.{name}.profile"
                 if there not in (None, name):
                     raise InputError(f"a profile of {name}", field=place, value=f"one of {profile.gpu_type}")
-                if profile.kind in self.base.kinds or (name, profile.kind) in found:
+                if profile.kind in self.base.kinds or (name, profile.kind) in curves:
                     raise InputError("a kind of its own (commonwatt profile --kind)", field=place, value=profile.kind)
-                found[name, profile.kind] = SpeedCurve(profile)
-        return found
+                curves[name, profile.kind] = SpeedCurve(profile)
+        return curves
 
     @property
     def source(self) -> str:
@@ -113,8 +113,8 @@ class Declared:
 
     def type_named(self, name: str, field: str | None = None, file: object = None) -> str:
         """Return the one name of the GPU type spelt *name*; raises ``InputError``, with what to declare, if unknown."""
-        found = self.find(name)
-        if found is None:
+        gpu_type = self.find(name)
+        if gpu_type is None:
             estimated = ", ".join(dict.fromkeys(row.gpu_type for row in data_sheets() if not canonical(row.gpu_type)))
             near = did_you_mean(name, (*self.specs, *GPU_TYPES, *estimated.split(", ")))
             expected = (
@@ -122,7 +122,7 @@ class Declared:
                 f"or its speed in the scenario: gpu_types: {{{name}: {{speed: 1.0, relative_to: {REFERENCE_TYPE}}}}}"
             )
             raise InputError(expected, file=file, field=field, value=name)
-        return found
+        return gpu_type
 
     def speed(self, kind: str, gpu_type: str, gpus: int) -> float | None:
         """Samples per second relative to one P100; ``None`` if unknown, or if a job cannot use that many."""
@@ -171,14 +171,14 @@ class Declared:
 
     def find(self, name: str) -> str | None:
         """Return the type's one name; ``None`` if its speed is unknown."""
-        found = _spelt(name, self.specs)
-        if found is None:
+        gpu_type = _spelt(name, self.specs)
+        if gpu_type is None:
             return None
-        part = mig_slice(found)
-        if found not in self.specs and part is not None:
-            return None if self.find(part.whole) is None else found
-        own_speed = self._spec(found).speed is not None or bool(self._spec(found).profiles)
-        return found if own_speed or standard_name(found) is not None else None
+        part = mig_slice(gpu_type)
+        if gpu_type not in self.specs and part is not None:
+            return None if self.find(part.whole) is None else gpu_type
+        own_speed = self._spec(gpu_type).speed is not None or bool(self._spec(gpu_type).profiles)
+        return gpu_type if own_speed or standard_name(gpu_type) is not None else None
 
     def _chain(self, name: str) -> list[str]:
         """Return *name* and the types its speed is relative to, one after the other."""
@@ -222,13 +222,13 @@ def _by_case(names: Iterable[str]) -> dict[str, str]:
 def _spelt(name: str, specs: Mapping[str, GpuTypeSpec]) -> str | None:
     own = _by_case(specs)
     own_tokens = {re.sub(r"[^A-Z0-9]+", "", key.upper()): key for key in specs}
-    found = own.get(name.casefold()) or standard_name(name) or type_in(name, own_tokens)
-    if found is None:
+    gpu_type = own.get(name.casefold()) or standard_name(name) or type_in(name, own_tokens)
+    if gpu_type is None:
         return None
-    found = own.get(found.casefold(), found)
-    part = mig_slice(found)
-    if found in specs or part is None:
-        return found
+    gpu_type = own.get(gpu_type.casefold(), gpu_type)
+    part = mig_slice(gpu_type)
+    if gpu_type in specs or part is None:
+        return gpu_type
     whole = _spelt(part.whole, specs)
     return None if whole is None else own.get(f"{whole}-{part.profile}".casefold(), f"{whole}-{part.profile}")
 
@@ -342,8 +342,8 @@ def profiles_for(
 
 
 def _same(declared: Declared, name: str, other: str) -> bool:
-    found = declared.find(name)
-    return name.casefold() == other.casefold() or (found is not None and found == declared.find(other))
+    gpu_type = declared.find(name)
+    return name.casefold() == other.casefold() or (gpu_type is not None and gpu_type == declared.find(other))
 
 
 def _spec_of(specs: Mapping[str, GpuTypeSpec], name: str) -> GpuTypeSpec:

@@ -47,12 +47,12 @@ def read_sia(path: Path) -> dict[SiaStep, dict[tuple[str, int], float]]:
     nodes, gpus = table.counts("num_nodes"), table.counts("num_gpus")
     batch, time_s = table.seconds("local_bsz"), table.seconds("step_time_s")
     models, clusters, types, tables = (table.text(name) for name in ("model", "cluster", "gpu_type", "table"))
-    found: dict[SiaStep, dict[tuple[str, int], float]] = {}
+    speeds: dict[SiaStep, dict[tuple[str, int], float]] = {}
     for row in np.flatnonzero(nodes == 1):
         if clusters[row] in _CLUSTERS and tables[row] == "placements":
             key = known_gpu_type(types[row], "gpu_type", path), int(gpus[row])
-            found.setdefault(SiaStep(models[row], float(batch[row])), {})[key] = gpus[row] * batch[row] / time_s[row]
-    return found
+            speeds.setdefault(SiaStep(models[row], float(batch[row])), {})[key] = gpus[row] * batch[row] / time_s[row]
+    return speeds
 
 
 Speeds = Mapping[tuple[str, int], float]
@@ -100,18 +100,18 @@ def fit_law(folder: Path) -> FittedLaw:
 
 def _speeds(tables: _Tables, stand: Stand) -> dict[str, float]:
     measured, trained, stepped = tables.of_gavel(stand), tables.of_zeus(stand), tables.of_sia(stand)
-    found = {"P100": 1.0}
+    speeds = {"P100": 1.0}
     if stand.gavel:
         for name in ("K80", "V100"):
-            found[name] = _ratio((row.get((name, 1)), row.get(("P100", 1))) for row in measured)
+            speeds[name] = _ratio((row.get((name, 1)), row.get(("P100", 1))) for row in measured)
     else:
-        found["V100"] = _times(trained, "V100", "P100")
+        speeds["V100"] = _times(trained, "V100", "P100")
     for name in _ZEUS_TYPES:
-        found[name] = found["V100"] * _times(trained, name, "V100")
+        speeds[name] = speeds["V100"] * _times(trained, name, "V100")
     for name in _SIA_TYPES:
         ratio = _ratio((row.get((name, 1)), row.get(("RTX6000", 1))) for row in stepped)
-        found[name] = found["RTX6000"] * ratio
-    return found
+        speeds[name] = speeds["RTX6000"] * ratio
+    return speeds
 
 
 def _times(trained: Iterable[Mapping[str, tuple[float, float]]], fast: str, slow: str) -> float:
@@ -127,17 +127,17 @@ def _scaling(tables: _Tables, stand: Stand) -> dict[str, tuple[float, float]]:
     """Exponent and misfit by GPU type."""
     own = tables.of_gavel(stand)
     stepped = tables.of_sia(stand)
-    found = {name: _exponent([own], [name]) for name in _GAVEL_TYPES} if own else {}
-    if any(np.isnan(rms) for _, rms in found.values()):  # Gavel has Recommendation on one GPU only
-        found = dict.fromkeys(_GAVEL_TYPES, _exponent([stepped], ["T4", "RTX2080Ti", "RTX6000"]))
+    fits = {name: _exponent([own], [name]) for name in _GAVEL_TYPES} if own else {}
+    if any(np.isnan(rms) for _, rms in fits.values()):  # Gavel has Recommendation on one GPU only
+        fits = dict.fromkeys(_GAVEL_TYPES, _exponent([stepped], ["T4", "RTX2080Ti", "RTX6000"]))
     if not own:  # BERT is a transformer
-        found = {name: _exponent([tables.of_gavel(CLASSES["transformer"])], [name]) for name in ("P100", "V100")}
+        fits = {name: _exponent([tables.of_gavel(CLASSES["transformer"])], [name]) for name in ("P100", "V100")}
     elsewhere = ("T4", "RTX2080Ti", "RTX6000", "A100")
     if stand.sia_scales:
-        found |= {name: _exponent([stepped], [name]) for name in elsewhere}
+        fits |= {name: _exponent([stepped], [name]) for name in elsewhere}
     else:
-        found |= dict.fromkeys(elsewhere, _exponent([own], list(_GAVEL_TYPES)))
-    return found | {"A40": found["RTX6000"]}  # there is no measurement of several A40
+        fits |= dict.fromkeys(elsewhere, _exponent([own], list(_GAVEL_TYPES)))
+    return fits | {"A40": fits["RTX6000"]}  # there is no measurement of several A40
 
 
 def _exponent(tables: Iterable[Iterable[Speeds]], types: list[str]) -> tuple[float, float]:

@@ -41,10 +41,10 @@ Throughputs = dict[GavelRun, dict[tuple[str, int], float]]
 def read_gavel(path: Path) -> Throughputs:
     """Samples per second (steps, without a batch size) of each run by ``(GPU type, GPUs)``."""
     text = read_text(path)
-    found = _published(path, text) if text.lstrip().startswith("{") else _tidied(path, text)
-    if not found:
+    throughputs = _published(path, text) if text.lstrip().startswith("{") else _tidied(path, text)
+    if not throughputs:
         raise InputError("at least one measured speed", file=path, value="none")
-    return found
+    return throughputs
 
 
 def _tidied(path: Path, text: str) -> Throughputs:
@@ -54,13 +54,13 @@ def _tidied(path: Path, text: str) -> Throughputs:
     batch = table.counts("batch_size", blank=0)
     gpus, consolidated = table.counts("num_gpus"), table.counts("consolidated")
     models, types = table.text("model"), table.text("gpu_type")
-    found: Throughputs = {}
+    throughputs: Throughputs = {}
     for row in np.flatnonzero(consolidated == 1):
         speed = float(samples[row] if batch[row] else steps[row])
         if speed > 0:
             key = known_gpu_type(types[row], "gpu_type", f"{path}, line {table.lines[row]}"), int(gpus[row])
-            found.setdefault(GavelRun(models[row], int(batch[row])), {})[key] = speed
-    return found
+            throughputs.setdefault(GavelRun(models[row], int(batch[row])), {})[key] = speed
+    return throughputs
 
 
 def _published(path: Path, text: str) -> Throughputs:
@@ -68,7 +68,7 @@ def _published(path: Path, text: str) -> Throughputs:
         by_type: dict[str, dict[str, dict[str, Any]]] = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError("valid JSON", file=f"{path}, line {error.lineno}", value=error.msg) from None
-    found: Throughputs = {}
+    throughputs: Throughputs = {}
     for worker, jobs in by_type.items():
         if worker.endswith("_unconsolidated"):
             continue
@@ -82,5 +82,5 @@ def _published(path: Path, text: str) -> Throughputs:
             if steps > 0:
                 batch = int(match["batch"] or 0)
                 speed = float(steps) * (batch or 1)
-                found.setdefault(GavelRun(match["model"], batch), {})[gpu_type, int(match["gpus"])] = speed
-    return found
+                throughputs.setdefault(GavelRun(match["model"], batch), {})[gpu_type, int(match["gpus"])] = speed
+    return throughputs

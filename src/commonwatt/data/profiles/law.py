@@ -175,11 +175,11 @@ def data_sheets() -> tuple[DataSheet, ...]:
         table.text("gpu_type"), table.text("form"), table.numbers("peak_tflops"), table.numbers("bandwidth_gbs"),
         table.text("source"), strict=True,
     )  # fmt: skip
-    found: list[DataSheet] = []
+    sheets: list[DataSheet] = []
     for gpu_type, form, peak, bandwidth, source in rows:
-        name = f"{gpu_type}-{form}" if any(row.gpu_type == gpu_type for row in found) else gpu_type
-        found.append(DataSheet(gpu_type, form, float(peak), float(bandwidth), source, name))
-    return tuple(found)
+        name = f"{gpu_type}-{form}" if any(row.gpu_type == gpu_type for row in sheets) else gpu_type
+        sheets.append(DataSheet(gpu_type, form, float(peak), float(bandwidth), source, name))
+    return tuple(sheets)
 
 
 def data_sheet(product: str) -> DataSheet | None:

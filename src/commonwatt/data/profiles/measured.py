@@ -91,12 +91,12 @@ class Measured:
         if run.of_class is None:
             return None
         stand = CLASSES[run.of_class].zeus
-        found = [
+        by_distance = [
             (abs(np.log(training.batch_size / max(run.batch_size, 1))), by_type[name][1])
             for training, by_type in self.trainings.items()
             if (training.dataset, training.model, training.optimizer) in stand and name in by_type
         ]
-        return min(found)[1] if found else LAW.gpu_w(run.of_class, name)
+        return min(by_distance)[1] if by_distance else LAW.gpu_w(run.of_class, name)
 
     def _run(self, kind: str) -> _Run:
         if kind not in self.runs:

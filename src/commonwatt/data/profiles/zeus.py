@@ -45,12 +45,12 @@ def read_zeus(path: Path) -> dict[Training, dict[str, tuple[float, float]]]:
     batch = table.counts("batch_size")
     texts = [table.text(name) for name in ("dataset", "network" if published else "model", "optimizer")]
     top_w = {t: max(w for w, other in zip(limit_w, types, strict=True) if other == t) for t in set(types)}
-    found: dict[Training, dict[str, tuple[float, float]]] = {}
+    trainings: dict[Training, dict[str, tuple[float, float]]] = {}
     for row in np.flatnonzero(limit_w == [top_w[t] for t in types]):
         dataset, model, optimizer = (column[row] for column in texts)
         training = Training(dataset, model, int(batch[row]), optimizer)
-        found.setdefault(training, {})[types[row]] = float(time_s[row]), float(power_w[row])
-    return found
+        trainings.setdefault(training, {})[types[row]] = float(time_s[row]), float(power_w[row])
+    return trainings
 
 
 def _type(path: Path, name: str) -> str:

@@ -93,7 +93,7 @@ def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
         energy_j=_quantity(table, called["energy_j"], "joules"),
         cpus=_quantity(table, called["cpus"], "CPUs"),
         memory_gib=_quantity(table, called["memory_gib"], "GiB"),
-        known_s=_known(table, called["known_s"], times),
+        known_s=_notice(table, called["known_s"], times),
         treated=({} if times.early is None else {EARLY: times.early}) | unknown,
         after=after,
     )
@@ -103,7 +103,7 @@ def _quantity(table: TextTable, name: str, unit: str) -> Floats | None:
     return table.parse(name, _not_negative, f"{unit}, 0 or more", np.nan) if name in table else None
 
 
-def _known(table: TextTable, name: str, times: _Times) -> Floats | None:
+def _notice(table: TextTable, name: str, times: _Times) -> Floats | None:
     """Return when it was known that each job would come, on the clock of *times*; ``None`` without the column."""
     if name not in table:
         return None
@@ -127,12 +127,12 @@ def _after(table: TextTable, name: str, jobs: list[str]) -> tuple[list[dict[str,
     unknown, failures = np.zeros(len(table), dtype=bool), np.zeros(len(table), dtype=bool)
     for row, cell in enumerate(table.text(name)):
         try:
-            found = parse_after(cell)
+            dependencies = parse_after(cell)
         except ValueError:
             expected = "after, afterany, afterok or afternotok and :JOB, with commas between (afterok:12:13)"
             raise table.error(row, name, expected) from None
         own: dict[str, Dependency] = {}
-        for job, kind in found.items():
+        for job, kind in dependencies.items():
             members = [job] if job in there else tasks.get(job, [])
             unknown[row] |= not members
             failures[row] |= kind == "afternotok"

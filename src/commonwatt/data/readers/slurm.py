@@ -119,8 +119,8 @@ def _job(path: Path, index: int, record: dict[str, Any]) -> SacctJob:
         name, tenant = _name(record), _tenant_of_json(record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         expected = "a job with job_id, time and tres, as sacct --json prints"
-        found = f"no {error}" if isinstance(error, KeyError) else repr(error)
-        raise InputError(expected, file=path, field=where, value=found) from None
+        value = f"no {error}" if isinstance(error, KeyError) else repr(error)
+        raise InputError(expected, file=path, field=where, value=value) from None
     if not 0 < submit_s < _YEAR_10000_S:
         raise InputError(
             "seconds since 1970", file=path, field=f"{where}.time.submission", value=times.get("submission")
@@ -179,8 +179,8 @@ _MOST_J = 1e15  # Slurm writes the largest integers where nothing was measured
 
 
 def _energy_of_json(tres: Mapping[str, Any]) -> float:
-    found = [e for e in tres.get("allocated") or () if e.get("type") == "energy"]
-    return _measured_j(_number(found[0].get("count"))) if found else math.nan
+    energies = [e for e in tres.get("allocated") or () if e.get("type") == "energy"]
+    return _measured_j(_number(energies[0].get("count"))) if energies else math.nan
 
 
 def _count_of(tres: Mapping[str, Any], kind: str) -> float:
@@ -381,8 +381,8 @@ _GIB = {"": 2.0**-10, "K": 2.0**-20, "M": 2.0**-10, "G": 1.0, "T": 2.0**10, "P":
 def _amount(cells: list[str], name: str, units: Mapping[str, float]) -> float:
     """Return what the first of *cells* says of a resource; 0 if none does."""
     for cell in cells:
-        if found := re.search(rf"(?:^|,){name}=(\d+(?:\.\d+)?)([KMGTP]?)(?:,|$)", cell):
-            return float(found[1]) * units.get(found[2], 0.0)
+        if match := re.search(rf"(?:^|,){name}=(\d+(?:\.\d+)?)([KMGTP]?)(?:,|$)", cell):
+            return float(match[1]) * units.get(match[2], 0.0)
     return 0.0
 
 
@@ -396,8 +396,8 @@ def _tenant(table: TextTable, row: int) -> str:
 def read(path: Path) -> JobLog:
     """Read either form."""
     text = read_text(path)
-    found = read_json(path, text) if text.lstrip().startswith("{") else read_rows(path, text)
-    jobs, requeued, again = _last_runs(found)
+    records = read_json(path, text) if text.lstrip().startswith("{") else read_rows(path, text)
+    jobs, requeued, again = _last_runs(records)
     asked_s, start_s, eligible_s = (
         np.array([getattr(job, name) for job in jobs]) for name in ("submit_s", "start_s", "eligible_s")
     )
@@ -433,7 +433,7 @@ def read(path: Path) -> JobLog:
         qos=_or_none(job.qos for job in jobs),
         cpus=[job.cpus for job in jobs],
         memory_gib=[job.memory_gib for job in jobs],
-        treated={HELD: submit_s > asked_s, EARLY_START: early, PARTS: ["+" in job.name for job in jobs]},
+        treated={LATE_ELIGIBLE: submit_s > asked_s, EARLY_START: early, PARTS: ["+" in job.name for job in jobs]},
     )
 
 
@@ -450,11 +450,11 @@ def accounted(path: Path) -> tuple[dict[str, tuple[int, float]], float]:
     Raises ``InputError`` as ``read`` does, and without the names of jobs.
     """
     text = read_text(path)
-    found = read_json(path, text) if text.lstrip().startswith("{") else read_rows(path, text, ASK_NAMES)
-    if found and not any("/" in job.series for job in found):  # its owner and its name
+    jobs = read_json(path, text) if text.lstrip().startswith("{") else read_rows(path, text, ASK_NAMES)
+    if jobs and not any("/" in job.series for job in jobs):  # its owner and its name
         raise InputError(f"this column; run: {ASK_NAMES}", file=path, field="JobName")
     runs: dict[tuple[str, float], SacctJob] = {}
-    for job in found:
+    for job in jobs:
         if not math.isnan(job.start_s):
             runs[job.name, job.start_s] = _seen_last(runs.get((job.name, job.start_s), job), job)
     sums: dict[str, tuple[int, float]] = {}
@@ -468,7 +468,7 @@ def accounted(path: Path) -> tuple[dict[str, tuple[int, float]], float]:
     return sums, min((job.start_s for job in runs.values()), default=math.inf)
 
 
-HELD = "kept back by a dependency, a hold or a begin time: as if submitted when they were eligible"
+LATE_ELIGIBLE = "kept back by a dependency, a hold or a begin time: as if submitted when they were eligible"
 PARTS = "parts of heterogeneous jobs: each as a separate job"
 EARLY_START = "started before they were submitted: at their submission"
 
@@ -484,11 +484,11 @@ def _seen_last(one: SacctJob, other: SacctJob) -> SacctJob:
     return max(one, other, key=lambda run: (not run.running, run.elapsed_s))
 
 
-def _last_runs(found: list[SacctJob]) -> tuple[list[SacctJob], int, int]:
+def _last_runs(records: list[SacctJob]) -> tuple[list[SacctJob], int, int]:
     """Return the last run of each job, and how many were left out: runs before a requeue, and runs seen again."""
     merged: dict[str, SacctJob] = {}
     requeued = again = 0
-    for job in sorted(found, key=lambda job: job.submit_s):
+    for job in sorted(records, key=lambda job: job.submit_s):
         earlier = merged.get(job.name)
         if earlier is None:
             merged[job.name] = job

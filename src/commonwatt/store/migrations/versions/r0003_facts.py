@@ -42,6 +42,6 @@ def fill(connection: sa.Connection) -> None:
     last = 0
     while rows := connection.execute(query.where(events.c.id > last)).all():
         last = rows[-1].id
-        lost = [(row.id, found[1]) for row in rows if (found := _LOST.search(row.sentence))]
+        lost = [(row.id, match[1]) for row in rows if (match := _LOST.search(row.sentence))]
         if lost:
             connection.execute(update, [{"row": number, "lost": float(seconds)} for number, seconds in lost])
