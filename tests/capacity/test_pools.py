@@ -51,9 +51,37 @@ def test_the_pools_of_a_cluster():
 
 def test_the_pool_of_a_job():
     pools = Pools.of(CapacitySpec(pools="partition"), MIXED)
-    assert [pools.of_job("vision", 0), pools.of_job("speech,vision", 1), pools.of_job("speech,vision", 0)] == [0, 1, 0]
-    assert [pools.of_job("", 0), pools.of_job("", 2)] == [0, 2]  # by the nodes it asks for
-    assert [pools.running(1, 1), pools.running(1, 0)] == [1, 0]  # it runs on nodes its pool does not reach
+    assert [
+        pools.of_job(name, klass, 1) for name, klass in (("vision", 0), ("speech,vision", 1), ("speech,vision", 0))
+    ] == [0, 1, 0]
+    assert [pools.of_job("", klass, 4) for klass in (0, 2)] == [0, 2]  # by the nodes it asks for
+    # on nodes that its pool does not reach, a running job counts for theirs
+    assert [pools.running(1, klass, whole=False) for klass in (1, 0)] == [1, 0]
+
+
+def test_pools_by_the_shape_of_jobs():
+    cluster = Cluster.of([node("v", gpus=8, count=2), node("one", "A100", gpus=1)])
+    pools = Pools.of(CapacitySpec(pools="shape"), cluster)
+    assert pools.names == ("parts of 8 x V100", "whole 8 x V100", "1 x A100")
+    assert pools.whole.tolist() == [False, True, False]
+    assert [pools.of_job("", klass, gpus) for klass, gpus in ((0, 4), (0, 8), (0, 16), (1, 1))] == [0, 1, 1, 2]
+    # a job that asked for a whole node and runs on a part of one counts for the parts, and the other way round
+    assert [pools.running(1, 0, whole=False), pools.running(0, 0, whole=True)] == [0, 1]
+    share = ("whole 8 x V100", "parts of 8 x V100")
+    joined = Pools.of(CapacitySpec(pools="shape", share=(share,)), cluster)
+    assert joined.names == ("whole 8 x V100+parts of 8 x V100", "1 x A100")
+    assert not joined.whole.any()  # no different from node_class
+    with pytest.raises(InputError, match="whole 8 x V100"):
+        Pools.of(CapacitySpec(pools="shape", share=(("8 x V100", "1 x A100"),)), cluster)
+
+
+def test_which_pools_a_node_serves_by_who_uses_it():
+    cluster = Cluster.of([node("v", gpus=8, count=5)])
+    pools = Pools.of(CapacitySpec(pools="shape"), cluster)
+    parts, whole = [True, False, False, False, False], [False, True, False, False, True]
+    usable = np.array([8, 8, 8, 7, 7])  # two nodes with a broken GPU, one of them used by a job that has all others
+    serves = pools.serving(cluster, usable, np.array([parts, whole]))
+    assert serves.tolist() == [[True, False, True, True, True], [False, True, True, False, False]]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +160,39 @@ def test_a_node_of_two_pools_goes_to_the_one_that_has_no_other():
     ]  # fmt: skip
 
 
+@st.composite
+def whole_divisions(draw):
+    """Nodes of 8 GPUs that serve jobs of parts, of whole nodes, or either; promises of whole nodes are multiples."""
+    nodes = draw(st.integers(1, 7))
+    either = draw(
+        st.lists(st.sampled_from([(True, False), (False, True), (True, True)]), min_size=nodes, max_size=nodes)
+    )
+    promised = np.array([draw(st.integers(0, 40)), 8 * draw(st.integers(0, 5))])
+    return np.full(nodes, 8), np.array(draw(st.permutations(range(nodes)))), np.array(either).T, promised
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(whole_divisions())
+def test_nodes_that_are_not_divided_meet_as_much_as_any_way_of_giving_them(given_):
+    """Every way of giving nodes that serve both pools to one of them, by brute force."""
+    usable, order, reach, promised = given_
+    both = np.flatnonzero(reach.all(axis=0))
+    parts = shared_out(usable, order, reach, promised, lambda pool, gpus: 1.0 / (1 + gpus + pool),
+                       np.array([False, True]))  # fmt: skip
+    assert ((parts == 0) | (parts == usable)).all()
+    assert (parts.sum(axis=0) == usable).all()
+    assert (parts[~reach] == 0).all()
+    most = max(
+        np.minimum(
+            [sum(usable[n] for n in range(len(usable)) if (n in both and (n in mine) != bool(p)) or
+                 (n not in both and reach[p, n])) for p in range(2)], promised
+        ).sum()
+        for count in range(len(both) + 1) for mine in combinations(both.tolist(), count)
+    )  # fmt: skip
+    assert np.minimum(parts.sum(axis=1), promised).sum() == most
+
+
 class Fixed:
     """Expects a distribution of demand, and promises its .9 quantile."""
 
@@ -168,6 +229,27 @@ def test_each_pool_keeps_its_own_nodes_on_and_one_pool_any():
     assert slept(apart, [Fixed(0.0), Fixed(2.6)], [PoolDemand(0, 0), PoolDemand(0, 4)]) == [0, 1, 3]
 
 
+def test_free_gpus_on_two_nodes_do_not_serve_a_job_that_needs_one():
+    """Three nodes of 8 GPUs, 4 used on each of two. A job of 8 waits: one pool sees 8 free GPUs, shapes see none."""
+    cluster = Cluster.of([node("v", gpus=8, count=4)])
+    now = powers(cluster, [-1, -1, -1, 0], busy=(0, 1))
+
+    def plan(by, demands, uses=None):
+        means = [0.0] * len(demands)
+        return CapacityPlanner(cluster, [Fixed(mean) for mean in means], CapacitySpec(pools=by)).plan(
+            0.0, now, demands, uses=uses
+        )
+
+    assert plan(None, [PoolDemand(16, 16)]).changes == ((2, "off"),)
+    uses = np.array([[True, True, False, False], [False] * 4])
+    promised = plan("shape", [PoolDemand(8, 8), PoolDemand(8, 8)], uses)
+    assert promised.changes == ()
+    assert promised.served == (True, True)
+    two = plan("shape", [PoolDemand(8, 8), PoolDemand(16, 16)], uses)
+    assert two.changes == ((3, None),)
+    assert two.served == (True, False)
+
+
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
@@ -182,7 +264,7 @@ def test_one_pool_is_what_no_pools_are_to_the_bit(mean, states, busy, floor):
     for by in (None, "gpu_type", "node_class"):
         planner = CapacityPlanner(cluster, [Fixed(mean)], CapacitySpec(pools=by, floor_gpus=floor))
         plans.append(planner.plan(0.0, now, demand))
-        need = planner._ranked(0.0, now, demand, plans[-1].expected, ()).need
+        need = planner._ranked(0.0, now, demand, plans[-1].expected, (), plans[-1].reach).need
         assert need.probability.tobytes() == Fixed(mean).ahead(0, 0).probability(_before(now)).tobytes()
     assert plans[0].changes == plans[1].changes == plans[2].changes
 

@@ -11,14 +11,16 @@ from commonwatt.capacity._outlooks import CalibratedOutlook
 from commonwatt.capacity._promise import Calibrator
 from commonwatt.control.controller import Sample
 from commonwatt.data.forecast_model import read_model, write_model
+from commonwatt.forecasting import joint_pools
 from commonwatt.forecasting._baselines import LastValue
 from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting._predictors import PREDICTORS, make_predictor
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.errors import InputError
+from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
 from commonwatt.model.scenario import Scenario
-from commonwatt.planning.capacity import FitCache, Past, _fitted, demand_of_run
+from commonwatt.planning.capacity import FitCache, Past, _fitted, demand_of_run, make_capacity
 from commonwatt.simulation.workload import prepare
 from tests.cli.console import run, scenario, write
 from tests.forecasting.made import walk
@@ -239,6 +241,50 @@ def test_what_was_fitted_is_kept_for_a_day_and_sees_what_came_since(monkeypatch)
     fits.of(spec, replace(whole.between(0, 2000), step_s=30.0), 0)
     assert len(ends) == 4
     assert isinstance(fits.of(CapacitySpec(forecaster="last-value"), whole, 0), LastValue)
+
+
+@pytest.mark.slow
+def test_one_model_is_fitted_to_all_pools_of_a_plan(monkeypatch):
+    quick_trees(monkeypatch)
+    learned, learn = [], LightGbmQuantile.learn
+    monkeypatch.setattr(
+        LightGbmQuantile, "learn", lambda own, several, rng, *more: (
+            learned.append([len(series) for series in several]), learn(own, several, rng, *more))[1],
+    )  # fmt: skip
+    kinds = {"idle_w": 100, "gpu_w": 100, "gpus": 8, "states": (PowerState(**STATES[0]),)}
+    cluster = Cluster.of([NodeSpec(name=name, count=9, gpu_type=name, **kinds) for name in ("V100", "A100")])
+    spec = CapacitySpec(forecaster="lightgbm", pools="gpu_type")
+    walks = {"V100": walk(4000, seed=1), "A100": walk(4000, seed=2)}
+
+    def past(until, **other):
+        key, parts = (spec.step_s, spec.history_days), {}
+        for name, series in walks.items():
+            parts["gpu_type", name] = Past({key: series.between(0, other.get(name, until))})
+        return Past(pools=parts)
+
+    def quantiles(capacity, pool):
+        return capacity._planner._outlooks[pool]._predictor.predict().gpus
+
+    fits = FitCache()
+    for until, times in ((1200, 1), (1200, 1), (2000, 1), (3600, 2)):  # a day of what it learns from is 1440 minutes
+        made = make_capacity(spec, cluster, past(until), 0, fits=fits)
+        assert (len(learned), len(learned[-1])) == (times, 2)
+        demands = {name: series.between(0, until) for name, series in walks.items()}
+        if until in (1200, 3600):
+            pools = joint_pools(demands, make_predictor("lightgbm"), {"V100": 72, "A100": 72})
+            for p, (series, predictor) in enumerate(pools.values()):
+                predictor.fit(series.between(0, until - until // 3), np.random.default_rng([0, 4]))
+                assert (predictor.predict_many(series, np.array([until - 1]))[0] == quantiles(made, p)).all()
+            learned[-2:] = learned[-2:-1]
+    # without demand of one pool over the same time each is fitted by itself
+    learned.clear()
+    make_capacity(spec, cluster, past(1200, A100=1100), 0)
+    assert [len(several) for several in learned] == [1, 1]
+    # the libraries' own errors are told of each pool, and stop no controller
+    monkeypatch.setattr(LightGbmQuantile, "learn", lambda *_: 1 / 0)
+    told = []
+    make_capacity(spec, cluster, past(1200), 0, otherwise=lambda name, error: told.append((name, type(error))))
+    assert told == [("V100", ZeroDivisionError), ("A100", ZeroDivisionError)]
 
 
 @pytest.mark.slow

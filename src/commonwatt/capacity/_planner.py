@@ -64,6 +64,8 @@ class CapacityPlan:
         Whether the GPUs on suffice for the demand of now, by pool. Length P.
     expected
         What was promised to each pool, and whether it is kept; else all its nodes stay on. Length P.
+    reach
+        Which pools each node serves. Shape [P, N].
     power
         What the power budget did; ``None`` without one.
     """
@@ -71,6 +73,7 @@ class CapacityPlan:
     changes: tuple[tuple[int, str | None], ...]
     served: tuple[bool, ...]
     expected: tuple[ExpectedDemand, ...]
+    reach: Bools
     power: PowerUse | None = None
 
 
@@ -174,8 +177,9 @@ class CapacityPlanner:
         return self.budget.at(now_s, self._spec.step_s) - float(self.budget.counted_w(nodes).sum())
 
     def plan(
-        self, now_s: float, nodes: NodePowers, demands: Sequence[PoolDemand], claimed: Collection[int] = ()
-    ) -> CapacityPlan | None:
+        self, now_s: float, nodes: NodePowers, demands: Sequence[PoolDemand], claimed: Collection[int] = (),
+        uses: Bools | None = None,
+    ) -> CapacityPlan | None:  # fmt: skip
         """Return what to do at *now_s*; ``None`` if no plan is due.
 
         Parameters
@@ -184,6 +188,8 @@ class CapacityPlanner:
             Demand of each pool. Length P.
         claimed
             Nodes that waiting jobs need, and that power kept off so far: they are promised before any other.
+        uses
+            Whether a pool has GPUs of a node, where pools take whole nodes; ``None``: no node is used. Shape [P, N].
         """
         if self._next_s is not None and now_s < self._next_s - 1e-6:
             return None
@@ -195,23 +201,34 @@ class CapacityPlanner:
             if missed:
                 outlook.missed(missed)
             expected.append(outlook.ahead(float(own.wanted_gpus), now_s, own.arrivals, own.due))
-        ready = (nodes.power_state < 0) & (nodes.wait_s <= 0)
-        served = tuple(
-            min(own.wanted_gpus, int(nodes.usable_gpus[reach].sum())) <= int(nodes.usable_gpus[reach & ready].sum())
-            for own, reach in zip(demands, self._reach, strict=True)
-        )
-        ranking = self._ranked(now_s, nodes, demands, expected, claimed)
+        reach = self._reach
+        if self.pools.whole.any():
+            reach = self.pools.serving(self.cluster, nodes.usable_gpus, np.zeros_like(reach) if uses is None else uses)
+        ranking = self._ranked(now_s, nodes, demands, expected, claimed, reach)
+        served = self._served(nodes, demands, reach, ranking.order)
         changes, power = self._changes(nodes, ranking.need), None
         if self.budget is not None:
             limit_w = self.budget.at(now_s, self._spec.step_s)
             bounded, off = self.budget.bounded(dict(changes), nodes, ranking.worth(nodes), limit_w)
             power = PowerUse(limit_w, float(self.budget.counted_w(nodes).sum()), off)
             changes = changes if not len(off) else tuple(bounded.items())
-        return CapacityPlan(changes, served, tuple(expected), power)
+        return CapacityPlan(changes, served, tuple(expected), reach, power)
+
+    def _served(self, nodes: NodePowers, demands: Sequence[PoolDemand], reach: Bools, order: Ints) -> tuple[bool, ...]:
+        """Return whether the GPUs that are on suffice for the demand of now, or for all that nodes can serve."""
+        ready = (nodes.power_state < 0) & (nodes.wait_s <= 0)
+        on = np.where(reach & ready, nodes.usable_gpus, 0)
+        if self.pools.whole.any():
+            wanted = np.array([own.wanted_gpus for own in demands])
+            on = shared_out(
+                np.where(ready, nodes.usable_gpus, 0), order, reach, wanted, lambda _, __: 0.0, self.pools.whole
+            )
+        most = np.where(reach, nodes.usable_gpus, 0).sum(axis=1)
+        return tuple(min(own.wanted_gpus, int(most[p])) <= int(on[p].sum()) for p, own in enumerate(demands))
 
     def _ranked(
         self, now_s: float, nodes: NodePowers, demands: Sequence[PoolDemand], expected: Sequence[ExpectedDemand],
-        claimed: Collection[int],
+        claimed: Collection[int], reach: Bools,
     ) -> _Ranking:  # fmt: skip
         """Rank the nodes, divide them among the pools, and say how much each is needed."""
         usable, first = nodes.usable_gpus, np.zeros(len(nodes.busy), dtype=bool)
@@ -229,7 +246,8 @@ class CapacityPlanner:
         def chance(pool: int, gpus: int) -> float:
             return float(at_last[pool].probability(np.array([float(gpus)]))[0, 0])
 
-        parts = shared_out(usable, order, self._reach, np.array([int(own.max()) for own in promised]), chance)
+        most = np.array([int(own.max()) for own in promised])
+        parts = shared_out(usable, order, reach, most, chance, self.pools.whole)
         serves = (parts > 0).sum(axis=0)
         needed, none = first.copy(), first[:, None]
         sums: Floats = np.zeros((len(usable), len(self.steps_s)))

@@ -16,7 +16,8 @@ __all__ = ["shared_out"]
 
 
 def shared_out(
-    usable: Ints, order: Ints, reach: Bools, promised: Ints, chance: Callable[[int, int], float]
+    usable: Ints, order: Ints, reach: Bools, promised: Ints, chance: Callable[[int, int], float],
+    whole: Bools | None = None,
 ) -> Ints:  # fmt: skip
     """Divide the GPUs of nodes among the pools they serve.
 
@@ -37,6 +38,8 @@ def shared_out(
         GPUs promised to each pool. Shape [P].
     chance
         Returns the probability that a pool needs more than a number of GPUs.
+    whole
+        Pools that take nodes as a whole: then no node is divided, and each counts for one pool. Shape [P].
 
     Returns
     -------
@@ -46,6 +49,8 @@ def shared_out(
     several = reach.sum(axis=0) > 1
     if not several.any():
         return parts
+    if whole is not None and whole.any():
+        return _undivided(parts, usable, order, several, promised, chance, whole)
     concerned = reach[:, several].any(axis=1)
     ranked = [int(n) for n in order if reach[concerned, n].any()]
     flow = _Flow(promised)
@@ -66,6 +71,28 @@ def shared_out(
                 parts[-max(chances)[1], n] += left
         for pool in pools:
             before[pool] += int(parts[pool, n])
+    return parts
+
+
+def _undivided(
+    parts: Ints, usable: Ints, order: Ints, several: Bools, promised: Ints, chance: Callable[[int, int], float],
+    whole: Bools,
+) -> Ints:  # fmt: skip
+    """Give each of the nodes that serve *several* pools to one of them.
+
+    While promises are unmet, those of whole nodes come first; then the pool that most probably needs the node has it.
+    """
+    given = parts[:, ~several].sum(axis=1)
+    several = several & (usable > 0)
+    for n in order[several[order]].tolist():
+        pools = np.flatnonzero(parts[:, n]).tolist()
+        unmet = [pool for pool in pools if given[pool] < promised[pool]]
+        if unmet:
+            own = max(unmet, key=lambda pool: (whole[pool], promised[pool] - given[pool], -pool))
+        else:
+            own = -max((chance(pool, int(given[pool])), -pool) for pool in pools)[1]
+        parts[[pool for pool in pools if pool != own], n] = 0
+        given[own] += usable[n]
     return parts
 
 

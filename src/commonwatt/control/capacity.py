@@ -217,22 +217,40 @@ class Capacity:
             return np.zeros(len(rows), dtype=np.int64)
         cluster = self._planner.cluster
         return np.array(
-            [self.pools.of_job(table.partition_of(j), _class_asked(table, j, cluster)) for j in rows.tolist()],
+            [
+                self.pools.of_job(table.partition_of(j), _class_asked(table, j, cluster), int(table.requested_gpus[j]))
+                for j in rows.tolist()
+            ],
             dtype=np.int64,
         )
 
-    def pool_of(self, handle: int, nodes: Sequence[int] = ()) -> int:
-        """Return the pool a job counts for: its own, or that of *nodes* it runs on where its own has none of them."""
+    def pool_of(self, handle: int, nodes: Sequence[int] = (), gpus: int = 0) -> int:
+        """Return the pool a job counts for: its own, or that of *nodes* on which it has so many *gpus* if it runs."""
         if len(self.pools) == 1:
             return 0
-        pool = self._pool[handle]
-        return self.pools.running(pool, int(self._planner.cluster.klass[nodes[0]])) if nodes else pool
+        pool, cluster = self._pool[handle], self._planner.cluster
+        if not nodes:
+            return pool
+        return self.pools.running(pool, int(cluster.klass[nodes[0]]), whole=gpus >= cluster.gpus[list(nodes)].sum())
+
+    def _uses(self, registry: JobRegistry, gpus: Mapping[int, int], busy: Bools) -> Bools | None:
+        """Whether a pool has GPUs of a node; others than jobs have parts of it. ``None``: no pool takes whole nodes."""
+        if not self.pools.whole.any():
+            return None
+        uses = np.zeros((len(self.pools), len(busy)), dtype=bool)
+        for handle, count in gpus.items():
+            nodes = registry.nodes.get(handle, ())
+            if nodes:
+                uses[self.pool_of(handle, nodes, count), list(nodes)] = True
+        others = np.flatnonzero(busy & ~uses.any(axis=0))
+        uses[self.pools.home[self._planner.cluster.klass[others]], others] = True
+        return uses
 
     def _by_pool(self, registry: JobRegistry, gpus: Mapping[int, int]) -> Ints:
         """Sum *gpus* of jobs, by handle, over the jobs of each pool. Shape [P]."""
         sums = np.zeros(len(self.pools), dtype=np.int64)
         for handle, count in gpus.items():
-            sums[self.pool_of(handle, registry.nodes.get(handle, ()))] += count
+            sums[self.pool_of(handle, registry.nodes.get(handle, ()), count)] += count
         return sums
 
     def wanted(
@@ -274,7 +292,7 @@ class Capacity:
         if self.others is not None:
             own, all_wanted = self.others()
             has, wanted = has + own, wanted + all_wanted
-        return self.plan(now_s, view, busy, has, wanted, asked, not_yet, active)
+        return self.plan(now_s, view, busy, has, wanted, asked, not_yet, active, self._uses(registry, gpus, busy))
 
     def plan(
         self,
@@ -286,6 +304,7 @@ class Capacity:
         asked_gpus: Ints | None = None,
         not_yet: Set[int] = frozenset(),
         active: Set[int] = frozenset(),
+        uses: Bools | None = None,
     ) -> list[SetPower]:
         """Return the commands at *now_s*, if a plan is due.
 
@@ -303,6 +322,8 @@ class Capacity:
             Jobs whose time has not come, by index into *asked_gpus*: they arrive when it has.
         active
             Jobs that have not ended: one cancelled before its time never arrives.
+        uses
+            Whether a pool has GPUs of a node, where pools take whole nodes. Shape [P, N].
         """
         allocated, wanted = np.atleast_1d(allocated_gpus), np.atleast_1d(wanted_gpus)
         if asked_gpus is not None:
@@ -315,7 +336,7 @@ class Capacity:
             PoolDemand(int(allocated[p]), int(wanted[p]), self._arrivals(p), None if due is None else due[p])
             for p in range(len(self.pools))
         ]
-        plan = self._planner.plan(now_s, nodes, demands, self._claimed | self.others_claim)
+        plan = self._planner.plan(now_s, nodes, demands, self._claimed | self.others_claim, uses)
         if plan is None:
             return []
         self._came.clear()
@@ -325,7 +346,7 @@ class Capacity:
 
     def _count(self, plan: CapacityPlan, nodes: NodePowers, wanted: Ints) -> None:
         """Count what *plan* did."""
-        counters, cluster = self.counters, self._planner.cluster
+        counters = self.counters
         counters.steps += 1
         counters.served += all(plan.served)
         counters.fallback += not all(own.kept for own in plan.expected)
@@ -334,7 +355,7 @@ class Capacity:
             off = len(plan.power.off)
             counters.bound += off > 0
             self.power_now = PowerNow(plan.power.limit_w, plan.power.counted_w, off)
-        reach, on = self.pools.reach[:, cluster.klass], np.where(nodes.power_state < 0, nodes.usable_gpus, 0)
+        reach, on = plan.reach, np.where(nodes.power_state < 0, nodes.usable_gpus, 0)
         pools_now = []
         for p, (name, own) in enumerate(zip(self.pools.names, plan.expected, strict=True)):
             now = PoolNow(

@@ -333,3 +333,7 @@ class _JointPool(WrappedPredictor):
         """Take *series*, the beginning of that of the pool, as observed; all pools are learned from up to its end."""
         check_length(series, self.look_back + self.horizon)
         self._own.take(series, self._fits.until(len(series), rng))
+
+    def see(self, series: DemandSeries) -> None:
+        """Take *series*, with the size of the pool, as observed in place of everything before; nothing is refitted."""
+        self._own.see(series)

@@ -26,7 +26,7 @@ __all__ = [
 
 CapacityName = Literal["always-on", "last-value", "threshold", "cuff", "foresight"]
 
-PoolsBy = Literal["gpu_type", "partition", "node_class"]
+PoolsBy = Literal["gpu_type", "partition", "node_class", "shape"]
 """What names the pools of a cluster; a node class is a number of GPUs of one type."""
 
 _BUDGET_SHARE = 0.98
@@ -188,7 +188,7 @@ class CapacitySpec(FileModel):
     )
     pools: PoolsBy | None = quantity(
         "keep demand and promise apart for each gpu_type, partition or node_class (GPUs of a node and their type) of "
-        "the nodes; null: one pool",
+        "the nodes, or by shape: within each node_class, jobs that need whole nodes and others; null: one pool",
         "-", None,
     )  # fmt: skip
     share: tuple[tuple[str, ...], ...] = quantity(

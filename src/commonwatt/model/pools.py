@@ -1,6 +1,7 @@
 """Pools: nodes that only some jobs may use, each pool with a demand and a promise of its own.
 
-Glossary: P pools, K node classes, N nodes. A node may serve several pools: one in two partitions does.
+Glossary: P pools, K node classes, N nodes. A node may serve several pools: one in two partitions does, and so does an
+empty one where jobs that need whole nodes have a pool of their own.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ class Pools:
         Whether jobs of a pool may use nodes of a class. Shape [P, K].
     home
         The pool of jobs that name none, by the class they ask for. Shape [K].
+    home_whole
+        The same of jobs that need whole nodes. Shape [K].
+    whole
+        Whether a pool takes nodes as a whole: its jobs use no part of one. Shape [P].
+    class_gpus
+        GPUs of a node of each class. Shape [K].
     partitions
         The pool of each partition, where partitions name the pools.
     """
@@ -41,6 +48,9 @@ class Pools:
     names: tuple[str, ...]
     reach: Bools
     home: Ints
+    home_whole: Ints
+    whole: Bools
+    class_gpus: Ints
     partitions: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -54,8 +64,11 @@ class Pools:
             in another group.
         """
         kinds = cluster.classes
+        class_gpus = np.array([kind.gpus for kind in kinds], dtype=np.int64)
         if spec.pools is None:
-            return cls(("",), np.ones((1, len(kinds)), dtype=bool), np.zeros(len(kinds), dtype=np.int64))
+            one = np.zeros(len(kinds), dtype=np.int64)
+            return cls(("",), np.ones((1, len(kinds)), dtype=bool), one, one, np.zeros(1, dtype=bool), class_gpus)
+        whole_labels: list[str] = []
         if spec.pools == "partition":
             named = list(dict.fromkeys(name for kind in kinds for name in kind.partitions))
             if not named:
@@ -65,31 +78,64 @@ class Pools:
             reach = np.array([[kind.admits("" if name == NO_PARTITION else name) for kind in kinds] for name in names])
         else:
             labels = [_label(kind, spec.pools) for kind in kinds]
-            names = list(dict.fromkeys(labels))
-            reach = np.array([[label == name for label in labels] for name in names])
+            if spec.pools == "shape":
+                whole_labels = [_whole_label(kind) for kind in kinds]
+            pairs = list(zip(labels, whole_labels or labels, strict=True))
+            names = list(dict.fromkeys(name for pair in pairs for name in pair))
+            reach = np.array([[name in pair for pair in pairs] for name in names])
         groups = _groups(names, spec.share)
         pool = {name: p for p, group in enumerate(groups) for name in group}
+        alone = set(whole_labels) - set(labels)
         return cls(
             tuple("+".join(group) for group in groups),
             np.array([reach[[names.index(name) for name in group]].any(axis=0) for group in groups]),
             np.array([pool[label] for label in labels], dtype=np.int64),
+            np.array([pool[label] for label in whole_labels or labels], dtype=np.int64),
+            np.array([alone.issuperset(group) for group in groups]),
+            class_gpus,
             pool if spec.pools == "partition" else {},
         )
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def of_job(self, partition: str, klass: int) -> int:
-        """Return the pool of a job of *partition* (or several, with commas between them) that asks for *klass*."""
+    def of_job(self, partition: str, klass: int, gpus: int) -> int:
+        """Return the pool of a job of *partition* (or several, with commas) that asks for *gpus* of class *klass*."""
         for name in partition.split(","):
             pool = self.partitions.get(name)
             if pool is not None and self.reach[pool, klass]:
                 return pool
-        return int(self.home[klass])
+        return self._home(klass, whole=gpus >= self.class_gpus[klass])
 
-    def running(self, pool: int, klass: int) -> int:
-        """Return the pool that a job of *pool* counts for while it runs on nodes of *klass*."""
-        return pool if self.reach[pool, klass] else int(self.home[klass])
+    def running(self, pool: int, klass: int, *, whole: bool) -> int:
+        """Return the pool that a job of *pool* counts for while it runs on nodes of *klass*, *whole* ones or parts."""
+        if self.reach[pool, klass] and not self.whole.any():
+            return pool
+        return self._home(klass, whole=whole)
+
+    def _home(self, klass: int, *, whole: bool) -> int:
+        return int((self.home_whole if whole else self.home)[klass])
+
+    def serving(self, cluster: Cluster, usable: Ints, uses: Bools) -> Bools:
+        """Return which pools each node serves now. Shape [P, N].
+
+        A node of which a pool uses a part serves no pool of whole nodes, nor does one that has not all its GPUs; one
+        that is used as a whole serves no other.
+
+        Parameters
+        ----------
+        usable
+            GPUs of each node that may be used. Shape [N].
+        uses
+            Whether a pool has GPUs of a node. Shape [P, N].
+        """
+        reach: Bools = self.reach[:, cluster.klass]
+        if not self.whole.any():
+            return reach
+        entire = ~uses[~self.whole].any(axis=0) & (usable >= cluster.gpus)
+        taken = entire & uses[self.whole].any(axis=0)
+        serves: Bools = reach & np.where(self.whole[:, None], entire, ~taken)
+        return serves
 
     def gpus(self, cluster: Cluster) -> Ints:
         """GPUs that each pool may use; those of shared nodes count in every pool. Shape [P]."""
@@ -98,7 +144,14 @@ class Pools:
 
 
 def _label(kind: NodeClass, by: str) -> str:
-    return kind.gpu_type if by == "gpu_type" else f"{kind.gpus} x {kind.gpu_type}"
+    if by == "gpu_type":
+        return kind.gpu_type
+    parts = "parts of " if by == "shape" and kind.gpus > 1 else ""
+    return f"{parts}{kind.gpus} x {kind.gpu_type}"
+
+
+def _whole_label(kind: NodeClass) -> str:
+    return f"{'whole ' if kind.gpus > 1 else ''}{kind.gpus} x {kind.gpu_type}"
 
 
 def _groups(names: Sequence[str], share: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,12 +24,13 @@ from commonwatt.data.demand import LogDemand
 from commonwatt.data.forecast_model import read_model
 from commonwatt.data.log import JobLog
 from commonwatt.data.series_files import SeriesFile
-from commonwatt.forecasting import PREDICTORS, make_predictor
+from commonwatt.forecasting import PREDICTORS, joint_pools, make_predictor
 from commonwatt.model.arrays import Bools, Floats
 from commonwatt.model.capacity import CapacitySpec, Target
 from commonwatt.model.demand import LOOK_BACK, Arrivals, DemandSeries, FittedPredictor, Predictor
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import InputError
+from commonwatt.model.forecast_file import TREES
 from commonwatt.model.names import one_of
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.pools import Pools
@@ -73,7 +74,7 @@ def pool_of_each(log: JobLog, spec: CapacitySpec, cluster: Cluster) -> list[str]
         own = spelt.get(gpu_type.casefold())
         ways = (cluster.shapes(one, gpus, partition) for one in ((own,) if own else cluster.gpu_types))
         klass = next((shapes[0][0] for shapes in ways if shapes), 0)
-        return pools.names[pools.of_job(partition, klass)]
+        return pools.names[pools.of_job(partition, klass, gpus)]
 
     partitions = log.partition or ("",) * len(log)
     return [pool(*job) for job in zip(log.gpu_type, log.gpus.tolist(), partitions, strict=True)]
@@ -205,17 +206,44 @@ class FitCache:
         self._longest_s = longest_s
         self.due_s = -math.inf
         self._pools: dict[str, FitCache] = {}
+        # Name, horizon, step and GPUs of the pools, end of what they learned from, and their predictors
+        self._joint: tuple[tuple[object, ...], float, dict[str, Any]] | None = None
         # Name, horizon, step, end of what it learned from, and the predictor
         self._fitted: tuple[str, int, float, float, FittedPredictor] | None = None
 
     def forget(self) -> None:
         """Refit next time."""
-        self._fitted = None
+        self._fitted = self._joint = None
         self._pools = {}
 
     def of_pool(self, name: str) -> FitCache:
         """Return the cache of a pool; this one if it has no name."""
         return self._pools.setdefault(name, FitCache(self._longest_s)) if name else self
+
+    def joint(
+        self, spec: CapacitySpec, demands: Mapping[str, DemandSeries], gpus: Mapping[str, int], seed: int
+    ) -> dict[str, tuple[DemandSeries, Predictor]] | None:
+        """Return each pool's demand with its size, and a predictor whose one model is fitted to all of them.
+
+        It is fitted, or was a little earlier, to what comes before the part that the promises are calibrated on.
+        ``None`` as of ``joint_pools``.
+        """
+        made = joint_pools(demands, make_predictor(spec.forecaster, horizon=spec.horizon), gpus)
+        if made is None:
+            return None
+        one = next(iter(demands.values()))
+        until_s = one.start_s + one.step_s * _learned(spec, one)
+        key = (spec.forecaster, spec.horizon, one.step_s, tuple(sorted(gpus.items())))
+        if self._joint is not None and self._joint[0] == key and 0 <= until_s - self._joint[1] < self._longest_s:
+            predictors = self._joint[2]
+            for name, (series, _) in made.items():
+                predictors[name].see(series.between(0, _learned(spec, series)))
+        else:
+            predictors = {name: predictor for name, (_, predictor) in made.items()}
+            for name, (series, _) in made.items():
+                predictors[name].fit(series.between(0, _learned(spec, series)), np.random.default_rng([seed, 4]))
+            self._joint = key, until_s, predictors
+        return {name: (series, predictors[name]) for name, (series, _) in made.items()}
 
     def of(self, spec: CapacitySpec, past: DemandSeries, seed: int) -> Predictor:
         """Return the predictor of *spec* after *past*, fitted to that or to a series that ended a little earlier."""
@@ -317,6 +345,12 @@ def make_capacity(
         As ``check_capacity``, and as the predictor for demand it cannot be fitted to.
     """
     pools, fits = Pools.of(spec, cluster), fits or FitCache()
+    try:
+        joint = _joint(spec, cluster, pools, past, seed, fits, check)
+    except Exception:
+        if otherwise is None:
+            raise
+        joint = {}  # each pool by itself: then its error is told
     outlooks: list[Outlook] = []
     targets: list[Target | None] = []
     for p, (name, gpus) in enumerate(zip(pools.names, pools.gpus(cluster).tolist(), strict=True)):
@@ -324,7 +358,7 @@ def make_capacity(
         future = None if foreseen is None else foreseen[p]
         try:
             check(name)
-            outlook, target = _outlook(spec, cluster, pools, p, gpus, own, seed, future, kept, tariff)
+            outlook, target = _outlook(spec, cluster, pools, p, gpus, own, seed, future, kept, tariff, joint.get(name))
         except Exception as error:
             if otherwise is None:
                 raise
@@ -337,13 +371,50 @@ def make_capacity(
     return Capacity(CapacityPlanner(cluster, outlooks, spec, cap_w), targets)
 
 
+def _joint(
+    spec: CapacitySpec, cluster: Cluster, pools: Pools, past: Past, seed: int, fits: FitCache,
+    check: Callable[[str], None],
+) -> dict[str, tuple[DemandSeries, Predictor]]:  # fmt: skip
+    """Return demand and predictor of each pool where one model can be fitted to all; empty: each is fitted by itself.
+
+    That takes LightGBM, more than one pool, and demand of all of them over the same time.
+    """
+    if not spec.forecasts or spec.forecaster != TREES or len(pools) == 1:
+        return {}
+    demands: dict[str, DemandSeries] = {}
+    for name in pools.names:
+        own = past.of_pool(spec, name)
+        try:
+            check(name)
+            _check_past(spec, own, name)
+        except InputError:  # told when that pool's turn comes
+            return {}
+        demand = own.demand(spec)
+        assert demand is not None
+        demands[name] = demand
+    if len({(demand.start_s, demand.step_s, len(demand)) for demand in demands.values()}) > 1:
+        return {}
+    gpus = dict(zip(pools.names, pools.gpus(cluster).tolist(), strict=True))
+    return fits.joint(spec, demands, gpus, seed) or {}
+
+
+def _learned(spec: CapacitySpec, demand: DemandSeries) -> int:
+    """Return how many values a predictor is fitted to: those before the part that the promise is calibrated on."""
+    return len(demand) - calibration_steps(spec, len(demand))
+
+
 def _outlook(
     spec: CapacitySpec, cluster: Cluster, pools: Pools, pool: int, gpus: int, past: Past, seed: int,
     foreseen: DemandSeries | None, fits: FitCache, tariff: Tariff | None,
+    joint: tuple[DemandSeries, Predictor] | None,
 ) -> tuple[Outlook, Target | None]:  # fmt: skip
     """Return what looks ahead in one pool of so many *gpus*, and what is promised there; ``None``: nothing."""
-    demand, predictor, observed = past.demand(spec), None, 0
-    if spec.forecasts:
+    predictor, observed = None, 0
+    if joint is not None:
+        demand, predictor = joint
+        past = replace(past, demands={(spec.step_s, spec.history_days): demand})
+        observed = _learned(spec, demand)
+    elif spec.forecasts:
         if len(pools) > 1:
             _check_past(spec, past, pools.names[pool])
         predictor, observed = _fitted(spec, past, seed, fits)
@@ -352,7 +423,13 @@ def _outlook(
         target = _cheapest(spec.delay_price, tariff, gpu_w, predictor, past, spec, observed, gpus)
         spec = spec.model_copy(update={"target": target})
     outlook = make_outlook(
-        spec, gpus, foreseen=foreseen, predictor=predictor, past=demand, observed=observed, arrivals=past.jobs(spec)
+        spec,
+        gpus,
+        foreseen=foreseen,
+        predictor=predictor,
+        past=past.demand(spec),
+        observed=observed,
+        arrivals=past.jobs(spec),
     )
     return outlook, spec.target if spec.policy == "cuff" else None
 
@@ -401,7 +478,7 @@ def _fitted(spec: CapacitySpec, past: Past, seed: int, fits: FitCache) -> tuple[
     A predictor by its name is fitted to those values; a model file observes them in place of its training values.
     """
     demand = past.demand(spec)
-    observed = 0 if demand is None else len(demand) - calibration_steps(spec, len(demand))
+    observed = 0 if demand is None else _learned(spec, demand)
     if spec.forecaster not in PREDICTORS:
         saved = _read(past.folder / spec.forecaster, spec)
         if demand is not None and observed:
