@@ -253,7 +253,8 @@ def problems_of_decisions(source: str) -> list[str]:
 
 @pytest.mark.slow
 def test_decisions_are_pure():
-    paths = of(*DECISIONS, "optimize")
+    compiling = "optimize/_compiled.py"  # names the symbols of cached code, decides nothing
+    paths = [path for path in of(*DECISIONS, "optimize") if name_of(path) != compiling]
     assert_none(offenders(paths, lambda path: problems_of_decisions(path.read_text(encoding="utf-8"))))
 
 

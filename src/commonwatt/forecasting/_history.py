@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import MOST_DEMAND, DemandSeries
 from commonwatt.model.errors import InputError
+from commonwatt.optimize import njit
 
 __all__ = [
     "MOST_EXAMPLES",

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from commonwatt.forecasting._history import sliding_quantiles
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.units import DAY_S, WEEK_S
+from commonwatt.optimize import njit
 
 __all__ = [
     "IN_GPUS",

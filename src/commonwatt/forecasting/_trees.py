@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
+from commonwatt.optimize import njit
 
 __all__ = ["Trees"]
 

@@ -16,7 +16,6 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from commonwatt.mapping._encoding import Mapping
@@ -25,7 +24,7 @@ from commonwatt.mapping._integer_bound import Counts
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._queues import Table, table_of
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.optimize import ranked
+from commonwatt.optimize import njit, ranked
 
 __all__ = ["annealed_loads", "ordered", "packed"]
 

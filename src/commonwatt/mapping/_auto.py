@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from commonwatt.mapping._assignment import annealed_loads, ordered, packed
@@ -23,7 +22,7 @@ from commonwatt.mapping._scoring import Terms, cost, enough, makespan, terms
 from commonwatt.mapping._search import Algorithm, MappingSearch, score
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
-from commonwatt.optimize import Budget, Incumbent, KeepGoing, always, ranked
+from commonwatt.optimize import Budget, Incumbent, KeepGoing, always, njit, ranked
 
 __all__ = ["Annealing", "Auto", "Report", "Rounding", "anneal", "warmed"]
 

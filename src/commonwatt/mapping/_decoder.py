@@ -19,9 +19,9 @@ and the integral holds as it stands. Only the ends of jobs are no longer running
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.optimize import njit
 
 __all__ = ["decode", "play", "raised", "stable_order"]
 

@@ -17,14 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from commonwatt.mapping._encoding import Mapping
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._search import MappingSearch, drive
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.optimize import KeepGoing, always, ranked
+from commonwatt.optimize import KeepGoing, always, njit, ranked
 
 __all__ = [
     "GSharp",

@@ -27,12 +27,11 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import SolverError
-from commonwatt.optimize import Program, ranked
+from commonwatt.optimize import Program, njit, ranked
 
 __all__ = ["order_bound"]
 

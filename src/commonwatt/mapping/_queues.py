@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from commonwatt.mapping._decoder import decode
@@ -22,7 +21,7 @@ from commonwatt.mapping._gsharp import likelihoods, somewhere
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._search import MappingSearch, score
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.optimize import Budget, Incumbent, KeepGoing, always
+from commonwatt.optimize import Budget, Incumbent, KeepGoing, always, njit
 
 __all__ = ["QueueAnnealing", "Table", "is_plain", "table_of"]
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from commonwatt.mapping._decoder import decode, play, raised, stable_order
 from commonwatt.mapping._encoding import Mapping
 from commonwatt.mapping._goal import OBJECTIVES, PENALTY, Goal
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.optimize import njit
 
 __all__ = [
     "MappingTimeline",

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from commonwatt.mapping._baselines import means
@@ -34,7 +33,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MapFile, MappingFile, MapTable, TransferFile
 from commonwatt.model.map_results import MapResult
-from commonwatt.optimize import KeepGoing, always, ranked
+from commonwatt.optimize import KeepGoing, always, njit, ranked
 
 __all__ = ["Match", "Transfer", "Transferred", "ranks"]
 

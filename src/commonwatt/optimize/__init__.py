@@ -3,6 +3,7 @@
 - ``Program``: a linear or mixed-integer program, solved by HiGHS on one thread.
 - ``Budget``, ``Incumbent``, ``SearchResult``, ``Solver``: when a search stops, its best candidate, what it returns.
 - ``KeepGoing``, ``always``, ``within``: a time limit by the caller's clock.
+- ``njit``: Numba's, whose cached code any processes may share.
 - ``seeded``: a generator of random numbers for a seed.
 - ``ranked``: the tie rule. Of equals, the one with the lowest index comes first, in every decision.
 """

@@ -1,3 +1,4 @@
+from ._compiled import njit as njit
 from ._program import Program as Program
 from ._program import Solution as Solution
 from ._search import Budget as Budget
@@ -19,6 +20,7 @@ __all__ = [
     "Solution",
     "Solver",
     "always",
+    "njit",
     "ranked",
     "seeded",
     "within",

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.optimize import njit
 
 __all__ = ["LEAST_F", "MOST_F", "Curves", "Piece", "Pieces", "Point", "bought", "slope_at", "slopes"]
 

@@ -7,9 +7,9 @@ it is indifferent between straight pieces, the bundles at both ends are mixed so
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats
+from commonwatt.optimize import njit
 from commonwatt.partitioning._curves import Pieces, bought, slopes
 from commonwatt.partitioning._market import Market
 

@@ -22,10 +22,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
 
 from commonwatt.model.arrays import Floats
+from commonwatt.optimize import njit
 from commonwatt.partitioning._curves import Pieces, Point, slopes
 from commonwatt.partitioning._demand import respond
 

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
 from numpy.typing import NDArray
 
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.optimize import ranked
+from commonwatt.optimize import njit, ranked
 from commonwatt.placement._problem import PlacementProblem, Schedule
 
 __all__ = [

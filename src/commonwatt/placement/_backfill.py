@@ -18,11 +18,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.units import WEEK_S
-from commonwatt.optimize import KeepGoing, always, ranked
+from commonwatt.optimize import KeepGoing, always, njit, ranked
 from commonwatt.placement._arrays import Candidate, Record, can_stay, give, prepare, reset, withdraw_claim
 from commonwatt.placement._neighbourhood import candidate_cost
 from commonwatt.placement._problem import PlacementProblem, PlacementSearch

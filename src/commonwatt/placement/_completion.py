@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.optimize import KeepGoing, ranked
+from commonwatt.optimize import KeepGoing, njit, ranked
 from commonwatt.placement._peers import Entry, Menu, Peer
 from commonwatt.placement._problem import PlacementProblem
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Ints
+from commonwatt.optimize import njit
 from commonwatt.placement._arrays import Candidate, Record, Records, can_stay, give, pick, reset, withdraw_claim
 
 __all__ = ["DISPLACE", "DISPLACE_LAST", "NEVER_DISPLACE", "construct", "fits"]

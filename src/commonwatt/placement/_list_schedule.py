@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.optimize import njit
 from commonwatt.placement._arrays import (
     Candidate,
     Record,

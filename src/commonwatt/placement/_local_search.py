@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Ints
-from commonwatt.optimize import Budget, KeepGoing, always
+from commonwatt.optimize import Budget, KeepGoing, always, njit
 from commonwatt.placement._arrays import Candidate, Records, copy, prepare, reset
 from commonwatt.placement._neighbourhood import candidate_cost, empty_slots, insert, insert_best, remove
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, PlacementSearch, Schedule

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.optimize import KeepGoing, always, ranked
+from commonwatt.optimize import KeepGoing, always, njit, ranked
 from commonwatt.placement._arrays import Candidate, Records, copy, keep, prepare
 from commonwatt.placement._construct import DISPLACE, NEVER_DISPLACE
 from commonwatt.placement._list_schedule import Plan, Room, efforts, finish, start_now

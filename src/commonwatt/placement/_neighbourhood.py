@@ -8,9 +8,9 @@ begins at the slot ``len(given) + n``, which is nobody's.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Ints
+from commonwatt.optimize import njit
 from commonwatt.placement._arrays import (
     Candidate,
     Record,

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.optimize import Budget, KeepGoing, always, ranked
+from commonwatt.optimize import Budget, KeepGoing, always, njit, ranked
 from commonwatt.placement._arrays import Candidate, copy, keep, prepare
 from commonwatt.placement._construct import DISPLACE, DISPLACE_LAST, NEVER_DISPLACE, construct
 from commonwatt.placement._problem import PlacementProblem, PlacementSearch, Schedule

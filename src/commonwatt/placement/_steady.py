@@ -26,10 +26,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.optimize import ranked
+from commonwatt.optimize import njit, ranked
 from commonwatt.placement._arrays import Candidate, Records, keep, tardiness
 from commonwatt.placement._construct import DISPLACE_LAST, NEVER_DISPLACE
 from commonwatt.placement._list_schedule import Plan, Room, delay_cost, efforts, start_now

@@ -29,12 +29,12 @@ from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.model.names import check_choice, check_number
 from commonwatt.model.timeslice_file import PlanFile
+from commonwatt.optimize import njit
 
 __all__ = [
     "Ef",

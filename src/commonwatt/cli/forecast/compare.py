@@ -60,7 +60,7 @@ def compare(
       commonwatt forecast compare jobs.csv --gpu-w 50 --price-per-kwh 0.2 --json
     """
     from commonwatt.data.series_files import read_moment
-    from commonwatt.planning.frontier import compare_ways
+    from commonwatt.planning.evaluation import compare_ways
     from commonwatt.planning.predictors import features_of, load_predictor
     from commonwatt.planning.waiting import Price
 

@@ -23,10 +23,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import ArgumentError, InputError
+from commonwatt.optimize import njit
 from commonwatt.partitioning._comparison import welfare
 from commonwatt.partitioning._curves import Pieces, Point
 from commonwatt.partitioning._demand import respond

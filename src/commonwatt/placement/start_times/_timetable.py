@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.electricity import StepIntegral
-from commonwatt.optimize import ranked
+from commonwatt.optimize import njit, ranked
 from commonwatt.placement._problem import PlacementProblem
 
 __all__ = ["PAUSED", "RUNNING", "WAITING", "Power", "Timetable", "cheapest_pieces"]
