@@ -5,7 +5,7 @@ import pytest
 
 from commonwatt.forecasting import make_predictor
 from commonwatt.model.errors import InputError
-from commonwatt.planning import frontier
+from commonwatt.planning import evaluation
 from commonwatt.planning.series import LoadedSeries, load_series
 from tests.cli.console import run
 
@@ -21,11 +21,11 @@ def log(tmp_path_factory):
 
 @pytest.mark.slow
 def test_every_way_keeps_on_what_it_says(log, monkeypatch):
-    monkeypatch.setattr(frontier, "SHARES", (0.9,))
+    monkeypatch.setattr(evaluation, "SHARES", (0.9,))
     loaded = load_series(log)
     gpus = loaded.file.series.gpus
     begin = len(gpus) * 6 // 7
-    found = frontier.compare_ways(loaded, make_predictor("last-value"), total_gpus=60)
+    found = evaluation.compare_ways(loaded, make_predictor("last-value"), total_gpus=60)
     ways = {(row.name, row.setting): row for row in found.ways}
     length = len(gpus) - begin
     assert ways["always-on", "60 GPUs"].gpu_hours == length
@@ -49,13 +49,13 @@ def test_every_way_keeps_on_what_it_says(log, monkeypatch):
 
 @pytest.mark.slow
 def test_the_command_draws_and_prints_one_row_a_setting(log, tmp_path, monkeypatch):
-    monkeypatch.setattr(frontier, "SHARES", (0.9,))
+    monkeypatch.setattr(evaluation, "SHARES", (0.9,))
     plot = tmp_path / "ways.png"
     document = run("forecast", "compare", log, "--gpu-w", 50, "--json", "--plot", plot).document
     assert plot.stat().st_size > 10_000
     assert document["ways"][0]["energy_kwh"] == pytest.approx(document["ways"][0]["gpu_hours"] * 0.05)
     text = run("forecast", "compare", log, "--gpu-w", 50, "--price-per-kwh", 0.3).out
-    assert text.count("last-value") == 1 + len(frontier.EXTRA_GPUS)
+    assert text.count("last-value") == 1 + len(evaluation.EXTRA_GPUS)
     assert "100.0%" in text.splitlines()[-1]
 
 
@@ -69,4 +69,4 @@ def test_refused_in_one_line(tmp_path, log):
         assert word in done.err
         assert "Traceback" not in done.err
     with pytest.raises(InputError, match="job log"):
-        frontier.compare_ways(LoadedSeries(load_series(log).file), make_predictor("last-value"))
+        evaluation.compare_ways(LoadedSeries(load_series(log).file), make_predictor("last-value"))
