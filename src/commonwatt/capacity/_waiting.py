@@ -229,31 +229,31 @@ class WaitingCalibrator:
 
     def observe(self, gpus: float, arrivals: Arrivals | None = None) -> None:
         """Observe one more value, GPUs (NaN if unknown), and the jobs that came since the value before it."""
-        known, arrivals = not math.isnan(gpus), arrivals or Arrivals.none()
-        self._recent.append(known)
+        has_value, arrivals = not math.isnan(gpus), arrivals or Arrivals.none()
+        self._recent.append(has_value)
         self._now += 1
         self._account *= self._keeps
         self._lately += self._burst * (float(arrivals.gpus.sum()) - self._lately)
         seen = min(self._now, round(MEMORY_DAYS[-1] * self._day))
         self._mean += (float(arrivals.gpus.sum()) - self._mean) / seen
-        if known:
+        if has_value:
             self._most = max(self._most, gpus)
         steps = len(self._margin)
         if len(self._issued) == steps:
-            self._judge(arrivals, known=known)
+            self._judge(arrivals, has_value=has_value)
         if not self._by_share:
             self._account += self._allowed
         if self._now % EVERY == 0 and len(self._scores) >= LEAST_JOBS:
             self._scores.forget(self._now - round(MEMORY_DAYS[-1] * self._day), LEAST_JOBS)
             self._set_margins()
 
-    def _judge(self, arrivals: Arrivals, *, known: bool) -> None:
+    def _judge(self, arrivals: Arrivals, *, has_value: bool) -> None:
         """Score the jobs that came now, and those still waiting, against what was forecast for now."""
         steps = np.arange(len(self._margin))
         median = np.array([self._issued[h].median[h] for h in steps])
         scale = np.array([self._issued[h].scale for h in steps])
         planned = np.array([self._issued[h].planned[h] for h in steps])
-        count = len(arrivals.gpus) if known else 0
+        count = len(arrivals.gpus) if has_value else 0
         met = np.minimum(arrivals.met_gpus[:count], self._all)
         fresh = np.full((count, len(steps)), np.inf), np.zeros((count, len(steps)), dtype=bool)
         self._pending.appendleft((met, arrivals.gpus[:count], *fresh))

@@ -9,8 +9,9 @@ crashes (Numba's issue 10486). Here each process counts from a random number on.
 import os
 from itertools import count
 from secrets import randbits
+from typing import Any
 
-from numba import njit
+import numba
 from numba.core import bytecode
 
 __all__ = ["njit"]
@@ -24,3 +25,8 @@ if hasattr(bytecode, "FunctionIdentity"):
     _count_afresh()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_count_afresh)
+
+
+def njit(*function: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever Numba takes
+    """Compile a function as ``numba.njit`` does, or return the decorator that does so with *options*."""
+    return numba.njit(*function, **options)
