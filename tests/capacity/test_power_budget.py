@@ -69,6 +69,12 @@ def test_what_runs_goes_on_below_a_budget_and_wakes_nothing():
     assert found.power.counted_w == 920.0
 
 
+def test_a_node_that_wakes_goes_on_waking():
+    """Node 1 wakes, and cannot be stopped: below the budget node 2, the most needed that is on, sleeps instead."""
+    found = plan(0.5, nodes([ON, ON, ON, ASLEEP], busy=(0,), wait_s=[0, 30, 0, 60]), 4, held=2)
+    assert found.changes == ((2, "sleep"),)
+
+
 def test_the_least_limit_until_nodes_sleep_counts():
     """The limit falls at 150 s: the plan of 60 s holds till 120 s, and what it puts to sleep then sleeps at 180 s."""
     cap_w = StepIntegral.of([0.0, 150.0], [1_200.0, 400.0])

@@ -1,12 +1,15 @@
 """Pools, power budgets and the price of delay of a scenario: from the file to the result and the page."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from tests.cli.console import run, scenario, write
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 STATES = [{"name": "sleep", "power_w": 60, "enter_s": 10, "wake_s": 50, "wake_j": 1000}]
 POLICIES = {
     "apart": {"policy": "last-value", "pools": "gpu_type"},
@@ -131,3 +134,19 @@ def test_partitions_name_no_pools_where_no_node_is_in_one(tmp_path, log):
     done = run("simulate", write(tmp_path / "s.yaml", given), "--out", tmp_path / "out")
     assert done.code == 2
     assert "nodes with partitions" in done.err
+
+
+def test_a_budget_leaves_nodes_that_wake_alone(tmp_path):
+    """Pools by shape that share their nodes' power: a node that wakes for one is not needed when the budget binds."""
+    example = yaml.safe_load((EXAMPLES / "pools.yaml").read_text())
+    example["policies"] = [
+        {"solver": "easy", "name": by, "capacity": {"policy": "last-value", "pools": by, "power_kw": 3.5}}
+        for by in ("shape", "node_class")
+    ]
+    done = run("simulate", write(tmp_path / "s.yaml", example), "--json", "--jobs", 1)
+    assert done.code == 0, done.err
+    shape, node_class = done.document["policies"]
+    assert [pool["name"] for pool in shape["capacity"]["pools"]] == ["parts of 4 x A100", "whole 4 x A100"]
+    assert [pool["jobs"] for pool in shape["capacity"]["pools"]] == [2, 4]
+    assert shape["capacity"]["budget"]["jobs_delayed"] > 0
+    assert not node_class["capacity"]["pools"]  # one class

@@ -91,6 +91,7 @@ class NodePowerBudget:
         kept: dict[int, str | None] = dict(changes)
         counts = np.array([self._counts_w(n, nodes, kept) for n in range(len(worth))])  # [N, 2]
         soon_w, later_w = counts.sum(axis=0).tolist()
+        on = (nodes.power_state < 0) & (nodes.wait_s <= 0)  # one that wakes cannot be stopped
 
         def change(n: int) -> tuple[float, float]:
             """Return both sums after what node *n* is to do was changed."""
@@ -105,7 +106,7 @@ class NodePowerBudget:
             if n in kept and kept[n] is None:
                 del kept[n]
                 soon_w, later_w = change(n)
-            elif nodes.power_state[n] < 0 and nodes.usable_gpus[n] and not nodes.busy[n] and deepest:
+            elif on[n] and nodes.usable_gpus[n] and not nodes.busy[n] and deepest:
                 kept[n] = deepest.name  # or deeper than it would have gone
                 soon_w, later_w = change(n)
         for n in reversed(worth.tolist()):  # nodes that fall asleep have to be asleep before others wake
