@@ -84,7 +84,7 @@ def test_the_installed_command():
         (["simulate", "x.yaml", "--polcy", "fifo"], "No such option"),
         (["simulate", "x.yaml", "--seed", "-1"], "-1 is not in the range"),
         (["simulate", "x.yaml", "--seeds", "0"], "0 is not in the range"),
-        (["simulate", "x.yaml", "--jobs", "many"], "'many' is not a valid integer"),
+        (["simulate", "x.yaml", "--jobs", "many"], "'many' is not a whole number"),
         (["place", "x.yaml", "--solver", "magic"], "'magic' is not one of 'best'"),
         (["place", "x.yaml", "--time-limit", "0"], "0.0 is not in the range"),
         (["schema", "nonsense"], "got 'nonsense', expected one of place, scenario"),

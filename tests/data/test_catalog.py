@@ -90,7 +90,7 @@ def test_check_of_profiles(write):
 def test_a_table_with_other_columns_is_told_the_columns(write):
     with pytest.raises(InputError) as caught:
         guess_format(write("jobs.csv", "job,tenant,submit,duration,gpus\n1,a,0,10,1\n"))
-    assert (caught.value.field, caught.value.value) == ("source", "job,tenant,submit,duration,gpus")
+    assert (caught.value.field, caught.value.value) == ("columns", "job,tenant,submit,duration,gpus")
     assert "gpus, and submit_s and duration_s" in caught.value.expected
     assert "--column" in caught.value.expected
 

@@ -37,7 +37,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Show what commonwatt would have saved on this Slurm.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="New folder to write to.")
 @click.option(
     "--days", type=FiniteRange(min=0.05, max=366), default=7.0, show_default=True, help="Days of history to study."
@@ -97,7 +97,7 @@ def slurm(
         _show(result, study)
 
 
-@command.command()
+@command.command(short_help="Count GPUs and waiting pods; show what commonwatt would do.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="New folder to write to.")
 @click.option("--price", type=FiniteRange(min=0), default=0.20, show_default=True, help="Price of a kWh.")
 @click.option("--pue", type=FiniteRange(min=1), default=1.4, show_default=True, help="Power usage effectiveness.")

@@ -29,7 +29,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@command.command("list", short_help="List the traces and profiles that commonwatt reads.")
 @json_option
 def list_(*, as_json: bool) -> None:
     """List the traces and profiles that commonwatt reads, where to get them, and which are on this machine.
@@ -56,7 +56,7 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
     return [entry.name for entry in CATALOG]
 
 
-@command.command()
+@command.command(short_help="Validate a job log or a public trace.")
 @click.argument("file", shell_complete=completed_by(_names))
 @click.option("--format", "source", metavar="NAME", help="philly, alibaba, helios, slurm, swf, csv, gavel or zeus.")
 @click.option(
@@ -156,7 +156,7 @@ def _facts(result: DataCheckResult, log: LogSummary) -> list[tuple[str, str]]:
     rule = "starts" if log.in_use_from == "starts" else "submissions, as the log has no starts"
     median, p95 = fmt.column(fmt.duration, [log.median_run_s, log.p95_run_s])
     wait = "" if log.median_wait_s is None else f"; median wait {fmt.duration(log.median_wait_s)}"
-    mean = "" if log.mean_gpus is None else f", mean {fmt.count(log.mean_gpus)}"
+    mean = "" if log.mean_gpus is None else f", mean {log.mean_gpus:,.1f}"
     no_ends = ": no job has an end, so it cannot be studied or simulated" if log.still_running == result.rows else ""
     since = f"; jobs are missing before {log.complete_from}" if log.complete_from else ""
     return [

@@ -22,6 +22,7 @@ from commonwatt import __version__
 __all__ = ["HOMES", "VERBS", "ProblemGroup", "VerbGroup", "command_of", "main", "root"]
 
 _PARAMETER = re.compile("`([a-z_]+)`")
+_NUMBER = re.compile(r"a valid (integer|float)(?: range)?")
 _QUOTED = re.compile("'([^']*)'")  # what a message of click says was given comes first
 
 VERBS = {
@@ -148,7 +149,8 @@ def root(ctx: click.Context) -> None:
 
 
 def _one_line(error: click.ClickException) -> str:
-    text = " ".join(error.format_message().split()).rstrip(".")
+    text = _NUMBER.sub(lambda kind: "a number" if kind[1] == "float" else "a whole number", error.format_message())
+    text = " ".join(text.split()).rstrip(".")
     context = getattr(error, "ctx", None)
     if context is None:
         return text

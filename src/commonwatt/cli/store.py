@@ -83,7 +83,7 @@ def backup(config: Path, file: Path, *, overwrite: bool, as_json: bool) -> None:
 _SHOWN = 20  # problems in the terminal; --json has all
 
 
-@click.command()
+@click.command(short_help="Check a store for inconsistencies.")
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option(
     "--sacct", type=click.Path(path_type=Path), metavar="FILE",
@@ -161,7 +161,7 @@ def _tell(result: StoreCheckResult) -> None:
         click.echo("all is well")
 
 
-@click.command()
+@click.command(short_help="Restore a backup into a new or empty store.")
 @click.argument("config", type=click.Path(path_type=Path))
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Delete what is in the store now.")

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from commonwatt.data import locate
 from commonwatt.data.profiles import gavel, zeus
+from commonwatt.data.readers.plain import plainly
 from commonwatt.data.readers.slurm import is_for_people
 from commonwatt.data.text import read_text
-from commonwatt.model.errors import ArgumentError
+from commonwatt.model.errors import ArgumentError, InputError
 
 __all__ = ["CATALOG", "FORMATS", "Dataset", "formats_of", "guess_format"]
 
@@ -133,10 +134,10 @@ def guess_format(path: Path) -> str:
         names = ", ".join(dict.fromkeys([*(entry.name for entry in CATALOG), *FORMATS]))
         if not formats and path.suffix.lower() in (".csv", ".tsv"):
             what = (
-                f"one of {names}; as csv with columns gpus, and submit_s and duration_s or start_s and end_s "
-                "(other names: --column OURS=THEIRS)"
+                "a table with columns gpus, and submit_s and duration_s or start_s and end_s (other names: --column "
+                f"OURS=THEIRS); or another format, by --format: {names}"
             )
-            raise ArgumentError(what, file=path, field="source", value=text.lstrip().split("\n", 1)[0].strip()[:100])
+            raise InputError(what, file=path, field="columns", value=text.lstrip().split("\n", 1)[0].strip()[:100])
         what = (
             f"a format: it could be {' or '.join(formats)}" if formats else f"one of {names}, as the file does not tell"
         )
@@ -183,4 +184,6 @@ def _by_lines(head: str) -> list[str]:
     if is_for_people(head):
         return ["slurm"]
     columns = {cell.strip().strip('"') for cell in re.split(r"[,;\t|]", lines[0])}
-    return [name for name, sets in _HEADERS.items() if any(wanted <= columns for wanted in sets)]
+    own = [name for name, sets in _HEADERS.items() if any(wanted <= columns for wanted in sets)]
+    plain = {plainly(column) for column in columns}
+    return own or (["csv"] if any(wanted <= plain for wanted in _HEADERS["csv"]) else [])

@@ -180,7 +180,7 @@ def _workload(log: JobLog, source: str, columns: Mapping[str, str]) -> str:
     if not all(log.gpu_type):
         fields["logged_gpu_type"] = "P100"
     text = yaml.safe_dump({"workload": fields}, sort_keys=False, allow_unicode=True, width=1000)
-    note = "logged_gpu_type: P100  # say which type the run times were measured on"
+    note = "logged_gpu_type: P100  # change this to the GPU type that the jobs ran on"
     return text.replace("logged_gpu_type: P100", note)
 
 

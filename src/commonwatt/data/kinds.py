@@ -93,6 +93,8 @@ _ADVICE = {
     "map-table-result": _IN_PROBLEM.format("table"),
     "map-layers-result": _IN_PROBLEM.format("jobs"),
     "map-batch-result": _IN_PROBLEM.format("jobs"),
+    "map-result": "use `commonwatt map evaluate PROBLEM FILE`",
+    "partition-mig-result": "use `commonwatt partition mig PROBLEM --present FILE`",
 }
 _FIELD = re.compile(r"(?:\s*(?:#[^\n]*|---)?\n)*[A-Za-z_][\w-]*:(?:\s|$)")
 _SPOKEN = {"map-schedule": "map --schedule", "simulation": "simulate", "sweep": "simulate --seeds"}

@@ -11,6 +11,10 @@ from commonwatt.model.errors import InputError
 __all__ = ["read_text"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_MAGIC = {
+    b"\x89PNG": "a picture", b"%PDF": "a PDF document", b"SQLite format 3": "an SQLite database",
+    b"PK\x03\x04": "a ZIP archive, as spreadsheets are: save it as CSV", b"PAR1": "a Parquet file",
+}  # fmt: skip
 
 
 def read_text(path: str | Path) -> str:
@@ -21,6 +25,8 @@ def read_text(path: str | Path) -> str:
     data = _read_bytes(Path(path))
     if data.startswith(_GZIP_MAGIC):
         data = _gunzip(data, path)
+    if what := _binary(data):
+        raise InputError(f"text; this is {what}", file=path)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -32,6 +38,13 @@ def read_text(path: str | Path) -> str:
     if not text.strip():
         raise InputError("some content", file=path, value="an empty file")
     return text
+
+
+def _binary(data: bytes) -> str:
+    """Return what *data* is that is no text, and which command reads it; "": it may be text."""
+    if data[8:9] == b"{" and int.from_bytes(data[:8], "little") <= len(data):
+        return "a fitted model: use `commonwatt forecast predict`, or `forecast plan SERIES --model FILE`"
+    return next((what for begins, what in _MAGIC.items() if data.startswith(begins)), "")
 
 
 def _conversion(data: bytes) -> str:

@@ -26,6 +26,7 @@ from commonwatt.model.live_results import (
     SamplePage,
     ServicePage,
 )
+from commonwatt.model.names import did_you_mean
 from commonwatt.model.units import HOUR_S
 from commonwatt.service.auth import AuditedRoute, Caller, Member, Operator, about
 from commonwatt.service.context import (
@@ -247,9 +248,11 @@ async def ledger(request: Request, caller: Member) -> Response:
 
 
 def _ask(context: ServiceContext, name: str, kind: RequestKind) -> NodeState:
-    node = next((node for node in node_states(context.snapshot(), None) if node.name == name), None)
+    nodes = node_states(context.snapshot(), None)
+    node = next((node for node in nodes if node.name == name), None)
     if node is None:
-        raise ApiRefusal(404, f"there is no node {name!r}", field="node", value=name)
+        meant = did_you_mean(name, (node.name for node in nodes))
+        raise ApiRefusal(404, f"there is no node {name!r}{meant}", field="node", value=name)
     context.store.ask(kind, time.time(), node=name)
     context.wake()
     return node

@@ -14,6 +14,7 @@ from commonwatt.controlplane.snapshot import Snapshot
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import EventPage, JobDetail, JobExplanation, JobPage, JobState, SubmittedJob
+from commonwatt.model.names import did_you_mean
 from commonwatt.model.units import plural
 from commonwatt.service.admission import admit
 from commonwatt.service.auth import AuditedRoute, Caller, Member, about, actor_of, noted
@@ -289,5 +290,6 @@ def _owner(context: ServiceContext, caller: Caller, tenant: str | None) -> str:
         expected = "the job's tenant, as this is an operator's token (--tenant NAME, ?tenant=NAME)"
         raise ApiRefusal(422, f"field 'tenant': expected {expected}", field="tenant", expected=expected)
     if not context.store.has_tenant(tenant):
-        raise ApiRefusal(404, f"there is no tenant {tenant!r}", field="tenant", value=tenant)
+        meant = did_you_mean(tenant, context.store.tenants())
+        raise ApiRefusal(404, f"there is no tenant {tenant!r}{meant}", field="tenant", value=tenant)
     return tenant

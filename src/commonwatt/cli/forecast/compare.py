@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 
-@click.command()
+@click.command(short_help="Compare ways of keeping GPUs on, over a job log.")
 @click.argument("jobs", type=click.Path(path_type=Path))
 @click.option(
     "--model", "name", default="last-value", show_default=True, metavar="NAME",

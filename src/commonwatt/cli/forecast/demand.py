@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["demand"]
 
 
-@click.command()
+@click.command(short_help="Make a demand series from a job log or Prometheus.")
 @click.argument("log", required=False)
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the series to FILE: CSV or .parquet."

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["evaluate"]
 
 
-@click.command()
+@click.command(short_help="Score forecasts and promises on unseen instants.")
 @click.argument("series", type=click.Path(path_type=Path))
 @click.option(
     "--model",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["fit", "predict"]
 
 
-@click.command()
+@click.command(short_help="Train a model on a demand series and save it.")
 @click.argument("series", type=click.Path(path_type=Path))
 @click.option(
     "--model",
@@ -143,7 +143,7 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
 _SHOWN = (0.1, 0.5, 0.9, 0.95, 0.98, 0.99)
 
 
-@click.command()
+@click.command(short_help="Forecast the next values of a series by a model.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("series", type=click.Path(path_type=Path))
 @click.option(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["plan"]
 
 
-@click.command()
+@click.command(short_help="Plan how many GPUs stay on to keep a promise.")
 @click.argument("series", type=click.Path(path_type=Path))
 @target_option
 @click.option(

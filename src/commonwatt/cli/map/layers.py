@@ -24,7 +24,7 @@ __all__ = ["batch", "layers", "table", "tell_layers"]
 _IMPORTED = {".onnx", ".pt2"}
 
 
-@click.command()
+@click.command(short_help="List the layers of a model as a batch.")
 @click.argument("model", required=False)
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="Size of a dynamic dimension of a model file.")
 @click.option("--tokens", type=int, help="Input length of a language network, tokens.  [default: 20]")
@@ -180,7 +180,7 @@ def _shape(row: MapLayer) -> str:
 _CLASSES = ("vision", "lang", "recom", "mix", "random")
 
 
-@click.command()
+@click.command(short_help="Draw a random batch of layers of published networks.")
 @click.option("--class", "batch_class", type=click.Choice(_CLASSES), required=True, help="Networks to draw from.")
 @click.option("--jobs", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Layers to draw.")
 @click.option("--products", is_flag=True, help="Draw products of activations, too (attention, interactions).")
@@ -216,7 +216,7 @@ _SHOWN_JOBS = 20  # in the terminal; --json and --out have all
 _MODELS = ("maestro", "shi", "roofline")
 
 
-@click.command()
+@click.command(short_help="Compute the job table of a problem.")
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option("--cost-model", type=click.Choice(_MODELS), help="Cost model, instead of the problem's.")
 @click.option(

@@ -203,7 +203,7 @@ def _shown(
         bar.done()
 
 
-@click.command()
+@click.command(short_help="Score a mapping.")
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.argument("mapping", type=click.Path(path_type=Path))
 @click.option("--after", type=click.Path(path_type=Path), metavar="SCHEDULE", help="The running schedule, as in `map`.")

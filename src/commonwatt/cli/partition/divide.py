@@ -168,7 +168,7 @@ def _shown(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
 
 
-@click.command()
+@click.command(short_help="Fit a scaling law to a command of yours.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--threads", default="1,2,4", show_default=True, help="Thread counts to run; must include 1.")
 @click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Runs at each thread count.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["mig"]
 
 
-@click.command()
+@click.command(short_help="Choose MIG layouts and assign their instances.")
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option(
     "--mode", type=click.Choice(MIG_MODES), default="market", show_default=True,

@@ -90,7 +90,7 @@ def _shown(value: float | None) -> str:
 POLICIES = (*PLAN_POLICIES, "fifo")
 
 
-@click.command()
+@click.command(short_help="Run a load on a device and report the shares.")
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--policy", type=click.Choice(POLICIES), help="Sharing policy.  [default: the configuration's]")
 @click.option("--phi", type=click.FloatRange(0, 1), help="Time-fair factor.  [default: the configuration's]")

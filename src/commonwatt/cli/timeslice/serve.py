@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["profile", "serve"]
 
 
-@click.command()
+@click.command(short_help="Measure time and power of a model.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "--device",
@@ -148,7 +148,7 @@ def _tell(result: TimesliceProfileResult) -> None:
         say(f"written: {result.written}")
 
 
-@click.command()
+@click.command(short_help="Serve models over the Open Inference Protocol.")
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--check", is_flag=True, help="Load everything, show what would be served, and exit.")
 @click.option("--tls-certificate", type=click.Path(path_type=Path), metavar="PEM",

@@ -8,14 +8,16 @@ stands for it. ``known_s`` is when the cluster knew that the job would come at `
 reservation); blank: with its submission. ``after`` names the jobs that a job waits for, as ``sbatch --dependency``
 does: ``afterok:12:13,afterany:7``. A number without a row stands for all tasks of that array (``12`` for ``12_0``,
 ``12_1``). Jobs of a log have run, so what they waited for came true: ``afternotok`` counts as until its end, and a job
-that is not in the log as ended. ``submit_time`` or ``submit``, ``start_time`` or ``start``, ``end_time`` or
-``end`` are other names of the three. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs, no run time or no start
+that is not in the log as ended. ``submit_time`` or ``submit``, ``start_time`` or ``start``, ``end_time`` or ``end`` are
+other names of the three, ``num_gpus`` of ``gpus``; without ``tenant`` it is the ``account`` or ``user``. Capitals, and
+spaces for underscores, do not matter. Times are seconds, or ISO 8601 moments. Jobs with 0 GPUs, no run time or no start
 are left out; one without an end was running at the last moment in the file. One with an end, but neither a submission
 nor a start, was running when the log begins: it counts from the first moment in the file.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from graphlib import CycleError
 from pathlib import Path
@@ -30,7 +32,7 @@ from commonwatt.model.dependencies import Dependency, in_order, parse_after, sho
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 
-__all__ = ["COLUMNS", "read"]
+__all__ = ["COLUMNS", "plainly", "read"]
 
 AFTER_FAILURE = "waited for a job to fail (afternotok): until it ends"
 
@@ -38,7 +40,7 @@ COLUMNS = ("job", "tenant", "submit_s", "start_s", "end_s", "duration_s", "gpus"
            "partition", "energy_j", "user", "qos", "cpus", "memory_gib", "known_s", "after")  # fmt: skip
 _ALSO = {
     "submit_s": ("submit_time", "submit"), "start_s": ("start_time", "start"), "end_s": ("end_time", "end"),
-    "gpus": ("num_gpus",),
+    "gpus": ("num_gpus",), "tenant": ("account", "user"),
 }  # fmt: skip
 
 
@@ -63,10 +65,14 @@ def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
     table = read_table(path)
     for name in named.values():
         table.text(name)
+    spelt: dict[str, str] = {}
+    for column in table.columns:
+        spelt.setdefault(plainly(column), column)
     called = {name: named.get(name, name) for name in COLUMNS}
-    for name, others in _ALSO.items():
+    for name in COLUMNS:
         if called[name] not in table:
-            called[name] = next((other for other in others if other in table), called[name])
+            others = (name, *_ALSO.get(name, ()))
+            called[name] = next((spelt[other] for other in others if other in spelt), called[name])
     times, gpus = _times(table, called), table.counts(called["gpus"])
     count = len(table)
     names = _or(table, called["job"], [f"row-{i}" for i in range(1, count + 1)])
@@ -97,6 +103,11 @@ def read(path: Path, columns: Mapping[str, str] | None = None) -> JobLog:
         treated=({} if times.early is None else {EARLY: times.early}) | unknown,
         after=after,
     )
+
+
+def plainly(column: str) -> str:
+    """Return the name of a column without capitals, and with underscores for spaces and hyphens."""
+    return re.sub(r"[\s_-]+", "_", column.strip().casefold())
 
 
 def _quantity(table: TextTable, name: str, unit: str) -> Floats | None:
