@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("sqlalchemy")
+pytest.importorskip("prometheus_client")
 
+from commonwatt.cli.cluster import _state
 from commonwatt.control.scheduling import NodeCondition
 from commonwatt.controlplane.health import (
     Dealt,
@@ -28,9 +30,13 @@ from commonwatt.controlplane.health import (
     sentence_of,
 )
 from commonwatt.controlplane.preflight import all_checks
+from commonwatt.controlplane.standby import StandbyView
 from commonwatt.controlplane.wiring import read_config
 from commonwatt.model.errors import InputError
 from commonwatt.model.live import ECC, TEMPERATURE, XID, HealthSpec
+from commonwatt.service.metrics import metrics_page
+from commonwatt.service.middleware import HttpTimes
+from commonwatt.service.serializers import node_states
 from commonwatt.store.records import JobStatus, RequestKind
 from tests.controlplane.bench import Bench, node
 from tests.controlplane.chaos import config_in
@@ -434,6 +440,31 @@ def test_check_says_which_nodes_have_metrics(tmp_path, exporter):
     ((verdict, found),) = lines()
     assert verdict == "warning"
     assert "HTTP 503" in found
+
+
+def test_api_commands_metrics_and_a_standby_say_why(bench, exporter):
+    b = bench({"at_most": 0.5})
+    b.ask(RequestKind.DRAIN, node="n0")
+    exporter.values[XID] = {(f"n{k}", "3"): 79.0 for k in (1, 2, 3)}
+    look(b)
+    states = node_states(b.snapshot(), None)
+    shown = [(state.drained, state.drain_reason, state.cause) for state in states]
+    assert shown == [(True, "operator", ""), (True, "gpu-xid", BUS), (True, "gpu-xid", BUS), (False, "", "")]
+    assert [_state(state) for state in states] == ["on, drained", *[f"on, drained: {BUS}"] * 2, "on"]
+    view = StandbyView(b.live.store, b.supervisor._store, b.live.cluster, "simulated").look(0.0)
+    assert [(n.drained, n.drain_reason, n.cause) for n in view.nodes] == shown
+    page = metrics_page(
+        snapshot=b.snapshot, store=b.live.store, counts=b.supervisor.counters.counts, http=HttpTimes(), currency="EUR"
+    )
+    text = page()[0].decode()
+    for line in ("gpu_health_up 1.0", "gpu_health_nodes 3.0", "gpu_faults 3.0", "nodes_drained_by_faults 2.0"):
+        assert f"\ncommonwatt_{line}\n" in text
+
+
+def test_webhooks_can_have_faults(tmp_path):
+    hook = {"url": "http://127.0.0.1:1", "kinds": ["drained", "gpu-fault"]}
+    config = read_config(config_in(tmp_path, live={"notify": {"webhooks": [hook]}}))
+    assert config.live.notify.webhooks[0].kinds == ("drained", "gpu-fault")
 
 
 def test_without_health_nothing_is_asked(tmp_path, opened):
