@@ -436,6 +436,8 @@ def test_check_says_which_nodes_have_metrics(tmp_path, exporter):
     ]
     exporter.values[XID] = exporter.values[ECC] = {("n-1", "0"): 0.0, ("n-2", "0"): 0.0}
     assert lines() == [("ok", f"{exporter.url} answers, with GPU metrics of 2 of 2 nodes")]
+    exporter.values[XID] = {("n-1", "0"): 0.0, ("n-2", "3"): 79.0}
+    assert lines()[1:] == [("warning", f"1 fault: n-2: {BUS}")]
     exporter.broken = (503, b"")
     ((verdict, found),) = lines()
     assert verdict == "warning"

@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from commonwatt import __version__
-from commonwatt.controlplane.health import HostNames, read_health
+from commonwatt.controlplane.health import HostNames, judge, read_health
 from commonwatt.controlplane.identity import identity_checks, peers_of
 from commonwatt.controlplane.preflight_engines import (
     broken_promises,
@@ -188,6 +188,11 @@ def _gpu_health(config: Scenario, cluster: Cluster) -> Iterator[CheckLine]:
         yield warning(what, f"{found}; none of {named}", advice)
     else:
         yield fine(what, found)
+    faults = sorted(judge(answer.readings, rule, {}, 0.0).faults.items())
+    if faults:
+        named = "; ".join(f"{node}: {fault.sentence}" for (node, *_), fault in faults[:5])
+        advice = "these drain their nodes once; where they are old, restart the exporter first, which forgets them"
+        yield warning(what, f"{plural(len(faults), 'fault')}: {named}{'; ...' if len(faults) > 5 else ''}", advice)
     missing = [metric for metric in rule.metrics if read and metric not in {metric for *_, metric in answer.readings}]
     if missing:
         advice = "add them to the exporter's list of counters, or do not ask for them in live.health"
