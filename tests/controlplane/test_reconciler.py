@@ -164,7 +164,7 @@ def test_on_a_drained_node_jobs_stay_and_none_begins(bench, solver):
     assert node not in b.row(late).nodes
     b.ask(RequestKind.UNDRAIN, node=node)
     b.settle()
-    assert b.reconciler.drained == []
+    assert b.reconciler.drains.names == ()
 
 
 def test_an_engine_that_starts_jobs_of_others_hears_of_drains_while_live(bench):
@@ -213,7 +213,7 @@ def test_an_engine_may_refuse_to_drain_which_is_said_once_and_one_that_is_away_i
     (event,) = b.live.store.events()
     assert (event.kind, event.nodes, event.job) == ("not-drained", ("n-1",), None)
     assert event.sentence == "the engine may still start other jobs on drained nodes: Access denied"
-    assert b.reconciler.drained == ["n-1"]
+    assert b.reconciler.drains.names == ("n-1",)
 
 
 def test_a_dry_run_says_of_each_job_what_would_become_of_it(bench):

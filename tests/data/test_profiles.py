@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from commonwatt.data import locate
-from commonwatt.data.profiles import GPU_TYPES, LAW, canonical, known_gpu_type, load_profiles
+from commonwatt.data.profiles import GPU_TYPES, LAW, Measured, canonical, known_gpu_type, load_profiles
 from commonwatt.data.profiles.fit import SiaStep, fit_law, read_sia
 from commonwatt.data.profiles.gavel import GavelRun, read_gavel
-from commonwatt.data.profiles.measured import Measured
 from commonwatt.data.profiles.zeus import Training, read_zeus
 from commonwatt.model.errors import InputError
 

@@ -102,7 +102,7 @@ def test_a_controller_takes_its_jobs_up(tmp_path):
     bench.hand.time_s += 1000.0
     bench.open()
     bench.settle()
-    assert bench.reconciler.drained == ["n2"]
+    assert bench.reconciler.drains.names == ("n2",)
     for _ in range(5):
         bench.advance(1500.0)
         bench.settle()

@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from commonwatt import __version__
+from commonwatt.controlplane.health import HostNames, judge, read_health
 from commonwatt.controlplane.identity import identity_checks, peers_of
 from commonwatt.controlplane.preflight_engines import (
     broken_promises,
@@ -53,6 +54,7 @@ def all_checks(config: Scenario, path: Path) -> Iterator[CheckLine]:
     yield from _secrets(config, path)
     running = yield from _store(config, path)
     yield from engine_checks(config, cluster, folder)
+    yield from _gpu_health(config, cluster)
     yield from _server(config, running=running)
     yield from _identity(config, folder)
     yield from _clock()
@@ -160,6 +162,41 @@ def _people(store: ApiStore, config: Scenario) -> Iterator[CheckLine]:
         yield warning("tokens", f"tenants without one: {', '.join(without[:10])}", advice)
     else:
         yield fine("tokens", f"{len(valid)} valid, for operators and {plural(len(tenants), 'tenant')}")
+
+
+def _gpu_health(config: Scenario, cluster: Cluster) -> Iterator[CheckLine]:
+    """Check which nodes have metrics of their GPUs; without them, no fault drains a node."""
+    what, rule = "gpu health", config.live.health
+    if rule is None:
+        return
+    hosts = HostNames.of(cluster.names)
+    try:
+        answer = read_health(rule, hosts)
+    except CommonwattError as error:
+        advice = "start Prometheus, or correct live.health.prometheus; until it answers, no fault drains a node"
+        yield warning(what, str(error), advice)
+        return
+    read = {node for node, *_ in answer.readings}
+    without = [host for host in hosts.nodes if host not in read]
+    others = sorted(name for name in answer.others if name is not None)
+    found = f"{rule.prometheus} answers, with GPU metrics of {len(read)} of {plural(len(hosts.nodes), 'node')}"
+    if others:
+        found += f"; those of others are ignored ({', '.join(others[:5])}{', ...' if len(others) > 5 else ''})"
+    if without:
+        named = f"{', '.join(without[:10])}{', ...' if len(without) > 10 else ''}"
+        advice = f"run DCGM's exporter there and scrape it; label {rule.node_label} must have the node's name"
+        yield warning(what, f"{found}; none of {named}", advice)
+    else:
+        yield fine(what, found)
+    faults = sorted(judge(answer.readings, rule, {}, 0.0).faults.items())
+    if faults:
+        named = "; ".join(f"{node}: {fault.sentence}" for (node, *_), fault in faults[:5])
+        advice = "these drain their nodes once; where they are old, restart the exporter first, which forgets them"
+        yield warning(what, f"{plural(len(faults), 'fault')}: {named}{'; ...' if len(faults) > 5 else ''}", advice)
+    missing = [metric for metric in rule.metrics if read and metric not in {metric for *_, metric in answer.readings}]
+    if missing:
+        advice = "add them to the exporter's list of counters, or do not ask for them in live.health"
+        yield warning(what, f"no node has {', '.join(missing)}", advice)
 
 
 def _server(config: Scenario, *, running: bool) -> Iterator[CheckLine]:

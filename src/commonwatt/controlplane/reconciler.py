@@ -12,9 +12,10 @@ import numpy as np
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import JobLeft, LiveEngine
-from commonwatt.control.events import EventKind, Requester
+from commonwatt.control.events import Requester
 from commonwatt.control.fleet.controller import FleetController
-from commonwatt.control.scheduling import JobCondition, NodeCondition
+from commonwatt.control.scheduling import JobCondition
+from commonwatt.controlplane.health import FAULTS, HealthPoller
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import JobMaker, TimeFigure, TrackedJob
 from commonwatt.controlplane.observer import Observer
@@ -25,13 +26,13 @@ from commonwatt.controlplane.recovery import Recovery
 from commonwatt.controlplane.run_times import LearnedRunTimes
 from commonwatt.controlplane.services import LiveServices, phi_in_force
 from commonwatt.controlplane.starts import StartConditions
-from commonwatt.controlplane.unschedulable import Unschedulable, fail
+from commonwatt.controlplane.unschedulable import NodeDrains, Unschedulable, fail
 from commonwatt.controlplane.user_jobs import UserJobIntake
-from commonwatt.model.errors import EngineDownError, EngineError, InputError, JobNeverFitsError
+from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.live import LiveSpec, ProfilingSpec
 from commonwatt.store.controller_store import ControllerStore, Tick
-from commonwatt.store.records import EventRow, JobRow, JobStatus, RequestKind, RequestRow
+from commonwatt.store.records import JobRow, JobStatus, RequestKind, RequestRow
 
 __all__ = ["Reconciler"]
 
@@ -66,6 +67,8 @@ class Reconciler:
         Whether it stays in a dry run whatever is requested.
     intake
         Takes over jobs that users create in the engine.
+    health
+        Finds faults of GPUs, which drain nodes.
 
     Raises
     ------
@@ -80,6 +83,7 @@ class Reconciler:
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
         observer: Observer | None = None, *, predicts: bool = False, live: LiveSpec | None = None,
         guard: Callable[[], None] = lambda: None, advises: bool = False, intake: UserJobIntake | None = None,
+        health: HealthPoller | None = None,
     ) -> None:  # fmt: skip
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
         self.engine = WriteAheadEngine(engine, store.intend, now_s, retries, guard=guard)
@@ -92,10 +96,8 @@ class Reconciler:
         self._learned = LearnedRunTimes(store.ended_runs) if predicts else None
         self.profiler = Profiler(self.controller, self.engine, store.profiles(), profiling, failed, self._learned)
         self.mode, self._observer, self._advises, self._intake = "live", observer, advises, intake
-        self.drained: list[str] = []
+        self.drains = NodeDrains(self.controller, self.engine, now_s, health)
         self._unschedulable = Unschedulable(store, self.engine, self.controller.scheduling, now_s)
-        self._engine_drained: set[int] | None = None  # nodes drained in the engine
-        self._drain_again_s = math.inf  # when it is asked again to drain what it refused to
         self.registered: list[JobRow] = []  # since the snapshot took them over
         self._decided, self._again = False, False
         self._quotas = None if live is None else Quotas(live, store, self.controller)
@@ -117,7 +119,7 @@ class Reconciler:
         if self._learned is not None:
             self._learned.refresh()
         self._set_mode(mode, tick)
-        self._set_drained(drained, tick)
+        self.drains.resume(drained, self.store.settings().get(FAULTS), tick)
         if (fairness := self.controller.policy.fairness) is not None:
             phi = phi_in_force(fairness.phi, self.store.settings().get("fairness"))
             self.controller.policy = self.controller.policy.with_phi(phi)
@@ -171,7 +173,9 @@ class Reconciler:
         now_s, tick_s = self._now_s(), None
         if self.services is not None and (seen := self.engine.serving()) is not None:
             self.services.look(now_s, seen)
-        self._drain_engine(tick)
+        self.drains.look(tick, dry=self.mode != "live")
+        if self.mode == "live":
+            self.drains.tell_engine(tick)
         if not self._must_restart() and (self.profiler.measure(tick, now_s) or decide):
             began = perf_counter()
             self.controller.set_weights(self.store.weights())
@@ -264,9 +268,9 @@ class Reconciler:
                 self.controller.decide_anew()
                 tick.change(self.engine.jobs[handle].id, held=on)
             case RequestKind.DRAIN if request.node in self._at:
-                self._set_drained([*self.drained, request.node], tick)
+                self.drains.set([*self.drains.names, request.node], tick)
             case RequestKind.UNDRAIN:
-                self._set_drained([name for name in self.drained if name != request.node], tick)
+                self.drains.set([name for name in self.drains.names if name != request.node], tick)
             case RequestKind.MODE if request.value in {"live", "dry-run"} and not self._advises:
                 self._set_mode(request.value, tick)
             case RequestKind.PHI if self.services is not None:
@@ -281,32 +285,6 @@ class Reconciler:
         self.controller.set_dry(dry=mode == "dry-run")
         if mode == "dry-run":
             self.engine.cancel_deferred(None, "its place was still in use when the dry run began")
-
-    def _set_drained(self, names: Sequence[str], tick: Tick) -> None:
-        self.drained = tick.settings["drained"] = sorted({name for name in names if name in self._at})
-        drained = {self._at[name] for name in self.drained}
-        self.controller.scheduling.set_nodes(NodeCondition.DRAINED, drained)
-        self.engine.cancel_deferred(drained, "its place was still in use when its node was drained")
-        self.controller.decide_anew()
-
-    def _drain_engine(self, tick: Tick) -> None:
-        """Drain nodes in an engine with a scheduler of its own, too; if it refuses, that is logged."""
-        drained, now_s = self.controller.scheduling.nodes(NodeCondition.DRAINED), self._now_s()
-        same = drained == self._engine_drained
-        if self.mode != "live" or (same and now_s < self._drain_again_s) or not self.engine.capabilities.drain:
-            return
-        try:
-            self.engine.inner.drain(drained)
-            self._drain_again_s = math.inf
-        except EngineDownError:
-            raise
-        except EngineError as error:
-            self._drain_again_s, names = now_s + _LONGEST_BACKOFF_S, tuple(self.drained)
-            if not same:
-                said = f"the engine may still start other jobs on drained nodes: {error}"
-                log.warning("the engine does not drain nodes", extra={"cause": str(error)})
-                tick.events.append(EventRow(0, now_s, EventKind.NOT_DRAINED, None, names, 0, "refused", said))
-        self._engine_drained = drained
 
     def _register_new(self, row: JobRow, tick: Tick) -> None:
         """Register a new job; one that cannot run on this cluster has failed."""

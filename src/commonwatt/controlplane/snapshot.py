@@ -14,6 +14,7 @@ from commonwatt.control.engine import NodeView
 from commonwatt.control.events import EventKind, lost_work
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.control.usage import TenantShare
+from commonwatt.controlplane.health import HealthNow
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.services import SnapshotService
 from commonwatt.controlplane.starts import LONGEST, UNFORESEEN, Waiting, expected_times
@@ -42,7 +43,8 @@ class SnapshotNode:
     drained: bool
     jobs: tuple[int, ...]
     power_w: float | None  # as the configuration declares it, for what runs there
-    cause: str = ""  # why it is down, where that is known
+    cause: str = ""  # why it is down, or a fault drained it, where that is known
+    drain_reason: str = ""  # why it is drained; empty: it is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class Snapshot:
     power: PowerNow | None = None  # the power budget of the capacity plan; None: there is none
     role: str = "active"  # standby: another controller is
     services: tuple[SnapshotService, ...] = ()
+    health: HealthNow | None = None  # None: GPU health is not watched
     shares: tuple[TenantShare, ...] = ()  # of tenants; empty: nothing is guaranteed, or no job asks for anything
 
 
@@ -194,21 +197,17 @@ class SnapshotBuilder:
         if len(self._progress) < _FEW or now_s >= self._progress_s + pause_s:
             self._progress_s = now_s
             self._update_progress()
-        jobs, capacity = dict(self._jobs), reconciler.controller.capacity
-        nodes = self._nodes()
+        jobs, capacity, nodes = dict(self._jobs), reconciler.controller.capacity, self._nodes()
         running = sum(job.status == "running" for job in jobs.values())
         return replace(
             last, time_s=now_s, mode=reconciler.mode, nodes=nodes, jobs=jobs, rows=dict(self._rows),
             power_w=reconciler.controller.engine.power_w(),
-            busy_gpus=sum(node.held_gpus for node in nodes),
-            total_gpus=reconciler.controller.cluster.total_gpus,
-            running=running,
-            waiting=len(jobs) - running,
-            tick_s=last.tick_s if sample is None else sample.tick_s,
-            ticks=last.ticks + (sample is not None),
+            busy_gpus=sum(node.held_gpus for node in nodes), total_gpus=reconciler.controller.cluster.total_gpus,
+            running=running, waiting=len(jobs) - running,
+            tick_s=last.tick_s if sample is None else sample.tick_s, ticks=last.ticks + (sample is not None),
             decided_s=last.decided_s if sample is None else now_s,
             services=() if reconciler.services is None else reconciler.services.snapshot(),
-            shares=reconciler.controller.shares(),
+            shares=reconciler.controller.shares(), health=reconciler.drains.health,
             pools=() if capacity is None else capacity.pools_now,
             power=None if capacity is None else capacity.power_now,
         )  # fmt: skip
@@ -228,7 +227,7 @@ class SnapshotBuilder:
         figures = (
             rows, registry.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s, *self._shared(),
         )  # fmt: skip
-        own = dict(registry.nodes), list(reconciler.drained), reconciler.engine.power_commands.unwoken
+        own = dict(registry.nodes), reconciler.drains.state, reconciler.engine.power_commands.unwoken
         seen = (*own, _up(view).tolist(), *(column.tobytes() for column in figures))
         if seen != self._cached[0]:
             self._cached = (seen, self._make_nodes(view))
@@ -253,16 +252,17 @@ class SnapshotBuilder:
                 jobs[n].append(reconciler.engine.jobs[handle].id)
                 allocated[n] += each
                 busy_w[n] += each * float(registry.row("gpu_w")[row])
-        drained, up, causes = set(reconciler.drained), _up(view), reconciler.engine.power_commands.unwoken
+        drains, up, causes = reconciler.drains, _up(view), reconciler.engine.power_commands.unwoken
         made = []
         for n, name in enumerate(cluster.names):
             kind, state = cluster.classes[cluster.klass[n]], int(view.power_state[n])
             where = "asleep" if state >= 0 else "waking" if view.wait_s[n] > 0 else "on" if up[n] else "down"
+            reason, fault = drains.why(name)
             power_w = kind.states[state].power_w if state >= 0 else kind.idle_w + float(busy_w[n])
             made.append(
                 SnapshotNode(
-                    name, kind.gpu_type, kind.gpus, int(view.usable_gpus[n]), int(allocated[n]), where, name in drained,
-                    tuple(jobs[n]), None if where == "down" else power_w, causes.get(n, ""),
+                    name, kind.gpu_type, kind.gpus, int(view.usable_gpus[n]), int(allocated[n]), where, bool(reason),
+                    tuple(jobs[n]), None if where == "down" else power_w, causes.get(n) or fault, reason,
                 )
             )  # fmt: skip
         return tuple(made)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from commonwatt.controlplane.health import FAULTS
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
 from commonwatt.model.nodes import Cluster
 from commonwatt.store.api_store import ApiStore
@@ -97,14 +98,16 @@ class StandbyView:
                 jobs.setdefault(name, []).append(row.id)
                 allocated[name] = allocated.get(name, 0) + row.gpus_per_node
         drained, unusual = set(settings.get("drained", ())), settings.get(UNUSUAL_NODES, {})
+        faults = (settings.get(FAULTS) or {}).get("drained", {})
         made = []
         for name, klass in zip(self._cluster.names, self._cluster.klass.tolist(), strict=True):
             kind = self._cluster.classes[klass]
+            reason, fault = faults.get(name, ("operator", "")) if name in drained else ("", "")
             state, usable = unusual.get(name, ("on", kind.gpus))
             made.append(
                 SnapshotNode(
                     name, kind.gpu_type, kind.gpus, usable, allocated.get(name, 0), state, name in drained,
-                    tuple(jobs.get(name, ())), None,
+                    tuple(jobs.get(name, ())), None, fault, reason,
                 )
             )  # fmt: skip
         return tuple(made)

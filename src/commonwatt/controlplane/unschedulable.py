@@ -1,24 +1,42 @@
-"""Active jobs for which a changed configuration has no place: a dry run leaves them alone, else they have failed."""
+"""What a controller leaves out: jobs that a changed configuration has no place for, and drained nodes.
+
+A dry run leaves such jobs alone, else they have failed. Nodes are drained by operators, and by faults of GPUs.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from commonwatt.control.controller import Controller
 from commonwatt.control.engine import JobEnded, JobInterrupted, LiveEngine, Outcome, Stop
-from commonwatt.control.events import Requester, cancelled_by, completed, report_of
-from commonwatt.control.scheduling import JobCondition, Scheduling
+from commonwatt.control.events import EventKind, Requester, cancelled_by, completed, report_of
+from commonwatt.control.scheduling import JobCondition, NodeCondition, Scheduling
+from commonwatt.controlplane.health import (
+    FAULTS,
+    Dealt,
+    FaultKind,
+    GpuFault,
+    HealthNow,
+    HealthPoller,
+    Seen,
+    plan,
+    sentence_of,
+)
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.units import plural
 from commonwatt.store.controller_store import ControllerStore, Tick
 from commonwatt.store.records import EventRow, JobRow, JobStatus
 
-__all__ = ["Unschedulable", "fail", "stop_runs"]
+__all__ = ["NodeDrains", "Unschedulable", "fail", "stop_runs"]
 
 log = logging.getLogger("commonwatt.reconciler")
 
+_AGAIN_S = 60.0  # after the engine has refused to drain
 _OFF: dict[str, Any] = {
     "nodes": [],
     "gpu_type": None,
@@ -141,3 +159,124 @@ def stop_runs(engine: LiveEngine, job_ids: Sequence[int]) -> None:
         except EngineError as error:
             extra = {"job": job_id, "cause": str(error)}
             log.warning("a job that has ended, or has no place, cannot be stopped", extra=extra)
+
+
+class NodeDrains:
+    """Drained nodes of a controller: set by operators, or by faults of GPUs."""
+
+    def __init__(
+        self, controller: Controller, engine: WriteAheadEngine, now_s: Callable[[], float], poller: HealthPoller | None
+    ) -> None:
+        self.names: tuple[str, ...] = ()
+        self._names: frozenset[str] = frozenset()
+        self.reasons: dict[str, tuple[str, str]] = {}  # of nodes that faults drained: reason, sentence
+        self._seen: Seen = {}
+        self._controller, self._engine, self._now_s, self._poller = controller, engine, now_s, poller
+        self._at = {name: n for n, name in enumerate(controller.cluster.names)}
+        self._in_engine: set[int] | None = None
+        self._again_s = math.inf  # when the engine is asked again to drain what it refused to
+
+    @property
+    def state(self) -> tuple[tuple[str, ...], dict[str, tuple[str, str]]]:
+        """What is drained, and why: it changes whenever one of them does."""
+        return self.names, self.reasons.copy()
+
+    @property
+    def health(self) -> HealthNow | None:
+        """Whether GPU health is known; ``None`` if it is not watched."""
+        if (poller := self._poller) is None:
+            return None
+        open_ = sum(became != Dealt.DRAINED or place[0] in self._names for place, (_, became) in self._seen.items())
+        return HealthNow(poller.answers, poller.seen_nodes, len(self.reasons), open_)
+
+    def resume(self, names: Sequence[str], faults: Mapping[str, Any] | None, tick: Tick) -> None:
+        """Go on from what the store has."""
+        kept = faults or {}
+        self._seen = {
+            (node, gpu, FaultKind(kind)): (value, became)
+            for node, gpu, kind, value, became in kept.get("seen", ()) if node in self._at
+        }  # fmt: skip
+        self.reasons = {node: (reason, said) for node, (reason, said) in kept.get("drained", {}).items()}
+        self.set(names, tick)
+
+    def set(self, names: Sequence[str], tick: Tick) -> None:
+        """Let exactly these nodes be drained, as far as the cluster has them."""
+        self._names = frozenset(name for name in names if name in self._at)
+        self.names = tuple(sorted(self._names))
+        tick.settings["drained"] = list(self.names)
+        if gone := self.reasons.keys() - self._names:
+            self.reasons = {node: why for node, why in self.reasons.items() if node not in gone}
+            self._keep(tick)
+        drained = {self._at[name] for name in self.names}
+        self._controller.scheduling.set_nodes(NodeCondition.DRAINED, drained)
+        self._engine.cancel_deferred(drained, "its place was still in use when its node was drained")
+        self._controller.decide_anew()
+
+    def why(self, name: str) -> tuple[str, str]:
+        """Return reason and sentence of a node's drain; the sentence is empty where an operator asked for it."""
+        return self.reasons.get(name, ("operator", "")) if name in self._names else ("", "")
+
+    def look(self, tick: Tick, *, dry: bool) -> None:
+        """Deal with the faults that were found since the last call; if *dry*, only say what would be done."""
+        poller = self._poller
+        if poller is None or (found := poller.take()) is None:
+            return
+        nodes, by_faults = poller.hosts.nodes, set(self.reasons)
+        limit = max(1, math.floor(poller.rule.at_most * len(self._at) + 1e-9))
+        all_drained = {host for host, parts in nodes.items() if self._names.issuperset(parts)}
+
+        def room(host: str, others: Collection[str]) -> bool:
+            more = {part for other in (*others, host) for part in nodes[other]}
+            return len(by_faults | more) <= limit or not (by_faults or others)
+
+        made = plan(found, self._seen, all_drained, room, dry=dry)
+        if made.seen == self._seen:
+            return
+        self._seen = made.seen
+        for host, became, faults in made.new:
+            self._say(tick, nodes[host], became, faults, drains=host in made.drained, limit=limit)
+        if made.drained:
+            self.set([*self.names, *(part for host in made.drained for part in nodes[host])], tick)
+        self._keep(tick)
+
+    def _say(
+        self, tick: Tick, nodes: tuple[str, ...], became: Dealt, faults: Sequence[GpuFault], *, drains: bool, limit: int
+    ) -> None:
+        """Log what becomes of *faults*, and why nodes are drained."""
+        reason, what = str(faults[0].kind), sentence_of(faults)
+        if drains:
+            self.reasons |= {node: (reason, what) for node in nodes if node not in self._names}
+            kind, text = EventKind.DRAINED, f"drained: {what}"
+        elif became is Dealt.WOULD:
+            kind, text = EventKind.WOULD_DRAIN, f"it would be drained, but this is a dry run: {what}"
+        elif became is Dealt.DRAINED:
+            kind, text = EventKind.GPU_FAULT, f"it is drained already: {what}"
+        else:
+            kind = EventKind.GPU_FAULT
+            text = f"it is not drained, as faults keep {plural(limit, 'node')} drained at most: {what}"
+        log.warning("a GPU has a fault", extra={"node": ", ".join(nodes), "cause": what, "became": str(kind)})
+        tick.events.append(EventRow(0, self._now_s(), kind, None, nodes, 0, reason, text))
+
+    def _keep(self, tick: Tick) -> None:
+        seen = [[node, gpu, str(kind), *dealt] for (node, gpu, kind), dealt in sorted(self._seen.items())]
+        drained = {node: list(why) for node, why in self.reasons.items()}
+        tick.settings[FAULTS] = {"seen": seen, "drained": drained}
+
+    def tell_engine(self, tick: Tick) -> None:
+        """Drain nodes in an engine with a scheduler of its own, too; if it refuses, that is logged."""
+        drained, now_s = self._controller.scheduling.nodes(NodeCondition.DRAINED), self._now_s()
+        same = drained == self._in_engine
+        if (same and now_s < self._again_s) or not self._engine.capabilities.drain:
+            return
+        try:
+            self._engine.inner.drain(drained)
+            self._again_s = math.inf
+        except EngineDownError:
+            raise
+        except EngineError as error:
+            self._again_s = now_s + _AGAIN_S
+            if not same:
+                said = f"the engine may still start other jobs on drained nodes: {error}"
+                log.warning("the engine does not drain nodes", extra={"cause": str(error)})
+                tick.events.append(EventRow(0, now_s, EventKind.NOT_DRAINED, None, self.names, 0, "refused", said))
+        self._in_engine = drained

@@ -21,6 +21,7 @@ from commonwatt.control.policy import Policy, warm_up
 from commonwatt.controlplane.announcer import Announcer, announcer_of
 from commonwatt.controlplane.capacity import check_plan, live_capacity, since_s
 from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
+from commonwatt.controlplane.health import HealthPoller
 from commonwatt.controlplane.identity import check_identity, identity_checks
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import GpuNeeds, JobMaker
@@ -81,6 +82,7 @@ class Live:
     notifier: Notifier
     announcer: Announcer | None
     misfit: Callable[[], EngineError | None]
+    health: HealthPoller | None = None
 
     def start(self) -> None:
         """Start the controller, or stand by where another one runs on the store.
@@ -94,8 +96,9 @@ class Live:
             raise error
         self.estimator.start()
         self.notifier.start()
-        if self.announcer is not None:
-            self.announcer.start()
+        for thread in (self.announcer, self.health):
+            if thread is not None:
+                thread.start()
         tenants = self.store.tenants()
         lines = [*broken_promises(self.config, tenants), shared_user(self.config)]
         lines += identity_checks(self.config, tenants)
@@ -109,8 +112,9 @@ class Live:
             last_first.callback(self.supervisor.stop)
             last_first.callback(self.estimator.stop)
             last_first.callback(self.notifier.stop)
-            if self.announcer is not None:
-                last_first.callback(self.announcer.stop)
+            for thread in (self.announcer, self.health):
+                if thread is not None:
+                    last_first.callback(thread.stop)
 
 
 def read_config(path: Path) -> Scenario:
@@ -332,6 +336,7 @@ def open_live(
             stopwatch=stopwatch(config.live.decision_limit_s),
         )  # fmt: skip
 
+    health = HealthPoller.of(config.live.health, cluster.names, clock, lambda: supervisor.active)
     predicts = live_knowledge(config) == "predicted"
     warm = partial(_compile_solvers, spec, predicts=predicts)
 
@@ -343,7 +348,7 @@ def open_live(
             config.live.profiling, _observer(config, cluster, folder, store, seed, engine),
             predicts=predicts, live=config.live,
             guard=ticks.check_may_act, advises=config.live.advises_only(config.engine),
-            intake=_intake(config, engine, store, ticks, maker),
+            intake=_intake(config, engine, store, ticks, maker), health=health,
         )  # fmt: skip
 
     def claimed() -> None:
@@ -370,7 +375,7 @@ def open_live(
     return Live(
         config, folder, cluster, database, store, maker, supervisor, estimator, notifier,
         announcer_of(config, folder, store, supervisor, ticks.term, clock),
-        lambda: elsewhere(config, path, ticks),
+        lambda: elsewhere(config, path, ticks), health,
     )  # fmt: skip
 
 

@@ -1,13 +1,14 @@
-"""A demand series from Prometheus: a range query over its HTTP API, v1.
+"""What Prometheus has, by its HTTP API, v1: a demand series (a range query), and values of now (an instant query).
 
-A query such as ``sum(kube_pod_container_resource_requests{resource="nvidia_com_gpu"})`` must give one series. Long
-periods are queried in pieces, as Prometheus answers with at most 11,000 points at once. Steps without a sample are
+A range query such as ``sum(kube_pod_container_resource_requests{resource="nvidia_com_gpu"})`` must give one series.
+Long periods are queried in pieces, as Prometheus answers with at most 11,000 points at once. Steps without a sample are
 unknown. Where ``COMMONWATT_PROMETHEUS_TOKEN`` is set it is sent as bearer token. Redirections are not followed: they
 would lose the query, and the token is for nobody else.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import os
@@ -22,7 +23,7 @@ from commonwatt.model.arrays import Floats
 from commonwatt.model.demand import MOST_DEMAND, DemandSeries
 from commonwatt.model.errors import ArgumentError, InputError
 
-__all__ = ["TOKEN_VARIABLE", "query_range"]
+__all__ = ["TOKEN_VARIABLE", "query_now", "query_range"]
 
 TOKEN_VARIABLE = "COMMONWATT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
 _MOST_POINTS = 11_000
@@ -58,10 +59,26 @@ def query_range(
     for first in range(0, steps, _MOST_POINTS):
         last = min(first + _MOST_POINTS, steps) - 1
         asked = {"query": query, "start": begin_s + step_s * first, "end": begin_s + step_s * last, "step": step_s}
-        _fill(values, _ask(url, asked, timeout_s), url, begin_s, step_s)
+        _fill(values, _ask(url, "query_range", asked, timeout_s), url, begin_s, step_s)
     if np.isnan(values).all():
         raise ArgumentError("a query with at least one value in the period", field="query", value=query)
     return DemandSeries(begin_s, step_s, values)
+
+
+def query_now(url: str, query: str, timeout_s: float = 10.0) -> list[tuple[dict[str, str], float]]:
+    """Return labels and value of each series that *query* gives now; a value may be NaN or infinite.
+
+    Raises ``InputError`` if Prometheus does not answer, refuses the query, or answers with something else.
+    """
+    found = []
+    for one in _ask(url, "query", {"query": query}, timeout_s):
+        try:
+            labels, (_, value) = dict(one["metric"]), one["value"]
+            found.append(({str(name): str(said) for name, said in labels.items()}, float(value)))
+        except (KeyError, TypeError, ValueError):
+            expected = "series with labels, and a pair of a time and a number"
+            raise InputError(expected, file=url, value=str(one)[:60]) from None
+    return found
 
 
 class _Strict(urllib.request.HTTPRedirectHandler):
@@ -71,8 +88,11 @@ class _Strict(urllib.request.HTTPRedirectHandler):
         """Turn the redirect into an error."""
 
 
-def _ask(url: str, asked: dict[str, object], timeout_s: float) -> list[Any]:
-    where = f"{url.rstrip('/')}/api/v1/query_range"
+_KINDS = {"query_range": "matrix", "query": "vector"}
+
+
+def _ask(url: str, endpoint: str, asked: dict[str, object], timeout_s: float) -> list[Any]:
+    where = f"{url.rstrip('/')}/api/v1/{endpoint}"
     request = urllib.request.Request(where, data=urllib.parse.urlencode(asked).encode())  # noqa: S310 - http(s) only
     token = os.environ.get(TOKEN_VARIABLE)
     if token:
@@ -85,7 +105,7 @@ def _ask(url: str, asked: dict[str, object], timeout_s: float) -> list[Any]:
             expected = "the address at which Prometheus itself answers"
             raise InputError(expected, file=url, value=f"sent on to {error.headers['Location']}") from None
         raise ArgumentError("a query that Prometheus accepts", file=url, field="query", value=_reason(error)) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise InputError("a Prometheus that answers", file=url, value=reason) from None
     try:
@@ -94,9 +114,10 @@ def _ask(url: str, asked: dict[str, object], timeout_s: float) -> list[Any]:
         kind, result = data["resultType"], data["result"]
     except (ValueError, KeyError, TypeError):
         raise InputError("an answer of Prometheus (JSON with data.result)", file=url, value=text[:60]) from None
-    if document.get("status") != "success" or kind != "matrix":
-        raise ArgumentError("a range query's answer (a matrix)", file=url, field="query", value=kind)
-    return list(result)
+    if document.get("status") != "success" or kind != _KINDS[endpoint] or not isinstance(result, list):
+        what = "a range" if endpoint == "query_range" else "an instant"
+        raise ArgumentError(f"{what} query's answer (a {_KINDS[endpoint]})", file=url, field="query", value=kind)
+    return result
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, quantity
@@ -13,6 +13,10 @@ from commonwatt.model.identity import OidcSpec, SocketSpec, TlsSpec
 from commonwatt.model.job_file import ADDRESS
 
 __all__ = [
+    "ECC",
+    "TEMPERATURE",
+    "XID",
+    "HealthSpec",
     "KubernetesSpec",
     "LiveSpec",
     "LocalSpec",
@@ -286,7 +290,7 @@ class ServerSpec(FileModel):
 
 NotifiedKind = Literal[
     "submitted", "started", "resumed", "resized", "migrated", "preempted", "interrupted", "not-started", "completed",
-    "failed", "cancelled", "not-drained", "not-powered",
+    "failed", "cancelled", "not-drained", "not-powered", "drained", "gpu-fault",
 ]  # fmt: skip
 """Kinds of events that a webhook can receive."""
 
@@ -354,6 +358,51 @@ class TenantLimits(FileModel):
         return any(value is not None for value in (self.gpu_hours, self.energy_kwh, self.cost))
 
 
+XID, ECC, TEMPERATURE = "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_GPU_TEMP"
+
+
+class HealthSpec(FileModel):
+    """Faults of GPUs that drain a node, as NVIDIA's DCGM exporter and Prometheus report them."""
+
+    prometheus: str = quantity(
+        "address of the Prometheus that has the exporter's metrics, such as http://127.0.0.1:9090", "-",
+        pattern=r"^https?://[^\s/@?#]+(/[^\s?#]*)?$", max_length=2048,
+    )  # fmt: skip
+    every_s: float = quantity("time between two looks", "s", 30.0, ge=1, le=3600)
+    node_label: str = quantity(
+        "label with the name of the node; a domain or a port after it is ignored", "-", "Hostname",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+    )  # fmt: skip
+    xids: tuple[Annotated[int, Field(ge=1, le=9999)], ...] = quantity(
+        "Xid errors that drain (DCGM_FI_DEV_XID_ERRORS); an empty list: none", "-", (48, 63, 64, 74, 79, 94, 95)
+    )
+    ecc_uncorrected: bool = quantity(
+        "whether uncorrected ECC errors drain (DCGM_FI_DEV_ECC_DBE_VOL_TOTAL above 0)", "-",
+        True,  # noqa: FBT003
+    )  # fmt: skip
+    hot_c: float | None = quantity(
+        "temperature of a GPU that drains (DCGM_FI_DEV_GPU_TEMP at or above it); absent: none does", "°C", None,
+        gt=0, le=200,
+    )  # fmt: skip
+    hot_for_s: float = quantity("time for which it must be so hot", "s", 120.0, ge=0, le=86_400)
+    at_most: float = quantity(
+        "largest share of nodes that faults keep drained at once, at least one node; beyond it there is a warning only",
+        "share", 0.1, gt=0, le=1,
+    )  # fmt: skip
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics of DCGM's exporter that it needs."""
+        asked = ((XID, self.xids), (ECC, self.ecc_uncorrected), (TEMPERATURE, self.hot_c is not None))
+        return tuple(metric for metric, wanted in asked if wanted)
+
+    @model_validator(mode="after")
+    def _watches(self) -> HealthSpec:
+        if not self.xids and not self.ecc_uncorrected and self.hot_c is None:
+            raise FieldError("something to watch: xids, ecc_uncorrected or hot_c", value="nothing")
+        return self
+
+
 class ServicesSpec(FileModel):
     """Services of the live control plane: where clients reach them, and how they are run."""
 
@@ -411,6 +460,7 @@ class LiveSpec(FileModel):
         gt=0,
         le=36_500,
     )
+    health: HealthSpec | None = quantity("faults of GPUs that drain a node; absent: none do", "-", None)
     notify: NotifySpec | None = quantity("notifications by mail and webhook; absent: none", "-", None)
     limits: TenantLimits = quantity("limits of every tenant", "-", TenantLimits)
     tenant_limits: dict[str, TenantLimits] = quantity(

@@ -267,7 +267,10 @@ class NodeState(ResultModel):
     drained: bool = quantity("whether no further jobs start on it until it is undrained")
     jobs: tuple[int, ...] = quantity("numbers of its visible jobs")
     power_w: float | None = quantity("its power; null: unknown", "W")
-    cause: str = quantity("why it is down, where that is known", default="")
+    cause: str = quantity("why it is down, or which fault of a GPU drained it, where that is known", default="")
+    drain_reason: str = quantity(
+        "why it is drained: operator, gpu-xid, gpu-ecc or gpu-hot; empty: it is not", default=""
+    )
 
 
 class NodePage(ResultModel):

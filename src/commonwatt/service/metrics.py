@@ -88,6 +88,7 @@ class _Collector:
         yield from _cluster(snapshot, self._set_aside)
         yield from _services(snapshot)
         yield from _capacity(snapshot)
+        yield from _health(snapshot)
         yield from _tenants(snapshot)
         yield from self._saved(snapshot.saved)
         yield from self._process()
@@ -284,6 +285,17 @@ def _capacity(snapshot: Snapshot) -> Iterator[Metric]:
         yield _gauge("capacity_power_counted_watts", text, snapshot.power.counted_w)
         text = "Nodes that the power budget kept off at the last plan"
         yield _gauge("capacity_nodes_without_power", text, float(snapshot.power.nodes_off))
+
+
+def _health(snapshot: Snapshot) -> Iterator[Metric]:
+    if (health := snapshot.health) is None:
+        return
+    if health.answers is not None:
+        text = "Whether Prometheus answered when it was last asked about GPU health"
+        yield _gauge("gpu_health_up", text, float(health.answers))
+    yield _gauge("gpu_health_nodes", "Nodes whose GPU health was known at the last answer", float(health.nodes))
+    yield _gauge("gpu_faults", "Faults of GPUs that no operator has accepted by an undrain", float(health.faults))
+    yield _gauge("nodes_drained_by_faults", "Nodes that faults of GPUs have drained", float(health.drained))
 
 
 def _tenants(snapshot: Snapshot) -> Iterator[Metric]:

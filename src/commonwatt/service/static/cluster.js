@@ -10,6 +10,7 @@ const groups = new Map(); // GPU type: { list, title, tiles: Map(name, tile), ac
 export function nodeWords(node) {
   const parts = [node.name, `${node.held_gpus} of ${node.usable_gpus} GPUs allocated`, node.state];
   if (node.drained) parts.push("drained");
+  if (node.cause) parts.push(node.cause);
   if (node.power_w !== null && node.power_w !== undefined) parts.push(si(node.power_w, "W"));
   return parts.join(", ");
 }

@@ -41,7 +41,7 @@ export function openNode(name) {
   }
   show(`Node ${name}`, facts([
     ["GPU type", node.gpu_type], ["GPUs", `${node.held_gpus} allocated, ${node.usable_gpus} usable of ${node.gpus}`],
-    ["State", node.drained ? `${node.state}, drained` : node.state], ["Power", si(node.power_w, "W")],
+    ["State", `${node.state}${node.drained ? ", drained" : ""}${node.cause ? `: ${node.cause}` : ""}`], ["Power", si(node.power_w, "W")],
   ]), h("h3", {}, "Jobs"), jobs.length ? list : h("p", { class: "none" }, "No visible jobs."), buttons);
 }
 
