@@ -117,15 +117,15 @@ def judge(readings: Readings, rule: HealthSpec, hot_since: Mapping[tuple[str, st
                 began_s = hot[node, gpu] = hot_since.get((node, gpu), at_s)
                 if at_s - began_s < rule.hot_for_s:
                     continue
-            found = GpuFault(gpu, FaultKind.HOT, rule.hot_c, rule.hot_for_s)
+            fault = GpuFault(gpu, FaultKind.HOT, rule.hot_c, rule.hot_for_s)
         elif metric == ECC and rule.ecc_uncorrected:
-            place, bad, found = (node, gpu, FaultKind.ECC), value >= 1, GpuFault(gpu, FaultKind.ECC, value)
+            place, bad, fault = (node, gpu, FaultKind.ECC), value >= 1, GpuFault(gpu, FaultKind.ECC, value)
         elif metric == XID and rule.xids:
-            place, bad, found = (node, gpu, FaultKind.XID), value in rule.xids, GpuFault(gpu, FaultKind.XID, value)
+            place, bad, fault = (node, gpu, FaultKind.XID), value in rule.xids, GpuFault(gpu, FaultKind.XID, value)
         else:
             continue
         if bad:
-            faults[place] = found
+            faults[place] = fault
         else:
             well.add(place)
     return Judgement(faults, frozenset(well), hot, len({node for node, *_ in readings}))
@@ -153,7 +153,7 @@ class HealthPlan:
 
 
 def plan(
-    found: Judgement, seen: Seen, drained: Collection[str], room: Callable[[str, Collection[str]], bool], *, dry: bool
+    judged: Judgement, seen: Seen, drained: Collection[str], room: Callable[[str, Collection[str]], bool], *, dry: bool
 ) -> HealthPlan:
     """Return what becomes of the faults that are new, and of those that were only spoken of.
 
@@ -166,10 +166,10 @@ def plan(
     room
         Whether a host may be drained beside others that this plan drains.
     """
-    known = {place: kept for place, kept in seen.items() if place not in found.well}
+    dealt = {place: kept for place, kept in seen.items() if place not in judged.well}
     fresh: dict[str, list[Place]] = {}
-    for place, fault in sorted(found.faults.items()):
-        value, became = known.get(place, (None, None))
+    for place, fault in sorted(judged.faults.items()):
+        value, became = dealt.get(place, (None, None))
         if value != fault.value or became != Dealt.DRAINED:
             fresh.setdefault(place[0], []).append(place)
     new: list[tuple[str, Dealt, tuple[GpuFault, ...]]] = []
@@ -184,11 +184,11 @@ def plan(
             drains.append(host)
         else:
             became = Dealt.SAID
-        unsaid = [place for place in places if known.get(place) != (found.faults[place].value, became)]
-        known |= {place: (found.faults[place].value, became) for place in places}
+        unsaid = [place for place in places if dealt.get(place) != (judged.faults[place].value, became)]
+        dealt |= {place: (judged.faults[place].value, became) for place in places}
         if unsaid:
-            new.append((host, became, tuple(found.faults[place] for place in unsaid)))
-    return HealthPlan(known, new, frozenset(drains))
+            new.append((host, became, tuple(judged.faults[place] for place in unsaid)))
+    return HealthPlan(dealt, new, frozenset(drains))
 
 
 # -- what is read
@@ -268,7 +268,7 @@ class HealthPoller:
         self.seen_nodes = 0
         self._now_s, self._active = now_s, active
         self._hot_since: Mapping[tuple[str, str], float] = {}
-        self._found: Judgement | None = None
+        self._judged: Judgement | None = None
         self._said_others = False
         self._stopping, self._lock = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._run, name="gpu-health", daemon=True)
@@ -293,15 +293,15 @@ class HealthPoller:
     def take(self) -> Judgement | None:
         """Return what the last look has found; ``None`` if that was taken before, or Prometheus did not answer."""
         with self._lock:
-            found, self._found = self._found, None
-        return found
+            judged, self._judged = self._judged, None
+        return judged
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             if self._active():
                 self.look()
             else:
-                self._found, self._hot_since = None, {}
+                self._judged, self._hot_since = None, {}
             self._stopping.wait(self.rule.every_s)
 
     def look(self) -> None:
@@ -316,10 +316,10 @@ class HealthPoller:
             return
         if self.answers is False:
             log.info("GPU health is known again", extra={"nodes": len({node for node, *_ in answer.readings})})
-        found = judge(answer.readings, self.rule, self._hot_since, self._now_s())
+        judged = judge(answer.readings, self.rule, self._hot_since, self._now_s())
         with self._lock:
-            self._found, self._hot_since = found, found.hot_since
-        self.answers, self.seen_nodes = True, found.nodes
+            self._judged, self._hot_since = judged, judged.hot_since
+        self.answers, self.seen_nodes = True, judged.nodes
         if answer.others and not self._said_others:
             self._said_others = True
             names = sorted(f"no label {self.rule.node_label}" if name is None else name for name in answer.others)

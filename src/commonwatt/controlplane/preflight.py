@@ -179,15 +179,15 @@ def _gpu_health(config: Scenario, cluster: Cluster) -> Iterator[CheckLine]:
     read = {node for node, *_ in answer.readings}
     without = [host for host in hosts.nodes if host not in read]
     others = sorted(name for name in answer.others if name is not None)
-    found = f"{rule.prometheus} answers, with GPU metrics of {len(read)} of {plural(len(hosts.nodes), 'node')}"
+    finding = f"{rule.prometheus} answers, with GPU metrics of {len(read)} of {plural(len(hosts.nodes), 'node')}"
     if others:
-        found += f"; those of others are ignored ({', '.join(others[:5])}{', ...' if len(others) > 5 else ''})"
+        finding += f"; those of others are ignored ({', '.join(others[:5])}{', ...' if len(others) > 5 else ''})"
     if without:
         named = f"{', '.join(without[:10])}{', ...' if len(without) > 10 else ''}"
         advice = f"run DCGM's exporter there and scrape it; label {rule.node_label} must have the node's name"
-        yield warning(what, f"{found}; none of {named}", advice)
+        yield warning(what, f"{finding}; none of {named}", advice)
     else:
-        yield fine(what, found)
+        yield fine(what, finding)
     faults = sorted(judge(answer.readings, rule, {}, 0.0).faults.items())
     if faults:
         named = "; ".join(f"{node}: {fault.sentence}" for (node, *_), fault in faults[:5])

@@ -219,7 +219,7 @@ class NodeDrains:
     def look(self, tick: Tick, *, dry: bool) -> None:
         """Deal with the faults that were found since the last call; if *dry*, only say what would be done."""
         poller = self._poller
-        if poller is None or (found := poller.take()) is None:
+        if poller is None or (judged := poller.take()) is None:
             return
         nodes, by_faults = poller.hosts.nodes, set(self.reasons)
         limit = max(1, math.floor(poller.rule.at_most * len(self._at) + 1e-9))
@@ -229,7 +229,7 @@ class NodeDrains:
             more = {part for other in (*others, host) for part in nodes[other]}
             return len(by_faults | more) <= limit or not (by_faults or others)
 
-        made = plan(found, self._seen, all_drained, room, dry=dry)
+        made = plan(judged, self._seen, all_drained, room, dry=dry)
         if made.seen == self._seen:
             return
         self._seen = made.seen
@@ -253,7 +253,7 @@ class NodeDrains:
             kind, text = EventKind.GPU_FAULT, f"it is drained already: {what}"
         else:
             kind = EventKind.GPU_FAULT
-            text = f"it is not drained, as faults keep {plural(limit, 'node')} drained at most: {what}"
+            text = f"it is not drained, as faults may drain at most {plural(limit, 'node')}: {what}"
         log.warning("a GPU has a fault", extra={"node": ", ".join(nodes), "cause": what, "became": str(kind)})
         tick.events.append(EventRow(0, self._now_s(), kind, None, nodes, 0, reason, text))
 

@@ -70,15 +70,15 @@ def query_now(url: str, query: str, timeout_s: float = 10.0) -> list[tuple[dict[
 
     Raises ``InputError`` if Prometheus does not answer, refuses the query, or answers with something else.
     """
-    found = []
+    series = []
     for one in _ask(url, "query", {"query": query}, timeout_s):
         try:
             labels, (_, value) = dict(one["metric"]), one["value"]
-            found.append(({str(name): str(said) for name, said in labels.items()}, float(value)))
+            series.append(({str(name): str(said) for name, said in labels.items()}, float(value)))
         except (KeyError, TypeError, ValueError):
             expected = "series with labels, and a pair of a time and a number"
             raise InputError(expected, file=url, value=str(one)[:60]) from None
-    return found
+    return series
 
 
 class _Strict(urllib.request.HTTPRedirectHandler):
