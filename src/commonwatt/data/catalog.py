@@ -14,7 +14,7 @@ from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.readers.plain import plainly
 from commonwatt.data.readers.slurm import is_for_people
 from commonwatt.data.text import read_text
-from commonwatt.model.errors import ArgumentError, InputError
+from commonwatt.model.errors import ArgumentError
 
 __all__ = ["CATALOG", "FORMATS", "Dataset", "formats_of", "guess_format"]
 
@@ -137,7 +137,7 @@ def guess_format(path: Path) -> str:
                 "a table with columns gpus, and submit_s and duration_s or start_s and end_s (other names: --column "
                 f"OURS=THEIRS); or another format, by --format: {names}"
             )
-            raise InputError(what, file=path, field="columns", value=text.lstrip().split("\n", 1)[0].strip()[:100])
+            raise ArgumentError(what, file=path, field="columns", value=text.lstrip().split("\n", 1)[0].strip()[:100])
         what = (
             f"a format: it could be {' or '.join(formats)}" if formats else f"one of {names}, as the file does not tell"
         )
