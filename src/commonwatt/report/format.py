@@ -13,6 +13,7 @@ __all__ = [
     "carbon",
     "column",
     "count",
+    "cycles",
     "duration",
     "energy",
     "is_finite",
@@ -152,6 +153,11 @@ def savings(saved: Mapping[str, float | str | None], currency: str, *, dry: bool
 def count(value: float | None) -> str:
     """Return a whole number with thousands separated."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def cycles(value: float) -> str:
+    """Return a number of cycles with thousands separated; a small one, which may be a part of one, as it is."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
 
 
 def _scaled(value: float | None, units: tuple[tuple[str, float], ...], like: float | None) -> str:
