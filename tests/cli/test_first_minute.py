@@ -203,7 +203,10 @@ def test_policies_that_ended_are_kept(tmp_path, monkeypatch):
     interrupted_at(1, monkeypatch)
     done = run("simulate", file, "--out", tmp_path / "out", "--jobs", 1)
     assert done.code == 130
-    assert f"1 of 2 policies were complete (random-greedy): kept in {tmp_path / 'out'}" in done.err
+    assert (
+        f"stopped after 1 of 2 policies (random-greedy); run the same command to resume from {tmp_path / 'out'}"
+        in done.err
+    )
     kept = json.loads((tmp_path / "out" / "result.json").read_text())
     assert [p["policy"] for p in kept["policies"]] == ["random-greedy"]
     assert "random-greedy" in (tmp_path / "out" / "report.html").read_text()
@@ -218,7 +221,7 @@ def test_the_same_command_goes_on_from_what_is_kept(seeds, tmp_path, monkeypatch
     with monkeypatch.context() as patched:
         interrupted_at(1, patched)
         first = run(*command, "--out", tmp_path / "out")
-    assert (first.code, "the same command goes on from there" in first.err) == (130, True)
+    assert (first.code, "run the same command to resume from " in first.err) == (130, True)
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 1
     with monkeypatch.context() as patched:
         interrupted_at(2 * seeds - 1, patched)  # one run fewer than it has is enough
@@ -269,7 +272,7 @@ def test_nothing_is_written_when_nothing_ended(tmp_path, monkeypatch):
     interrupted_at(0, monkeypatch)
     done = run("simulate", file, "--out", tmp_path / "out", "--jobs", 1)
     assert (done.code, (tmp_path / "out").exists()) == (130, False)
-    assert "nothing was complete: nothing is kept" in done.err
+    assert "stopped before a run ended: nothing is kept" in done.err
 
 
 @pytest.mark.parametrize(("at", "seeds", "policies"), [(3, 1, 2), (4, 2, 2), (1, 0, 0)])
@@ -300,7 +303,7 @@ def test_ctrl_c_while_processes_work_keeps_what_is_done(tmp_path):
                 break
         said = ran.stderr.read()
     assert ran.returncode == 130, said
-    assert "policies were complete (fifo" in said
+    assert "policies (fifo" in said
     kept = json.loads((tmp_path / "out" / "result.json").read_text())
     assert kept["policies"][0]["policy"] == "fifo"
 

@@ -50,7 +50,7 @@ def test_an_interrupted_study_keeps_what_is_done_and_says_so(tmp_path, monkeypat
     monkeypatch.setattr("commonwatt.studies.run.run_each", interrupted)
     done = study(tmp_path, "--out", tmp_path / "out")
     assert done.code == 130
-    assert re.search(r"^2 of \d+ runs were done: kept in .*out: the same command goes on from there$", done.err, re.M)
+    assert re.search(r"^stopped after 2 of \d+ runs; run the same command to resume from .*out$", done.err, re.M)
     assert len(list((tmp_path / "out" / "rows").iterdir())) == 2
     assert "Not all runs are done" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 

@@ -70,7 +70,7 @@ def test_the_reason_says_until_when_and_what_is_saved():
     assert event.why.saved_part == pytest.approx(0.9)
     assert event.why.spare_s == pytest.approx(10 * HOUR)
     assert event.sentence == (
-        "a waits for a lower price of electricity in 13.0 h; it saves 0.252 EUR (90%), "
+        "a waits for a lower price of electricity in 13.0 h; it saves €0.25 (90%), "
         "and ends 10.0 h before its due date or earlier"
     )
 

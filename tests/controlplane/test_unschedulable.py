@@ -86,7 +86,7 @@ def test_a_job_that_ended_before_has_ended_as_the_engine_says(bench, mode, how):
     b.settle()
     row = b.row(job)
     assert (row.status, b.kinds(job)) == (JobStatus(how), ["submitted", "started", how])
-    assert row.sentence == ("j is completed" if how == "completed" else "j failed: exit code 1")
+    assert row.sentence == ("j completed" if how == "completed" else "j failed: exit code 1")
     assert (row.done_epochs == 10.0, row.nodes) == (how == "completed", ())
     assert not b.reconciler.outgrown()
     assert check(b.live.database).problems == ()

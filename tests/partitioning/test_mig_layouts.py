@@ -76,11 +76,11 @@ def test_layouts_are_those_of_the_data():
     ("words", "said"),
     [
         (["3g@0", "2g@2"], "slice 2 is taken by 3g@0"),
-        (["4g@4"], "4g.40gb to begin at memory slice 0 of a H100-80GB"),
+        (["4g@4"], "4g.40gb to begin at memory slice 0 of an H100-80GB"),
         (["1g@7"], "to begin at memory slice 0, 1"),
         (["1g.10gb@0", "3g.40gb@4", "1g@0"], "slice 0 is taken by 1g@0"),
         (["1g.10gb+me@0", "1g+me@1"], "at most 1 instances 1g.10gb+me"),
-        (["5g@0"], "one of the profiles of a H100-80GB"),
+        (["5g@0"], "one of the profiles of an H100-80GB"),
         (["3g@0", "3g"], "PROFILE@SLICE"),
         (["4g", "4g"], "profiles that fit on one H100-80GB together"),
         (["7g", "1g"], "profiles that fit"),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from commonwatt.model.place_file import PlaceFile
+from commonwatt.model.units import money
 from commonwatt.placement._answer import answer
 from commonwatt.placement._explain import Explainer, Reason
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
@@ -42,7 +43,7 @@ def test_a_dearer_way_is_told_as_one(due_s, told):
     why = explained([{"name": "n", "gpus": 2, **V}], [job("a", [1000, 990], due_s=due_s)], on_both)["a"]
     assert why.reason is Reason.IN_TIME
     assert ("it meets its due date there; " in why.sentence) == (due_s is not None)
-    assert "a cheaper one (" in why.sentence
+    assert "a cheaper configuration (" in why.sentence
     assert why.sentence.endswith(told)
 
 
@@ -121,7 +122,7 @@ def test_nobody_else_is_named_where_nobody_else_wants_the_room():
     why = alone(due_s=None)
     assert why.reason is Reason.NOT_YET
     assert why.cost == pytest.approx(900 * 200 / 3.6e6 * 0.172 * 1.33)
-    added = f"starting now adds {why.cost:.4g} EUR of energy to this decision"
+    added = f"starting now adds {money(why.cost, 'EUR')} of energy to this decision"
     assert why.sentence == f"a waits although 1 GPU would fit: {added}, and at the next one it may still start"
     assert alone(due_s=5000).sentence.endswith("at the next one it would still be in time")
     assert "it will be late by" in alone(due_s=500).sentence

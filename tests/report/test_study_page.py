@@ -5,7 +5,7 @@ import re
 import pytest
 
 from commonwatt.report.study_page import render_study
-from commonwatt.report.study_text import headline, interval_text, signed_pct
+from commonwatt.report.study_text import headline, interval_text, policy_of, signed_pct, waiting
 from tests.report.pages import HOSTILE
 from tests.studies.made import make_result
 
@@ -16,7 +16,7 @@ def text_of(page):
 
 def test_the_first_screen_has_saving_waits_and_assumptions():
     page = text_of(render_study(make_result()))
-    first = page.split("What more would bring")[0]
+    first = page.split("What each further step would save")[0]
     assert "1.2% less energy, while every job gets what its owner asked for." in first
     assert re.search(r"Waits change: mean .+ \(today .+\), p95 .+ \(today .+\), longest .+ \(today .+\)\.", first)
     assert "95% interval of the saving: \N{MINUS SIGN}0.5% to 3.0% (jackknife and t over 2 periods)" in first
@@ -72,8 +72,25 @@ def test_a_saving_of_nothing_has_no_sign(value, text):
 
 
 def test_unknown_steps_are_unknown_not_0():
-    page = render_study(make_result())
+    page = render_study(make_result(finished=False))
     assert '<span class="name">price</span><span></span><span class="value">unknown' in page
+
+
+def test_a_price_without_a_series_is_said_once_and_is_no_row():
+    page = render_study(make_result(finished=True))
+    assert '<span class="name">price</span>' not in page
+    assert text_of(page).count("The step price is left out, as no price series is given.") == 1
+
+
+def test_waits_that_stay_are_said_to_stay():
+    result = make_result()
+    today = policy_of(result, "baseline")
+    ours = today.model_copy(update={"role": "ours"})
+    same = make_result(policies=(today, ours))
+    assert waiting(same).startswith("Waits do not change: mean ")
+    none = {"mean_wait_s": 0.0, "p95_wait_s": 0.0, "longest_wait_s": 0.0}
+    idle = make_result(policies=tuple(policy.model_copy(update=none) for policy in (today, ours)))
+    assert waiting(idle) == "Waits do not change."
 
 
 def test_names_are_escaped():

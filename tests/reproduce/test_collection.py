@@ -525,7 +525,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path):
         error = process.communicate()[1]
     assert process.returncode == 130, error
     assert "Traceback" not in error
-    assert "what has ended is kept in o: the same command goes on from there" in error
+    assert "stopped; run the same command to resume from o" in error
     left = {path.name for path in (tmp_path / "o" / "runs").iterdir()}
     assert "etf-figure-3.0.json" in left
     before = {name: (tmp_path / "o" / "runs" / name).stat().st_mtime_ns for name in left if name.endswith(".json")}

@@ -103,7 +103,7 @@ def _policy(name: str, role: str, k: int) -> StudyPolicy:
     return StudyPolicy(
         policy=name, role=role, solver=None if role == "as-logged" else "easy", energy_kwh=1000.0, cost=170.0,
         saved_pct=0.0, unfinished_pct=7.0,
-        gpu_utilization=0.4, mean_wait_s=300.0, p50_wait_s=0.0, p95_wait_s=600.0, p99_wait_s=5000.0,
+        gpu_utilization=0.4, mean_wait_s=300.0 + 60 * k, p50_wait_s=0.0, p95_wait_s=600.0, p99_wait_s=5000.0,
         longest_wait_s=9000.0, mean_total_wait_s=310.0, slowdown_p50=1.0, slowdown_p99=20.0, unfairness_worst=2.5,
         most_starts=1, tail_s=3600.0, tenants=tenants,
     )  # fmt: skip

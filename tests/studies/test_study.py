@@ -364,6 +364,12 @@ def test_without_types_in_the_log_the_choice_of_type_is_not_credited_to_ours(tmp
 def test_the_headline_is_against_the_better_of_todays_schedulers():
     against = make_result(conservative_against="thrifty baseline")
     assert headline(against).startswith("1.2% less energy than today's scheduler would take if it, too, chose")
+    ours = next(policy for policy in against.policies if policy.role == "ours")
+    more = tuple(p.model_copy(update={"saved_pct": 0.6}) if p is ours else p for p in against.policies)
+    none = headline(against.model_copy(update={"conservative_saving_pct": 0.0, "policies": more}))
+    assert none.startswith(
+        "As much energy as today's scheduler would take if it, too, chose GPU types by energy; 0.6% less"
+    )
     assert "scheduler choosing it by energy" in render_study(
         against.model_copy(update={"about": against.about.model_copy(update={"names_gpu_types": False})})
     )

@@ -25,6 +25,7 @@ from commonwatt.capacity.scores import kept_on
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.demand import HORIZON, Arrivals, QuantileForecast, quantile_at
 from commonwatt.model.errors import InputError
+from commonwatt.model.units import plural
 
 __all__ = ["Calibrator", "Followed", "OnlineCalibrator", "PromiseState", "beyond_total", "follow"]
 
@@ -247,7 +248,7 @@ class Calibrator:
         wrong = self._obstacle()
         return PromiseState(
             kept=wrong is None,
-            sentence=wrong or f"calibrated on {self._outcomes} outcomes",
+            sentence=wrong or f"calibrated on {plural(self._outcomes, 'outcome')}",
             achieved=self._covered / self._outcomes if self._outcomes else None,
         )
 

@@ -44,8 +44,9 @@ def command(
     """Write a scenario for this cluster: nodes, power by GPU type, a price, policies.
 
     Nodes come from the first of scontrol, nvidia-smi and kubectl that answers, or from FILE: the output of `scontrol
-    show node`, `sinfo -N -o '%N|%G'`, `nvidia-smi` or `kubectl get nodes -o json`. Nothing on the cluster is changed.
-    With `--from kubernetes` the API server is asked, as by `commonwatt attach kubernetes`; kubectl is not needed.
+    show node`, `sinfo -N -h -o '%N|%G'`, `nvidia-smi` or `kubectl get nodes -o json`. Nothing on the cluster is
+    changed. With `--from kubernetes` the API server is asked, as by `commonwatt attach kubernetes`; kubectl is not
+    needed.
 
     \b
     Examples:

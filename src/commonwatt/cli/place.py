@@ -98,9 +98,9 @@ def _tell(result: PlaceResult, currency: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from commonwatt.model.units import plural
+    from commonwatt.model.units import money, plural
 
-    table = Table(title=f"{result.solver}: objective {result.objective:.6g} {currency}")
+    table = Table(title=f"{result.solver}: objective {money(result.objective, currency)}")
     for heading in ("job", "nodes", "GPUs", "why"):
         table.add_column(heading, overflow="fold")
     given = {a.job: a for a in result.assignments}
@@ -110,9 +110,9 @@ def _tell(result: PlaceResult, currency: str) -> None:
         table.add_row(decision.job, where, gpus, decision.sentence)
     Console().print(table)
     say(
-        f"tardiness {result.tardiness_cost:.6g} {currency}, postponement {result.postponement_cost:.6g} {currency}, "
-        f"first-ending jobs {result.first_ending_cost:.6g} {currency}; {plural(result.iterations, 'candidate')} in "
-        f"{result.solve_s:.3f} s"
+        f"tardiness {money(result.tardiness_cost, currency)}, postponement "
+        f"{money(result.postponement_cost, currency)}, first-ending jobs {money(result.first_ending_cost, currency)}; "
+        f"{plural(result.iterations, 'candidate')} in {result.solve_s:.3f} s"
     )
     if result.bound is not None:
         say(_gap(result, result.bound, currency))
@@ -123,5 +123,7 @@ def _tell(result: PlaceResult, currency: str) -> None:
 def _gap(result: PlaceResult, bound: float, currency: str) -> str:
     if result.optimal:
         return "optimal"
-    above = f"{result.objective / bound - 1:.2%}" if bound > 0 else f"{result.objective - bound:.3g} {currency}"
-    return f"at most {above} above the optimum; no schedule costs less than {bound:.6g} {currency}"
+    from commonwatt.model.units import money
+
+    above = f"{result.objective / bound - 1:.2%}" if bound > 0 else money(result.objective - bound, currency)
+    return f"at most {above} above the optimum; no schedule costs less than {money(bound, currency)}"

@@ -130,7 +130,7 @@ def _all(
         try:
             result, kept = collection.run(bar.done)
         except KeyboardInterrupt:
-            say(f"what has ended is kept in {out}: the same command goes on from there")
+            say(f"stopped; run the same command to resume from {out}")
             raise
     if not kept:
         result = result.model_copy(update={"call_s": perf_counter() - began})

@@ -163,16 +163,20 @@ def _complete(prepared: Sequence[Prepared], results: list[SimulationResult], out
     from commonwatt.simulation.runner import keys_of
 
     policies = len(prepared[0].scenario.policies)
-    again = f"kept in {out}: the same command goes on from there"
+    again = f"run the same command to resume from {out}"
     if not results:
         keys = keys_of(prepared)
         runs = 0 if out is None else check_kept(out, keys, overwrite=True)
-        return f"{runs} of {len(keys)} runs were complete: {again}" if runs else "nothing was complete: nothing is kept"
-    where = "not written, as there is no --out" if out is None else again
+        return (
+            f"stopped after {runs} of {len(keys)} runs; {again}"
+            if runs
+            else "stopped before a run ended: nothing is kept"
+        )
+    where = "nothing is written, as there is no --out" if out is None else again
     if len(prepared) > 1:
-        return f"{len(results)} of {len(prepared)} seeds were complete: {where}"
+        return f"stopped after {len(results)} of {len(prepared)} seeds; {where}"
     ended = [policy.policy for policy in results[0].policies]
-    return f"{len(ended)} of {policies} policies were complete ({', '.join(ended)}): {where}"
+    return f"stopped after {len(ended)} of {policies} policies ({', '.join(ended)}); {where}"
 
 
 def _show(results: list[SimulationResult]) -> None:

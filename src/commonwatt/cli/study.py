@@ -119,10 +119,10 @@ def command(
     try:
         outcome = run_study(plan, folder=out, jobs=jobs or os.cpu_count() or 1, following=_following)
     except StudyInterruptedError as stopped:
-        kept = f"kept in {out}: the same command goes on from there" if out else "not kept, as there is no --out"
+        then = f"run the same command to resume from {out}" if out else "nothing is kept, as there is no --out"
         if out is not None:
             write_study(out, file, folder, study_result(plan, stopped.outcome))
-        say(f"{stopped.done} of {stopped.total} runs were done: {kept}")
+        say(f"stopped after {stopped.done} of {stopped.total} runs; {then}")
         raise
     result = study_result(plan, outcome)
     if plot is not None:
@@ -169,6 +169,7 @@ def _show(result: StudyResult) -> None:
         interval_text,
         policies_table,
         treated,
+        unpriced,
         waiting,
         waterfall_table,
     )
@@ -178,9 +179,9 @@ def _show(result: StudyResult) -> None:
     click.echo(" ".join(filter(None, (headline(result), interval_text(result)))))
     click.echo(f"{waiting(result)}\n")
     console.print(policies_table(result))
-    click.echo("\nWhat more would bring, one step after the other:")
+    click.echo("\nWhat each further step would save, and what it requires:")
     console.print(waterfall_table(result))
     for how, count in result.about.treatments.items():
         click.echo(f"not as logged: {treated(how, count)}")
-    for note in result.notes:
+    for note in filter(None, (unpriced(result), *result.notes)):
         click.echo(f"note: {note}")

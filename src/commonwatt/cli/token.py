@@ -161,7 +161,10 @@ def list_(*, config: Path | None, url: str | None, as_json: bool) -> None:
         for t in page.tokens
     ]
     show(
-        plural(len(rows), "token"), ("id", "tenant", "role", "label", "made", "expires", "revoked"), rows, right=("id",)
+        plural(len(rows), "token"),
+        ("id", "tenant", "role", "label", "created", "expires", "revoked"),
+        rows,
+        right=("id",),
     )
 
 

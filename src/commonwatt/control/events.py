@@ -19,6 +19,7 @@ __all__ = [
     "completed",
     "lost_work",
     "report_of",
+    "would",
 ]
 
 
@@ -83,6 +84,9 @@ class EventKind(StrEnum):
     SOLVER_WORKS = "solver-works"
 
 
+_ONLY_PLANNED = {EventKind.WOULD_START, EventKind.WOULD_MOVE, EventKind.WOULD_PREEMPT}
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One line of the log.
@@ -120,9 +124,19 @@ class Event:
         """What happened and why, as it was known then."""
         if self.why is None:
             return self.text
+        if self.kind in _ONLY_PLANNED:
+            return would(self.why)
         if self.kind is not EventKind.PREEMPTED:
             return self.why.sentence
         return f"{self.why.sentence}; {'it is terminating' if self.lost_s is None else lost_work(self.lost_s)}"
+
+
+def would(why: PlacementExplanation) -> str:
+    """Return the sentence of a decision that a dry run does not carry out."""
+    for now, then in ((" runs on ", " would run on "), (" is preempted", " would be preempted")):
+        if why.sentence.startswith(f"{why.job}{now}"):
+            return why.sentence.replace(now, then, 1)
+    return why.sentence
 
 
 def cancelled_by(requester: Requester | None) -> tuple[str, str]:
@@ -139,7 +153,7 @@ def lost_work(lost_s: float) -> str:
 
 def completed(name: str, change: JobEnded) -> str:
     """Describe a completion, with its anomaly if there is any."""
-    return f"{name} is completed: {change.cause}" if change.reason else f"{name} is completed"
+    return f"{name} completed: {change.cause}" if change.reason else f"{name} completed"
 
 
 def report_of(change: JobEnded | JobInterrupted, name: str, nodes: tuple[int, ...], gpus: int) -> Event:

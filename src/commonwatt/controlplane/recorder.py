@@ -122,7 +122,7 @@ class Recorder:
             done = self._done_at_the_end(event.handle)
             tick.change(
                 job.id, status=_ENDS[event.kind], ended_s=event.time_s, reason=reason or str(event.kind),
-                sentence=sentence or f"{job.name} is {event.kind}", expected_start_s=None, **_OFF, **state, **done,
+                sentence=sentence or f"{job.name} {event.kind}", expected_start_s=None, **_OFF, **state, **done,
             )  # fmt: skip
         elif event.kind in {EventKind.PREEMPTED, EventKind.INTERRUPTED, EventKind.NOT_STARTED}:
             self.written.pop(event.handle, None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from commonwatt.model.units import amount_of
+from commonwatt.model.units import amount_of, money
 
 __all__ = ["CONDITION", "PlacementExplanation", "Reason"]
 
@@ -176,11 +176,12 @@ class PlacementExplanation:
         if self.reason is Reason.LATE:
             return f"{head}: a faster configuration {why_not}; {ends}"
         meets = "" if self.spare_s is None else "it meets its due date there; "
-        dearer = self._money(self.cost)
-        return f"{head}: {meets}a cheaper one ({self.cheapest_cost:.4g} instead of {dearer}) {why_not}; {ends}"
+        least, dearer = self._money(self.cheapest_cost), self._money(self.cost)
+        prices = "" if least == dearer else f" ({least} instead of {dearer})"
+        return f"{head}: {meets}a cheaper configuration{prices} {why_not}; {ends}"
 
     def _money(self, amount: float | None) -> str:
-        return f"{amount or 0.0:.4g} {self.currency}".rstrip()
+        return money(amount or 0.0, self.currency)
 
     @property
     def _certain(self) -> bool:
@@ -303,7 +304,6 @@ _WAITS = (
     Reason.LOWER_PRICE, Reason.LESS_CARBON, Reason.POWER_CAP, Reason.CPUS_OR_MEMORY, Reason.NOT_YET,
     Reason.OVER_SHARE,
 )  # fmt: skip
-
 
 CONDITION = "taint "
 """Beginning of the names of resources that are conditions of a node."""

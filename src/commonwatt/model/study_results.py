@@ -8,6 +8,7 @@ from commonwatt.model.fields import AnswerModel, ResultModel, quantity
 from commonwatt.model.results import PolicyResult
 
 __all__ = [
+    "STEP_NAMES",
     "Assumption",
     "RunService",
     "SavingInterval",
@@ -60,6 +61,14 @@ class SavingInterval(ResultModel):
         "weeks: periods of the log; seeds: only what is drawn, in one period: says nothing of other weeks"
     )
     units: int = quantity("number of them")
+
+
+STEP_NAMES = {
+    "thrifty-type": "thrifty GPU type", "planning": "planning", "consolidation": "consolidation",
+    "switching-off": "switching off", "resizing": "resizing", "preemption": "preemption", "price": "price",
+    "one-pool": "one pool",
+}  # fmt: skip
+"""Names of steps as people read them."""
 
 
 class WaterfallStep(ResultModel):

@@ -11,6 +11,8 @@ __all__ = [
     "NANO",
     "WEEK_S",
     "amount_of",
+    "digits",
+    "money",
     "plural",
     "slurm_time_s",
     "welfare_name",
@@ -28,6 +30,46 @@ NANO = 1_000_000_000
 def plural(number: int, noun: str) -> str:
     """Return ``1 node``, ``2 nodes``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+_SPACE = "\N{NO-BREAK SPACE}"
+_MINUS = "\N{MINUS SIGN}"
+_SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£"}
+
+
+def money(value: float | None, currency: str) -> str:
+    """Return *value* in *currency*: ``€12.30``, ``€1.25 million``, ``12.30 CHF``."""
+    if value is None or not math.isfinite(value):
+        return "unknown"
+    size, sign = abs(value), _MINUS if value < 0 else ""
+    if size >= 999_950:
+        text = _million(size)
+    elif size >= 999.995:
+        text = f"{size:,.0f}"
+    elif size >= 0.0995 or size == 0:
+        text = f"{size:.2f}"
+    elif size >= 0.000_1:
+        text = f"{size:.2g}"
+    else:
+        sign, text = (">" if value < 0 else "<") + sign, "0.0001"
+    symbol = _SYMBOLS.get(currency)
+    return f"{sign}{symbol}{text}" if symbol else f"{sign}{text}{_SPACE}{currency}".rstrip()
+
+
+def _million(size: float) -> str:
+    for limit, word in ((1e9, "billion"), (1e6, "million")):
+        if size >= limit * 0.999_95:
+            return f"{digits(size / limit)}{_SPACE}{word}"
+    return f"{size:,.0f}"
+
+
+def digits(size: float) -> str:
+    """Return three significant digits, none after the point from 100 on."""
+    if size >= 99.95:
+        return f"{size:,.0f}"
+    if size >= 9.995:
+        return f"{size:.1f}"
+    return f"{size:.2f}" if size >= 0.995 else f"{size:.2g}"
 
 
 _MEASURED = {"cpu": "CPUs", "memory": "GiB of memory", "ephemeral-storage": "GiB of ephemeral storage", "pods": "pods"}

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from commonwatt.model.units import DAY_S, HOUR_S, plural
+from commonwatt.model.units import DAY_S, HOUR_S, digits, money, plural
 
 __all__ = [
     "UNKNOWN",
     "carbon",
     "column",
     "count",
+    "cycles",
     "duration",
     "energy",
     "is_finite",
@@ -29,38 +30,11 @@ UNKNOWN = "unknown"
 _SPACE = "\N{NO-BREAK SPACE}"
 _MINUS = "\N{MINUS SIGN}"
 _TIMES = (("s", 1.0, 99.5), ("min", 60.0, 99.5 * 60), ("h", HOUR_S, 2 * DAY_S), ("days", DAY_S, math.inf))
-_SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£"}
 
 
 def is_finite(value: float | None) -> bool:
     """Whether *value* is a finite number."""
     return value is not None and math.isfinite(value)
-
-
-def money(value: float | None, currency: str) -> str:
-    """Return *value* in *currency*: ``€12.30``, ``€1.25 million``, ``12.30 CHF``."""
-    if value is None or not math.isfinite(value):
-        return UNKNOWN
-    size, sign = abs(value), _MINUS if value < 0 else ""
-    if size >= 999_950:
-        text = _million(size)
-    elif size >= 999.995:
-        text = f"{size:,.0f}"
-    elif size >= 0.0995 or size == 0:
-        text = f"{size:.2f}"
-    elif size >= 0.000_1:
-        text = f"{size:.2g}"
-    else:
-        sign, text = (">" if value < 0 else "<") + sign, "0.0001"
-    symbol = _SYMBOLS.get(currency)
-    return f"{sign}{symbol}{text}" if symbol else f"{sign}{text}{_SPACE}{currency}"
-
-
-def _million(size: float) -> str:
-    for limit, word in ((1e9, "billion"), (1e6, "million")):
-        if size >= limit * 0.999_95:
-            return f"{_digits(size / limit)}{_SPACE}{word}"
-    return f"{size:,.0f}"
 
 
 def column(show: Callable[[float | None, float | None], str], values: Iterable[float | None]) -> list[str]:
@@ -102,7 +76,7 @@ def duration(seconds: float | None, like: float | None = None) -> str:
     if like is None and size < 0.05:
         return f"0{_SPACE}s"
     unit, one = next((unit, one) for unit, one, upto in _TIMES if (size if like is None else like) < upto)
-    text = f"{size:,.0f}" if unit == "s" and size >= 10 else _digits(size / one)
+    text = f"{size:,.0f}" if unit == "s" and size >= 10 else digits(size / one)
     return f"{sign}{text}{_SPACE}{unit}"
 
 
@@ -154,19 +128,15 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.0f}"
 
 
+def cycles(value: float) -> str:
+    """Return a number of cycles with thousands separated; a small one, which may be a part of one, as it is."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
+
+
 def _scaled(value: float | None, units: tuple[tuple[str, float], ...], like: float | None) -> str:
     """Return *value* in the first unit that it, or *like*, is at least one of, else the last."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     size, sign = abs(value), _MINUS if value < 0 else ""
     unit, one = next((pair for pair in units if (size if like is None else like) >= 0.9995 * pair[1]), units[-1])
-    return f"{sign}{_digits(size / one)}{_SPACE}{unit}"
-
-
-def _digits(size: float) -> str:
-    """Return three significant digits, none after the point from 100 on."""
-    if size >= 99.95:
-        return f"{size:,.0f}"
-    if size >= 9.995:
-        return f"{size:.1f}"
-    return f"{size:.2f}" if size >= 0.995 else f"{size:.2g}"
+    return f"{sign}{digits(size / one)}{_SPACE}{unit}"

@@ -19,8 +19,10 @@ from commonwatt.report.study_text import (
     left_out,
     longer_waits,
     policy_of,
+    shown_steps,
     signed_pct,
     treated,
+    unpriced,
     waiting,
 )
 
@@ -50,13 +52,13 @@ def render_study(result: StudyResult) -> str:
         waits_note=escape(_waits_note(result)),
         waits=_waits_table(result),
         assumptions="\n".join(_assumptions(result)),
-        waterfall=_bars(result.waterfall),
+        waterfall=_bars(shown_steps(result)),
         steps=_steps_table(result),
         policies_note=escape(_policies_note(result)),
         policies=_policies_table(result),
         tenants=_tenants(result),
         treatments="".join(_treatments(result)),
-        notes="".join(f"<p>{escape(note)}</p>" for note in result.notes),
+        notes="".join(f"<p>{escape(note)}</p>" for note in filter(None, (unpriced(result), *result.notes))),
         made=_made(result),
     )
 
@@ -191,7 +193,7 @@ def _steps_table(result: StudyResult) -> str:
             Cell("", step.longest_wait_s),
             Cell(step.assumes, note=f"Switch: {step.switch}"),
         ]
-        for step in result.waterfall
+        for step in shown_steps(result)
     ]
     shown = in_one_unit(rows, {1: fmt.energy, 5: fmt.duration, 6: fmt.duration})
     return html_table("Steps: what each brings and assumes", columns, shown, sortable=False)

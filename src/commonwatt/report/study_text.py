@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from commonwatt.model.study_results import StudyPolicy, StudyResult, StudyTenant
+from commonwatt.model.study_results import STEP_NAMES, StudyPolicy, StudyResult, StudyTenant, WaterfallStep
 from commonwatt.report import format as fmt
 
 if TYPE_CHECKING:
@@ -12,14 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STEP_NAMES", "about", "headline", "interval_text", "left_out", "longer_waits", "policies_table", "policy_of",
-    "signed_pct", "treated", "waiting", "waterfall_table",
+    "shown_steps", "signed_pct", "treated", "unpriced", "waiting", "waterfall_table",
 ]  # fmt: skip
-
-STEP_NAMES = {
-    "thrifty-type": "thrifty GPU type", "planning": "planning", "consolidation": "consolidation",
-    "switching-off": "switching off", "resizing": "resizing", "preemption": "preemption", "price": "price",
-    "one-pool": "one pool",
-}  # fmt: skip
 
 
 def signed_pct(value: float | None) -> str:
@@ -47,13 +41,24 @@ def headline(result: StudyResult) -> str:
         )
     rounded = round(saved, 1)
     if result.conservative_against != "baseline":
-        than = "than today's scheduler would take if it, too, chose GPU types by energy"
+        other = "today's scheduler would take if it, too, chose GPU types by energy"
         word = "less" if rounded > 0 else "more"
-        return f"{abs(rounded):.1f}% {word} energy {than}." if rounded else f"No less energy {than}."
+        text = f"{abs(rounded):.1f}% {word} energy than {other}" if rounded else f"As much energy as {other}"
+        return f"{text}{_against_today(result)}."
     if rounded == 0:
         return "No energy is saved while every job gets what its owner asked for."
     word = "less" if rounded > 0 else "more"
     return f"{abs(rounded):.1f}% {word} energy, while every job gets what its owner asked for."
+
+
+def _against_today(result: StudyResult) -> str:
+    """Return the saving against what runs today, where the headline is against something else."""
+    ours = policy_of(result, "ours")
+    if ours is None or ours.saved_pct is None:
+        return ""
+    rounded = round(ours.saved_pct, 1)
+    than = "than it takes today, as in the tables"
+    return f"; {abs(rounded):.1f}% {'less' if rounded >= 0 else 'more'} {than}"
 
 
 def waiting(result: StudyResult) -> str:
@@ -61,10 +66,13 @@ def waiting(result: StudyResult) -> str:
     today, ours = policy_of(result, "baseline"), policy_of(result, "ours")
     if today is None or ours is None:
         return ""
-    parts = [
-        f"{name} {fmt.duration(getattr(ours, field))} (today {fmt.duration(getattr(today, field))})"
-        for name, field in (("mean", "mean_wait_s"), ("p95", "p95_wait_s"), ("longest", "longest_wait_s"))
-    ]
+    fields = (("mean", "mean_wait_s"), ("p95", "p95_wait_s"), ("longest", "longest_wait_s"))
+    pairs = [(name, fmt.duration(getattr(ours, f)), fmt.duration(getattr(today, f))) for name, f in fields]
+    if all(then == now for _, then, now in pairs):
+        same = ", ".join(f"{name} {now}" for name, _, now in pairs)
+        nobody = today.longest_wait_s == ours.longest_wait_s == 0
+        return "Waits do not change." if nobody else f"Waits do not change: {same}."
+    parts = [f"{name} {then} (today {now})" for name, then, now in pairs]
     return f"Waits change: {', '.join(parts)}."
 
 
@@ -121,6 +129,17 @@ def left_out(result: StudyResult) -> list[str]:
     return [f"{treated(how, count)}." for how, count in counts.items() if how.startswith("left out: ")]
 
 
+def unpriced(result: StudyResult) -> str:
+    """Return why the step *price* is not shown; "" if it is, or is still to come."""
+    off = any(step.step == "price" and step.energy_kwh is None for step in result.waterfall) and result.finished
+    return "The step price is left out, as no price series is given." if off else ""
+
+
+def shown_steps(result: StudyResult) -> list[WaterfallStep]:
+    """Return the steps of the waterfall, without a price that does not change."""
+    return [step for step in result.waterfall if not (step.step == "price" and unpriced(result))]
+
+
 def waterfall_table(result: StudyResult) -> Table:
     """Return the waterfall as a table that fits 80 columns."""
     from rich import box
@@ -130,7 +149,7 @@ def waterfall_table(result: StudyResult) -> Table:
     shown.add_column("Step", min_width=16)
     for title in ("Energy", "Cost", "So far", "Alone", "p95 wait", "Longest"):
         shown.add_column(title, justify="right")
-    steps = result.waterfall
+    steps = shown_steps(result)
     energies = fmt.column(fmt.energy, [step.energy_kwh for step in steps])
     waits = fmt.column(fmt.duration, [step.p95_wait_s for step in steps])
     longest = fmt.column(fmt.duration, [step.longest_wait_s for step in steps])

@@ -102,7 +102,8 @@ def _caption(result: SimulationResult) -> str:
     bound = f"Lower bound on the total cost: {bounds.pop()}. " if len(bounds) == 1 else ""
     ours = result.policies[0].policy
     others = f"Saved: by {ours}, of the policy's total cost. " if len(result.policies) > 1 else ""
-    return escape(f"{bound}{others}Total cost = energy cost + late cost. ?: unknown.")
+    legend = " ?: unknown." if any("?" in row for row in _cells(result.policies, result.currency)) else ""
+    return escape(f"{bound}{others}Total cost = energy cost + late cost.{legend}")
 
 
 def _cells(policies: Sequence[PolicyResult], currency: str) -> Iterator[tuple[str, ...]]:

@@ -11,6 +11,7 @@ from commonwatt import __version__
 from commonwatt.model.arrays import Floats
 from commonwatt.model.results import PolicyResult
 from commonwatt.model.study_results import (
+    STEP_NAMES,
     LoggedEnergy,
     RunService,
     StudyLog,
@@ -100,8 +101,9 @@ def _lost_note(steps: Sequence[WaterfallStep]) -> Iterator[str]:
     with_saving = [step for step in steps if step.saved_pct is not None]
     lost = [b.step for a, b in pairwise(with_saving) if (b.saved_pct or 0.0) < (a.saved_pct or 0.0) - LEAST_LOST_PCT]
     if lost:
+        names = [STEP_NAMES.get(step, step).replace("thrifty", "the thrifty") for step in lost]
         yield (
-            f"Not every step saves energy: less is saved with {', '.join(lost)} than with the steps before. Schedulers "
+            f"Adding {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} reduced the saving. Schedulers "
             "weigh waiting beside energy, work lost to a stop is done again, and another GPU type may draw more in all."
         )
 
@@ -319,4 +321,4 @@ def _notes(plan: StudyPlan, base: Table) -> Iterator[str]:
     if any(spec.gpu_type_choice == "thrifty" for spec in file.alternatives) and plan.names_types:
         yield "Thrifty EASY gives jobs another GPU type than they asked for."
     if isinstance(file.due_dates, str):
-        yield "No due dates: no log has any. Schedulers that plan then order by size and run time alone."
+        yield "Jobs have no due dates here, so schedulers that plan order them by size and run time alone."

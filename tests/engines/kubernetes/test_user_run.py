@@ -400,7 +400,7 @@ def test_one_that_was_stopped_and_exits_with_0_is_complete_and_that_is_said(tmp_
     assert end.exit_code == 0
     assert end.cause.startswith("told to stop, its program ended with exit code 0")
     change = Reports(tmp_path, lambda _: JobWork(command=("x",), epochs=1)).change(run.spec, end)
-    said = "train is completed: told to stop, its program ended with exit code 0: Kubernetes counts that as success"
+    said = "train completed: told to stop, its program ended with exit code 0: Kubernetes counts that as success"
     assert report_of(change, "train", (0,), 1).sentence.startswith(said)
     assert report_of(replace(change, reason=""), "train", (0,), 1).sentence == ""
     other = run_in(tmp_path / "other")

@@ -154,7 +154,7 @@ def _show(result: ForecastEvaluateResult) -> None:
     raw = measured(promise.of, promise.achieved_raw)
     click.echo(f"achieved    {measured(promise.of, promise.achieved)} (its own quantile: {raw})")
     if promise.hindsight_ratio is not None:
-        click.echo(f"GPU hours   {100 * promise.hindsight_ratio:.1f}% of what the least fixed shift needs in hindsight")
+        click.echo(f"GPU hours   {_beside_best(promise.hindsight_ratio)}")
     if (waits := promise.waiting) is not None:
         click.echo(
             f"waiting     {waits.delayed_jobs:,} of {plural(waits.jobs, 'job')}; mean {waits.mean_delay_s:.1f} s, p95 "
@@ -176,6 +176,14 @@ def _show(result: ForecastEvaluateResult) -> None:
         click.echo(f"  {way.name:<20} {hours} GPU h{energy} at {measured(promise.of, way.performance)}")
     fit = f"fit {result.fit_s:.1f} s" if result.fits else "fitted before"
     click.echo(f"{fit}, forecast {result.predict_ms:.2f} ms, update {result.update_ms:.3f} ms")
+
+
+def _beside_best(ratio: float) -> str:
+    more_pct = round(100 * (ratio - 1), 1)
+    best = "the best fixed margin, chosen in hindsight, would have needed"
+    if not more_pct:
+        return f"what {best}"
+    return f"{abs(more_pct):.1f}% {'more' if more_pct > 0 else 'less'} than {best}"
 
 
 def _number(value: float | None, unit: str = "") -> str:

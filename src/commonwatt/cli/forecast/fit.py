@@ -107,8 +107,8 @@ def fit(
     if as_json:
         print_json(result)
     else:
-        values = plural(until, "value")
-        say(f"{result.model}: {result.members} trained on {values} up to {result.last} in {result.fit_s:.1f} s")
+        models, values = plural(result.members, "model"), plural(until, "value")
+        say(f"{result.model}: {models} trained on {values} up to {result.last} in {result.fit_s:.1f} s")
         say(f"written: {out} ({result.file_bytes / 1000:,.0f} kB)")
 
 

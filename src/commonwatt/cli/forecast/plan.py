@@ -25,7 +25,7 @@ from commonwatt.cli.forecast._options import (
     window_options,
 )
 from commonwatt.cli.output import compiling, json_option, plot_option, print_json, say, seed_option
-from commonwatt.model.units import plural
+from commonwatt.model.units import money, plural
 
 if TYPE_CHECKING:
     from commonwatt.model.capacity import Target
@@ -226,7 +226,7 @@ def _show_pools(result: ForecastPoolsResult) -> None:
     for way in result.ways:
         nodes = "" if way.mean_nodes_on is None else f", {way.mean_nodes_on:,.1f} whole nodes"
         energy = "" if way.energy_kwh is None else f", {way.energy_kwh:,.0f} kWh"
-        cost = "" if way.cost is None else f", {way.cost:,.0f} {result.currency}"
+        cost = "" if way.cost is None else f", {money(way.cost, result.currency)}"
         click.echo(
             f"{way.name:<25} {way.mean_gpus_on:>8,.1f} GPUs on{nodes}, {way.gpu_hours:,.0f} GPU h{energy}{cost}; "
             f"{measured(result.of, way.achieved)}"
@@ -263,8 +263,9 @@ def _show(result: ForecastPlanResult) -> None:
         click.echo(f"budget      {result.budget.sentence}")
     for one in result.priced:
         best = "  <- cheapest, and promised" if one.label == result.promise.label else ""
-        both = f"{one.energy_cost:>10,.2f} energy + {one.delay_cost:>10,.2f} delay ="
-        click.echo(f"{one.label:<12}{both} {one.energy_cost + one.delay_cost:>10,.2f} {result.currency}{best}")
+        costs = one.energy_cost, one.delay_cost, one.energy_cost + one.delay_cost
+        energy, delay, both = (f"{money(cost, result.currency):>10}" for cost in costs)
+        click.echo(f"{one.label:<12}{energy} energy + {delay} delay = {both}{best}")
     chosen = result.chosen
     extra = f" and {plural(chosen.extra_gpus, 'GPU')}" if chosen.extra_gpus else ""
     setting = "everything on" if chosen.q >= 1 else f"quantile {chosen.q:g}{extra}"

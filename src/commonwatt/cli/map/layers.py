@@ -213,6 +213,7 @@ def batch(batch_class: BatchClass, *, jobs: int, products: bool, out: Path | Non
 
 
 _SHOWN_JOBS = 20  # in the terminal; --json and --out have all
+_SHOWN_NAMES = 3
 _MODELS = ("maestro", "shi", "roofline")
 
 
@@ -257,20 +258,31 @@ def _write(loaded: LoadedMapping, out: Path) -> None:
 
 
 def _tell(result: MapTableResult) -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     kinds = _kinds(result)
-    shown = Table(title=f"cost model: {result.cost_model or 'the table given'}; cycles at GB/s")
-    shown.add_column("job", no_wrap=True)
+    shown = Table(
+        title=f"cost model: {result.cost_model or 'the table given'}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    shown.add_column("job", overflow="fold", vertical="bottom")
     for names in kinds.values():
-        shown.add_column(", ".join(names), justify="right")
+        few = names if len(names) <= _SHOWN_NAMES else [names[0], f"and {len(names) - 1} more"]
+        for heading in (",\n".join(few) + "\ncycles", "GB/s"):
+            shown.add_column(heading, justify="right", vertical="bottom", no_wrap=True)
     for j, job in enumerate(result.jobs[:_SHOWN_JOBS]):
         cells = [(result.latency_cycles[j][a], result.bandwidth_gbs[j][a]) for a in kinds]
-        shown.add_row(job, *("-" if cycles is None else f"{cycles:.4g} at {gbs:.3g}" for cycles, gbs in cells))
+        shown.add_row(job, *(text for cell in cells for text in _cell(*cell)))
     Console().print(shown)
     if len(result.jobs) > _SHOWN_JOBS:
         say(f"and {len(result.jobs) - _SHOWN_JOBS} more; --json and --out have all")
+
+
+def _cell(cycles: float | None, gbs: float | None) -> tuple[str, str]:
+    from commonwatt.report import format as fmt
+
+    return ("-", "-") if cycles is None or gbs is None else (fmt.cycles(cycles), f"{gbs:.3g}")
 
 
 def _kinds(result: MapTableResult) -> dict[int, list[str]]:

@@ -255,12 +255,14 @@ def tell(result: MapEvaluateResult, title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from commonwatt.report import format as fmt
+
     table = Table(title=title)
     for heading in ("sub-accelerator", "jobs", "ends, cycles", "in this order"):
         table.add_column(heading, overflow="fold", justify="left" if heading == "in this order" else "right")
     for a, end in enumerate(result.accelerator_end_cycles):
         order = [job.job for job in sorted(result.jobs, key=lambda job: job.start_cycles) if job.accelerator == a]
-        table.add_row(str(a), str(len(order)), f"{end:.6g}", ", ".join(map(str, order)))
+        table.add_row(str(a), str(len(order)), fmt.cycles(end), ", ".join(map(str, order)))
     Console().print(table)
     worth = "proven optimal" if result.optimal else f"at most {100 * result.gap:.3g}% above the best possible"
     if result.objective != "latency":
@@ -268,6 +270,7 @@ def tell(result: MapEvaluateResult, title: str) -> None:
     if result.target_met is not None:
         say("the target of the makespan is " + ("met" if result.target_met else "not met"))
     say(
-        f"makespan {result.makespan_cycles:.6g} cycles, {worth} (lower bound "
-        f"{result.lower_bound_cycles:.6g}); bandwidth is short for {result.bandwidth_limited_cycles:.6g} cycles"
+        f"makespan {fmt.cycles(result.makespan_cycles)} cycles, {worth} (lower bound "
+        f"{fmt.cycles(result.lower_bound_cycles)}); bandwidth is short for "
+        f"{fmt.cycles(result.bandwidth_limited_cycles)} cycles"
     )

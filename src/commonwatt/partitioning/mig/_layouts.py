@@ -112,7 +112,7 @@ class GpuType:
         profile = self.find(name)
         if profile is None:
             raise InputError(
-                f"one of the profiles of a {self.name}: {', '.join(self.names())}", field=field, value=name
+                f"one of the profiles of {_a(self.name)}: {', '.join(self.names())}", field=field, value=name
             )
         return profile
 
@@ -222,6 +222,11 @@ Layout = tuple[Placed, ...]
 """Instances in the order of their memory slices."""
 
 
+def _a(name: str) -> str:
+    """Return the name of a GPU type with its article: a B200, an A100, an H100."""
+    return f"{'an' if name[:1].upper() in tuple('AEFHILMNORSX') else 'a'} {name}"
+
+
 def check_layout(gpu: GpuType, layout: Sequence[Placed], field: str | None = None) -> Layout:
     """Return *layout* in order if it is legal on *gpu*.
 
@@ -233,7 +238,7 @@ def check_layout(gpu: GpuType, layout: Sequence[Placed], field: str | None = Non
         if placed.start not in profile.starts:
             at = ", ".join(map(str, profile.starts))
             raise InputError(
-                f"{profile.name} to begin at memory slice {at} of a {gpu.name}", field=field, value=str(placed)
+                f"{profile.name} to begin at memory slice {at} of {_a(gpu.name)}", field=field, value=str(placed)
             )
         for place in range(placed.start, placed.start + profile.memory):
             if place in owner:
@@ -250,13 +255,13 @@ def _check_totals(gpu: GpuType, layout: Sequence[Placed], field: str | None) -> 
     used = sum(gpu.profile(placed.profile).compute for placed in layout)
     if used > COMPUTE_SLICES:
         raise InputError(
-            f"at most {COMPUTE_SLICES} compute slices on a {gpu.name}, not {used}", field=field, value=_shown(layout)
+            f"at most {COMPUTE_SLICES} compute slices on {_a(gpu.name)}, not {used}", field=field, value=_shown(layout)
         )
     for key, count in Counter(placed.profile for placed in layout).items():
         profile = gpu.profile(key)
         if count > profile.most:
             raise InputError(
-                f"at most {profile.most} instances {profile.name} on a {gpu.name}, not {count}",
+                f"at most {profile.most} instances {profile.name} on {_a(gpu.name)}, not {count}",
                 field=field, value=_shown(layout),
             )  # fmt: skip
 

@@ -109,7 +109,9 @@ def tenant_sentence(
         text += f"; it cannot use {small} of {len(shares)} instance profiles (memory or speed)"
     if market is not None and reason != "at-limit":
         name, price = _cheapest(problem, i, market)
-        text += f"; for more it would buy {name}, of which one costs {price / problem.weights[i]:.0%} of its budget"
+        part = f"{price / problem.weights[i]:.0%}"
+        of_budget = "all" if part == "100%" else part
+        text += f"; its next purchase would be a {name}, which costs {of_budget} of its budget"
     return reason, text + "."
 
 
