@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.output import json_option, print_json, say
-from commonwatt.cli.remote import JOB, asked_of_jobs, connected, ended, plain, server_option, show, when
+from commonwatt.cli.remote import JOB, asked_of_jobs, connected, plain, server_option, show, when
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,10 +117,10 @@ def explain(job: int, *, url: str | None, as_json: bool) -> None:
     begins_s = why.expected_start_s
     if begins_s is not None and why.status == "waiting":
         begins_s = max(begins_s, now_s)  # it was worked out some seconds ago
-    verb, cause = ended(why.name, why.status, why.sentence)
     code = "" if why.reason in (None, why.status) else f" [{why.reason}]"
-    how = f"{verb}{cause}{code}" if verb else f"is {why.status}: {why.sentence} [{why.reason}]"
-    click.echo(plain(f"job {why.job} ({why.name}) {how}"))
+    active = why.status in ("waiting", "running")
+    head = f"job {why.job} ({why.name}) is {why.status}" if active else f"job {why.job}"
+    click.echo(plain(f"{head}: {why.sentence}{code}"))
     for what, moment in (
         ("expected start", begins_s), ("expected end", why.expected_end_s), ("due", why.due_s),
     ):  # fmt: skip

@@ -107,22 +107,6 @@ def when(time_s: float | None, now_s: float) -> str:
     return f"in {fmt.duration(time_s - now_s)}" if time_s > now_s else f"{fmt.duration(now_s - time_s)} ago"
 
 
-_ENDED = {"completed": "completed", "failed": "failed", "cancelled": "was cancelled"}
-
-
-def ended(name: str, status: str, sentence: str | None) -> tuple[str, str]:
-    """Return the verb of how a job ended and the rest: ``failed``, `` with exit code 1``; "" if it has not ended."""
-    if status not in _ENDED:
-        return "", ""
-    cause = (sentence or "").removeprefix(name).removeprefix(":").strip()
-    rest = cause.removeprefix("is ").removeprefix("was ").removeprefix(status)
-    cause = rest.removeprefix(":").strip()
-    if cause.startswith("exit code "):
-        return _ENDED[status], f" with {cause}"
-    goes_on = not cause or (rest != cause and not rest.startswith(":"))  # "cancelled by its owner"
-    return _ENDED[status], f"{' ' * bool(cause)}{cause}" if goes_on else f": {cause}"
-
-
 def asked_of_jobs(
     url: str | None, jobs: Sequence[int], ask: Callable[[Client, int], JobState], done: str, *, as_json: bool
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commonwatt.cli.output import json_option, print_json, say
-from commonwatt.cli.remote import connected, ended, server_option, when
+from commonwatt.cli.remote import connected, server_option, when
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import slurm_time_s
 
@@ -394,7 +394,6 @@ def _tell_end(job: JobDetail, *, as_json: bool) -> None:
     if as_json:
         print_json(job)
     else:
-        verb, cause = ended(job.name, job.status, job.sentence)
-        click.echo(f"job {job.id} ({job.name}) {verb} {when(job.ended_s, time())}{cause}")
+        click.echo(f"job {job.id}: {job.sentence or f'{job.name} {job.status}'}, {when(job.ended_s, time())}")
     if job.status != "completed":
         sys.exit(1)
