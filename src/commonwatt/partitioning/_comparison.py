@@ -244,7 +244,7 @@ def _explain(
     parts = [f"It spends {100 * spent[most]:.0f}% of its budget on {names[most]} {has}"]
     if dear.any():
         c = int(dear.argmax())
-        parts.append(f"buys no {names[c]}: a PE there costs {dear[c]:.2f} times what the first is worth to it")
+        parts.append(f"buys no {names[c]} (a PE there costs {dear[c]:.2f} times what the first is worth to it)")
     if useless:
         parts.append(f"cannot use {', '.join(useless)}")
     ratio = equilibrium.utilities[i] / entitled
