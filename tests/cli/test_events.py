@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from commonwatt.cli import cluster
-from commonwatt.cli.remote import ended
 from commonwatt.model.live_results import EventEntry
 
 MANY = tuple(f"n-{k}" for k in range(100))
@@ -38,17 +37,3 @@ def test_nodes_are_listed_where_the_sentence_does_not_name_them(monkeypatch, kin
     monkeypatch.setattr(cluster, "connected", connected)
     shown = CliRunner().invoke(cluster.events).output
     assert shown.endswith(f"  {kind:<13} {said}\n")
-
-
-@pytest.mark.parametrize(
-    ("status", "sentence", "said"),
-    [
-        ("completed", "j completed", "completed|"), ("completed", "j is completed", "completed|"),
-        ("failed", "j failed: exit code 1", "failed| with exit code 1"),
-        ("failed", "j failed: no such image", "failed|: no such image"),
-        ("cancelled", "cancelled by its owner", "was cancelled| by its owner"), ("cancelled", None, "was cancelled|"),
-        ("running", "j runs on n-1", "|"),
-    ],
-)  # fmt: skip
-def test_how_a_job_ended_is_said_once(status, sentence, said):
-    assert "|".join(ended("j", status, sentence)) == said

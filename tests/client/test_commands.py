@@ -93,15 +93,14 @@ def test_waiting_for_the_end(served, monkeypatch, status, code):
     def job_then(client, number):
         seen = real(client, number)
         tick = Tick()
-        tick.change(number, status=status, ended_s=1e9, sentence="It ended.")
+        tick.change(number, status=status, ended_s=1e9, sentence=f"true {status}")
         served.service.ticks.write(tick)
         return seen
 
     monkeypatch.setattr(Client, "job", job_then)
     done = run("submit", "--wait", "--", "true")
     assert done.code == code
-    assert f"(true) {status} " in done.out
-    assert "It ended." in done.out
+    assert f": true {status}, " in done.out
 
 
 @pytest.mark.slow
