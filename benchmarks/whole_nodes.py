@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from commonwatt.control.policy import warm_up
 from commonwatt.model.scenario import Scenario
@@ -61,7 +60,6 @@ def main() -> None:
     parser.add_argument("--begin", default="2017-11-06")
     parser.add_argument("--days", type=float, default=7.0)
     parser.add_argument("--target", nargs="+", type=float, default=[0.9, 0.98, 0.999], help="shares of jobs promised")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     options = parser.parse_args()
     scenario = Scenario.model_validate(
         {
@@ -82,9 +80,9 @@ def main() -> None:
     out = sys.stderr if options.json else sys.stdout
     print(f"{prepared.sentence}; {prepared.cluster.total_gpus} GPUs", file=out, flush=True)
     print(f"{'pools':<9} {'target':>7} {'MWh':>7} {'whole':>8} {'mean s':>7} {'parts':>8} {'mean s':>7}", file=out)
-    tasks = (delayed(served)(prepared, number) for number in range(len(scenario.policies)))
     rows = []
-    for row in Parallel(options.jobs, return_as="generator")(tasks):
+    for number in range(len(scenario.policies)):
+        row = served(prepared, number)
         rows.append(row)
         print(
             f"{row['pools']:<9} {row['target']:7.3f} {row['energy_kwh'] / 1000:7.2f} {100 * row['whole_served']:7.2f}% "

@@ -19,7 +19,6 @@ __all__ = [
     "completed",
     "lost_work",
     "report_of",
-    "would",
 ]
 
 
@@ -125,18 +124,10 @@ class Event:
         if self.why is None:
             return self.text
         if self.kind in _ONLY_PLANNED:
-            return would(self.why)
+            return self.why.planned_sentence
         if self.kind is not EventKind.PREEMPTED:
             return self.why.sentence
         return f"{self.why.sentence}; {'it is terminating' if self.lost_s is None else lost_work(self.lost_s)}"
-
-
-def would(why: PlacementExplanation) -> str:
-    """Return the sentence of a decision that a dry run does not carry out."""
-    for now, then in ((" runs on ", " would run on "), (" is preempted", " would be preempted")):
-        if why.sentence.startswith(f"{why.job}{now}"):
-            return why.sentence.replace(now, then, 1)
-    return why.sentence
 
 
 def cancelled_by(requester: Requester | None) -> tuple[str, str]:

@@ -1,9 +1,9 @@
 """Faults of GPUs drain a node: what DCGM's exporter reports by Prometheus, once for each fault.
 
-A thread asks Prometheus (``HealthPoller``), so that no decision waits for it. ``judge`` finds faults in its answer, and
-``plan`` what becomes of each: pure functions. ``NodeDrains`` does it, and writes down which faults were dealt with: the
-exporter repeats the last Xid error for as long as it runs, and an operator who has undrained a node has accepted what
-it reports.
+A thread asks Prometheus (``HealthPoller``), so no decision waits for it. Two pure functions follow: ``judge`` finds the
+faults in its answer, and ``plan`` decides which of them drain a node. ``NodeDrains`` carries that out and records which
+faults were handled, since the exporter repeats the last Xid error for as long as it runs. An operator who undrains a
+node accepts what the exporter reports of it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,14 @@ from commonwatt.model.live import ECC, TEMPERATURE, XID, HealthSpec
 from commonwatt.model.units import plural
 
 __all__ = [
-    "FAULTS",
-    "Dealt",
-    "FaultKind",
-    "GpuFault",
-    "HealthNow",
-    "HealthPlan",
-    "HealthPoller",
-    "HostNames",
-    "Judgement",
-    "Readings",
-    "Seen",
-    "judge",
-    "plan",
-    "read_health",
-    "sentence_of",
-]
+    "FAULTS", "FaultKind", "FaultResponse", "GpuFault", "Handled", "HealthNow", "HealthPlan", "HealthPoller",
+    "HostNames", "Judgement", "Readings", "judge", "plan", "read_health", "sentence_of",
+]  # fmt: skip
 
 log = logging.getLogger("commonwatt.health")
 
 FAULTS = "gpu_faults"
-"""Setting of the store: faults that were dealt with, and why nodes are drained."""
+"""Setting of the store: faults that were handled, and why nodes are drained."""
 
 _BLANK = 0x7FFFFFF0  # from here on DCGM's values mean that there is none
 _MOST_NAMED = 3
@@ -94,7 +81,7 @@ Readings = Mapping[tuple[str, str, str], float]
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the readings of one look mean. What is in neither of both was not read, or cannot be told yet."""
+    """The faults among one set of readings, and what is well. What is in neither was not read, or is not yet known."""
 
     faults: Mapping[Place, GpuFault] = field(default_factory=dict)
     well: frozenset[Place] = frozenset()
@@ -131,64 +118,71 @@ def judge(readings: Readings, rule: HealthSpec, hot_since: Mapping[tuple[str, st
     return Judgement(faults, frozenset(well), hot, len({node for node, *_ in readings}))
 
 
-class Dealt(StrEnum):
-    """What became of a fault."""
+class FaultResponse(StrEnum):
+    """How a fault was handled."""
 
     DRAINED = "drained"  # its node is, or was already: an operator who undrains it accepts the fault
-    SAID = "said"  # too many nodes are drained by faults
-    WOULD = "would"  # it is a dry run
+    REPORTED = "reported"  # too many nodes are drained by faults
+    WOULD_DRAIN = "would-drain"  # it is a dry run
 
 
-Seen = Mapping[Place, tuple[float, str]]
-"""Faults that were dealt with: their value, and what became of them."""
+Handled = Mapping[Place, tuple[float, str]]
+"""Faults that were handled: their value, and how."""
 
 
 @dataclass(frozen=True)
 class HealthPlan:
-    """What becomes of the faults of one look."""
+    """The response to one set of readings."""
 
-    seen: Seen
-    new: Sequence[tuple[str, Dealt, tuple[GpuFault, ...]]] = ()  # by host, in its order; with a drain that is to be
+    handled: Handled
+    new: Sequence[
+        tuple[str, FaultResponse, tuple[GpuFault, ...]]
+    ] = ()  # by host, in its order; with a drain that is to be
     drained: frozenset[str] = frozenset()  # hosts to be drained
 
 
 def plan(
-    judged: Judgement, seen: Seen, drained: Collection[str], room: Callable[[str, Collection[str]], bool], *, dry: bool
+    judged: Judgement,
+    handled: Handled,
+    drained: Collection[str],
+    room: Callable[[str, Collection[str]], bool],
+    *,
+    dry: bool,
 ) -> HealthPlan:
-    """Return what becomes of the faults that are new, and of those that were only spoken of.
+    """Return the response to faults that are new, and to those that were only reported.
 
     Parameters
     ----------
-    seen
-        Faults that were dealt with. One whose reading is well again is forgotten: the next is a new one.
+    handled
+        Faults that were handled. One whose reading is well again is forgotten: the next is a new one.
     drained
         Hosts whose nodes are all drained, by whomever.
     room
         Whether a host may be drained beside others that this plan drains.
     """
-    dealt = {place: kept for place, kept in seen.items() if place not in judged.well}
+    current = {place: kept for place, kept in handled.items() if place not in judged.well}
     fresh: dict[str, list[Place]] = {}
     for place, fault in sorted(judged.faults.items()):
-        value, became = dealt.get(place, (None, None))
-        if value != fault.value or became != Dealt.DRAINED:
+        value, response = current.get(place, (None, None))
+        if value != fault.value or response != FaultResponse.DRAINED:
             fresh.setdefault(place[0], []).append(place)
-    new: list[tuple[str, Dealt, tuple[GpuFault, ...]]] = []
+    new: list[tuple[str, FaultResponse, tuple[GpuFault, ...]]] = []
     drains: list[str] = []
     for host, places in fresh.items():
         if host in drained:
-            became = Dealt.DRAINED
+            response = FaultResponse.DRAINED
         elif dry:
-            became = Dealt.WOULD
+            response = FaultResponse.WOULD_DRAIN
         elif room(host, drains):
-            became = Dealt.DRAINED
+            response = FaultResponse.DRAINED
             drains.append(host)
         else:
-            became = Dealt.SAID
-        unsaid = [place for place in places if dealt.get(place) != (judged.faults[place].value, became)]
-        dealt |= {place: (judged.faults[place].value, became) for place in places}
-        if unsaid:
-            new.append((host, became, tuple(judged.faults[place] for place in unsaid)))
-    return HealthPlan(dealt, new, frozenset(drains))
+            response = FaultResponse.REPORTED
+        unreported = [place for place in places if current.get(place) != (judged.faults[place].value, response)]
+        current |= {place: (judged.faults[place].value, response) for place in places}
+        if unreported:
+            new.append((host, response, tuple(judged.faults[place] for place in unreported)))
+    return HealthPlan(current, new, frozenset(drains))
 
 
 # -- what is read
@@ -339,7 +333,7 @@ class HealthNow:
     answers: bool | None
     nodes: int  # with readings
     drained: int  # by faults
-    faults: int  # that have not been accepted by an operator, or are only spoken of
+    faults: int  # that have not been accepted by an operator, or are only reported
 
 
 def sentence_of(faults: Iterable[GpuFault]) -> str:

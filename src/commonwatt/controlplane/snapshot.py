@@ -11,7 +11,7 @@ import numpy as np
 
 from commonwatt.control.capacity import PoolNow, PowerNow
 from commonwatt.control.engine import NodeView
-from commonwatt.control.events import EventKind, lost_work, would
+from commonwatt.control.events import EventKind, lost_work
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.control.usage import TenantShare
 from commonwatt.controlplane.health import HealthNow
@@ -95,9 +95,9 @@ def why_of(job: SnapshotJob | JobRow) -> tuple[str | None, str | None]:
     why = PlacementExplanation.of(facts)
     if job.due_s is not None and job.expected_end_s is not None:
         why = replace(why, spare_s=job.due_s - job.expected_end_s)
-    sentence = why.sentence if lost_s is None else f"{why.sentence}; {lost_work(lost_s)}"
-    dry = job.reason == EventKind.WOULD_START
-    return job.reason, f"it would start, but this is a dry run: {would(why)}" if dry else sentence
+    if job.reason == EventKind.WOULD_START:
+        return job.reason, f"it would start, but this is a dry run: {why.planned_sentence}"
+    return job.reason, why.sentence if lost_s is None else f"{why.sentence}; {lost_work(lost_s)}"
 
 
 def is_late(due_s: float | None, now_s: float, expected_end_s: float | None) -> bool:

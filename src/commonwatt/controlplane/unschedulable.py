@@ -17,12 +17,12 @@ from commonwatt.control.events import EventKind, Requester, cancelled_by, comple
 from commonwatt.control.scheduling import JobCondition, NodeCondition, Scheduling
 from commonwatt.controlplane.health import (
     FAULTS,
-    Dealt,
     FaultKind,
+    FaultResponse,
     GpuFault,
+    Handled,
     HealthNow,
     HealthPoller,
-    Seen,
     plan,
     sentence_of,
 )
@@ -170,7 +170,7 @@ class NodeDrains:
         self.names: tuple[str, ...] = ()
         self._names: frozenset[str] = frozenset()
         self.reasons: dict[str, tuple[str, str]] = {}  # of nodes that faults drained: reason, sentence
-        self._seen: Seen = {}
+        self._handled: Handled = {}
         self._controller, self._engine, self._now_s, self._poller = controller, engine, now_s, poller
         self._at = {name: n for n, name in enumerate(controller.cluster.names)}
         self._in_engine: set[int] | None = None
@@ -186,15 +186,18 @@ class NodeDrains:
         """Whether GPU health is known; ``None`` if it is not watched."""
         if (poller := self._poller) is None:
             return None
-        open_ = sum(became != Dealt.DRAINED or place[0] in self._names for place, (_, became) in self._seen.items())
+        open_ = sum(
+            response != FaultResponse.DRAINED or place[0] in self._names
+            for place, (_, response) in self._handled.items()
+        )
         return HealthNow(poller.answers, poller.seen_nodes, len(self.reasons), open_)
 
     def resume(self, names: Sequence[str], faults: Mapping[str, Any] | None, tick: Tick) -> None:
         """Go on from what the store has."""
         kept = faults or {}
-        self._seen = {
-            (node, gpu, FaultKind(kind)): (value, became)
-            for node, gpu, kind, value, became in kept.get("seen", ()) if node in self._at
+        self._handled = {
+            (node, gpu, FaultKind(kind)): (value, response)
+            for node, gpu, kind, value, response in kept.get("seen", ()) if node in self._at
         }  # fmt: skip
         self.reasons = {node: (reason, said) for node, (reason, said) in kept.get("drained", {}).items()}
         self.set(names, tick)
@@ -229,36 +232,43 @@ class NodeDrains:
             more = {part for other in (*others, host) for part in nodes[other]}
             return len(by_faults | more) <= limit or not (by_faults or others)
 
-        made = plan(judged, self._seen, all_drained, room, dry=dry)
-        if made.seen == self._seen:
+        made = plan(judged, self._handled, all_drained, room, dry=dry)
+        if made.handled == self._handled:
             return
-        self._seen = made.seen
-        for host, became, faults in made.new:
-            self._say(tick, nodes[host], became, faults, drains=host in made.drained, limit=limit)
+        self._handled = made.handled
+        for host, response, faults in made.new:
+            self._say(tick, nodes[host], response, faults, drains=host in made.drained, limit=limit)
         if made.drained:
             self.set([*self.names, *(part for host in made.drained for part in nodes[host])], tick)
         self._keep(tick)
 
     def _say(
-        self, tick: Tick, nodes: tuple[str, ...], became: Dealt, faults: Sequence[GpuFault], *, drains: bool, limit: int
+        self,
+        tick: Tick,
+        nodes: tuple[str, ...],
+        response: FaultResponse,
+        faults: Sequence[GpuFault],
+        *,
+        drains: bool,
+        limit: int,
     ) -> None:
-        """Log what becomes of *faults*, and why nodes are drained."""
+        """Log the response to *faults*, and why nodes are drained."""
         reason, what = str(faults[0].kind), sentence_of(faults)
         if drains:
             self.reasons |= {node: (reason, what) for node in nodes if node not in self._names}
             kind, text = EventKind.DRAINED, f"drained: {what}"
-        elif became is Dealt.WOULD:
+        elif response is FaultResponse.WOULD_DRAIN:
             kind, text = EventKind.WOULD_DRAIN, f"it would be drained, but this is a dry run: {what}"
-        elif became is Dealt.DRAINED:
+        elif response is FaultResponse.DRAINED:
             kind, text = EventKind.GPU_FAULT, f"it is drained already: {what}"
         else:
             kind = EventKind.GPU_FAULT
             text = f"it is not drained, as faults may drain at most {plural(limit, 'node')}: {what}"
-        log.warning("a GPU has a fault", extra={"node": ", ".join(nodes), "cause": what, "became": str(kind)})
+        log.warning("a GPU has a fault", extra={"node": ", ".join(nodes), "cause": what, "event": str(kind)})
         tick.events.append(EventRow(0, self._now_s(), kind, None, nodes, 0, reason, text))
 
     def _keep(self, tick: Tick) -> None:
-        seen = [[node, gpu, str(kind), *dealt] for (node, gpu, kind), dealt in sorted(self._seen.items())]
+        seen = [[node, gpu, str(kind), *current] for (node, gpu, kind), current in sorted(self._handled.items())]
         drained = {node: list(why) for node, why in self.reasons.items()}
         tick.settings[FAULTS] = {"seen": seen, "drained": drained}
 

@@ -13,6 +13,7 @@ from commonwatt.model.units import amount_of, money
 __all__ = ["CONDITION", "PlacementExplanation", "Reason"]
 
 _DUE_BEFORE = "it was submitted at its due date or later"
+_PLANNED = {"runs": "would run", "is": "would be"}
 
 
 class Reason(StrEnum):
@@ -138,12 +139,8 @@ class PlacementExplanation:
 
     def facts(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as ``of`` takes them; reason and job are always there."""
-        facts = {}
-        for name, default in _FIELDS:
-            value = getattr(self, name)
-            if value is not default and value != default:
-                facts[name] = value
-        return facts
+        values = ((name, getattr(self, name), default) for name, default in _FIELDS)
+        return {name: value for name, value, default in values if value is not default and value != default}
 
     @property
     def waits(self) -> bool:
@@ -154,6 +151,12 @@ class PlacementExplanation:
     def sentence(self) -> str:
         """The reason in words."""
         return f"{self.job} {self._waiting() if self.waits else self._running()}"
+
+    @property
+    def planned_sentence(self) -> str:
+        """The same, of a decision that a dry run does not carry out."""
+        verb, _, rest = (self._waiting() if self.waits else self._running()).partition(" ")
+        return f"{self.job} {_PLANNED.get(verb, verb)} {rest}"
 
     def _running(self) -> str:
         ends = _DUE_BEFORE if self.due_at_submission else self._ends()
@@ -170,9 +173,8 @@ class PlacementExplanation:
         if self.reason is Reason.FASTEST:
             late = "late in any case" if self._certain else "expected to be late"
             return f"{head}: the fastest one, as it is {late}; {ends}"
-        why_not = (
-            "is free, but the solver found no better schedule with it" if self.alternative_fits else "does not fit now"
-        )
+        free = "is free, but the solver found no better schedule with it"
+        why_not = free if self.alternative_fits else "does not fit now"
         if self.reason is Reason.LATE:
             return f"{head}: a faster configuration {why_not}; {ends}"
         meets = "" if self.spare_s is None else "it meets its due date there; "
@@ -243,12 +245,9 @@ class PlacementExplanation:
         if self.reason in (Reason.LOWER_PRICE, Reason.LESS_CARBON) and self.starts_within_s is not None:
             head = f"is preempted on {_names(self.nodes)}, and waits" if self.nodes else "waits"
             return f"{head} for {self._saves()}{self._in_time()}"
-        if self.reason is Reason.POWER_CAP and self.nodes:
-            why = f"the nodes would draw more than their power cap allows{self._beside()}{late}"
-            return f"is preempted on {_names(self.nodes)}: {why}"
         if self.reason is Reason.POWER_CAP:
-            why = f"the nodes would draw more than their power cap allows{self._beside()}"
-            return f"waits: with {_gpus(self.gpus)} more, {why}{late}"
+            head = f"is preempted on {_names(self.nodes)}:" if self.nodes else f"waits: with {_gpus(self.gpus)} more,"
+            return f"{head} the nodes would draw more than their power cap allows{self._beside()}{late}"
         if self.reason is Reason.CPUS_OR_MEMORY:
             if not set(self.lacks) <= {"cpu", "memory"}:
                 return f"waits: nodes with {_gpus(self.gpus)} free do not take it: {self._short()}{late}"
