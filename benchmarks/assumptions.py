@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.profiles.base import GPU_TYPES
 from commonwatt.data.profiles.law import LAW, DataSheet, data_sheets, misfit, relative_speed
 from commonwatt.mapping.costs import MODELS, Array, Layer
@@ -75,7 +75,7 @@ def of_sheets() -> dict[str, Any]:
 
 
 def of_accesses() -> dict[str, Any] | None:
-    traces = locate.folder()
+    traces = third_party.folder()
     path = None if traces is None else traces.parent / "mapping" / "job_analysis.csv"
     if path is None or not path.is_file():
         return None

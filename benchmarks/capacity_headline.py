@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.series_files import SeriesFile, read_series
 from commonwatt.forecasting import make_predictor
 from commonwatt.planning.replay import plan_series
@@ -27,7 +27,7 @@ COLUMNS = ("running_gpus", "pending_gpus")
 
 def wanted(reading: str) -> SeriesFile:
     """Read Earth's demand: of running jobs, or of those and the waiting ones (at most all GPUs)."""
-    path = locate.find("earth_demand_1min.csv.gz")
+    path = third_party.find("earth_demand_1min.csv.gz")
     if path is None:
         sys.exit("earth_demand_1min.csv.gz is not at hand")
     running = read_series(path, COLUMNS[0])

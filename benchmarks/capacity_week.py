@@ -19,7 +19,7 @@ from joblib import Parallel, delayed
 from commonwatt.control.policy import warm_up
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import DAY_S, J_PER_KWH, MICRO, NANO
-from commonwatt.simulation.compose import run_policy
+from commonwatt.simulation.run_setup import run_policy
 from commonwatt.simulation.runner import Prepared
 from commonwatt.simulation.workload import prepare
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.data.locate import find
 from commonwatt.data.series_files import read_series
+from commonwatt.data.third_party import find
 from commonwatt.forecasting import NetworkPredictor, NetworkSettings, make_predictor
 from commonwatt.model.demand import LEVELS, DemandSeries, Predictor
 

@@ -24,9 +24,9 @@ import numpy as np
 
 from commonwatt.capacity import Calibrator
 from commonwatt.capacity.scores import energy_saving, shift_for, slots_served
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.series_files import read_series
-from commonwatt.forecasting import Rolled, make_predictor, roll
+from commonwatt.forecasting import RollingForecasts, forecast_rolling, make_predictor
 from commonwatt.forecasting.scores import whole_gpus
 from commonwatt.model.demand import HORIZON, DemandSeries, Predictor
 from commonwatt.planning.predictors import TimedPredictor, median_ms
@@ -55,9 +55,9 @@ TRACES = {
 
 def load(name: str, *, test: bool) -> tuple[DemandSeries, int]:
     """The series that may be looked at, and where its scored part begins."""
-    path = locate.find(TRACES[name].file)
+    path = third_party.find(TRACES[name].file)
     if path is None:
-        sys.exit(f"{TRACES[name].file} is not at hand: set {locate.VARIABLE}")
+        sys.exit(f"{TRACES[name].file} is not at hand: set {third_party.VARIABLE}")
     series = read_series(path, TRACES[name].column).series
     train = len(series) * 6 // 7
     return (series, train) if test else (series.between(0, train), len(series) * 5 // 7)
@@ -74,8 +74,8 @@ def made(model: str) -> Predictor:
 class Run:
     """Forecasts of one predictor, and its times."""
 
-    rolled: Rolled  # from seven days before the scored part on
-    scored: Rolled
+    rolled: RollingForecasts  # from seven days before the scored part on
+    scored: RollingForecasts
     fit_s: float
     predict_ms: float
     update_ms: float
@@ -84,7 +84,7 @@ class Run:
 def run(predictor: Predictor, series: DemandSeries, begin: int, seed: int) -> Run:
     warm_up = min(round(WARM_UP_DAYS * 86400 / series.step_s), begin - predictor.look_back - predictor.horizon)
     timed = TimedPredictor(predictor)
-    rolled = roll(timed, series, begin - warm_up, np.random.default_rng(seed), fit_before=begin)
+    rolled = forecast_rolling(timed, series, begin - warm_up, np.random.default_rng(seed), fit_before=begin)
     scored = rolled.last(len(series) - begin)
     predict_ms, update_ms = median_ms(timed, series.gpus[begin:])
     return Run(rolled, scored, timed.fits_s[0], predict_ms, update_ms)
@@ -93,8 +93,8 @@ def run(predictor: Predictor, series: DemandSeries, begin: int, seed: int) -> Ru
 def mean_of(one: Run, other: Run) -> Run:
     """The mean of two predictors' quantiles, as the predictor ``gru+lightgbm`` makes it, without fitting again."""
 
-    def mean(a: Rolled, b: Rolled) -> Rolled:
-        return Rolled(a.origins, a.levels, np.round((a.gpus + b.gpus) / 2), a.actual, 1)
+    def mean(a: RollingForecasts, b: RollingForecasts) -> RollingForecasts:
+        return RollingForecasts(a.origins, a.levels, np.round((a.gpus + b.gpus) / 2), a.actual, 1)
 
     return Run(
         mean(one.rolled, other.rolled),

@@ -26,7 +26,7 @@ from commonwatt.data.generators.andreas import armida_scenario
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.scenario import PolicySpec, Preemption, Scenario
 from commonwatt.model.units import NANO
-from commonwatt.simulation.compose import run_policy
+from commonwatt.simulation.run_setup import run_policy
 from commonwatt.simulation.workload import prepare
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.records import ACTIVE

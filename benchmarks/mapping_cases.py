@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.mapping import MappingProblem
 
 BATCHES = ("conv", "lang", "recom", "mix")
@@ -27,10 +27,10 @@ PUBLISHED = (("S2", 16), ("S4", 1), ("S4", 256), ("S5", 1), ("S5", 256))
 
 def home() -> Path:
     """Return the folder of the reference data; ends the program if there is none."""
-    traces = locate.folder()
+    traces = third_party.folder()
     found = traces.parent / "mapping" if traces is not None else None
     if found is None or not (found / "job_analysis.csv").is_file():
-        sys.exit(f"no reference mappings: set {locate.VARIABLE}")
+        sys.exit(f"no reference mappings: set {third_party.VARIABLE}")
     return found
 
 

@@ -30,7 +30,7 @@ from numpy.random import Generator
 
 from benchmarks.mapping_cases import BATCHES, PUBLISHED, case, published
 from commonwatt.bench.cp_sat import CpSatMapping
-from commonwatt.mapping import ALGORITHMS, Mapping, MappingProblem, costs_of
+from commonwatt.mapping import ALGORITHMS, Mapping, MappingProblem, population_costs
 from commonwatt.mapping._auto import Auto
 from commonwatt.mapping._integer_bound import sharp_bound
 from commonwatt.model.arrays import Floats, Ints
@@ -69,7 +69,7 @@ def replica(problem: MappingProblem, rng: Generator, evaluations: int = EVALUATI
     """Makespan the published search would find; operators as the notes of the reference data describe its code."""
     size, elites, jobs, places = 100, 5, len(problem), problem.accelerators
     accelerator, priority = rng.integers(places, size=(size, jobs)), rng.random((size, jobs))
-    costs = costs_of(problem, Mapping(accelerator, priority))
+    costs = population_costs(problem, Mapping(accelerator, priority))
     best = np.inf
     for _ in range(evaluations // (size + elites)):
         order = np.argsort(costs, kind="stable")
@@ -80,7 +80,7 @@ def replica(problem: MappingProblem, rng: Generator, evaluations: int = EVALUATI
         one, two = _children(accelerator[pairs], priority[pairs], rng, places)
         accelerator = np.vstack([accelerator[:elites], one])
         priority = np.vstack([priority[:elites], two])
-        costs = costs_of(problem, Mapping(accelerator, priority))
+        costs = population_costs(problem, Mapping(accelerator, priority))
         best = min(best, float(costs.min()))
     return best
 

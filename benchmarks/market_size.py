@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from commonwatt.model.partition_file import LawSpec
-from commonwatt.partitioning import Market, bid, law_of, residual, solve
+from commonwatt.partitioning import Market, make_law, residual, run_bidding, solve
 from commonwatt.report.pictures import saved
 
 SIZES = [(10, 5), (30, 10), (100, 10), (100, 100), (300, 30), (1000, 100)]
@@ -54,7 +54,7 @@ def by_size(sizes: list[tuple[int, int]]) -> list[Row]:
     for n, c in sizes:
         market = made(n, c)
         began = process_time()
-        state = bid(market, 100_000, 1e-8)
+        state = run_bidding(market, 100_000, 1e-8)
         bid_s = process_time() - began
         off, _ = residual(market, state.prices, state.bids / state.prices)
         began = process_time()
@@ -87,7 +87,7 @@ def with_laws(n: int, c: int, seed: int | None = None, kinds: int = 3) -> Market
             return LawSpec(law="usl", contention=rng.uniform(0, 0.3), coherence=rng.uniform(0, 0.02))
         return LawSpec(law="table", pes=pes, speedups=1.0 + np.cumsum(rng.uniform(0, 1, 4) * [1, 2, 4, 8]))
 
-    return given.under([[law_of(law()) for _ in range(c)] for _ in range(n)])
+    return given.under([[make_law(law()) for _ in range(c)] for _ in range(n)])
 
 
 def by_laws(sizes: list[tuple[int, int]]) -> list[Row]:

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.demand import demand_of
 from commonwatt.data.log import JobLog, time_of
 from commonwatt.data.readers import read_log
@@ -231,7 +231,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.days, options.sample = 2.0, 8
-    source = locate.find("philly_jobs.csv.gz")
+    source = third_party.find("philly_jobs.csv.gz")
     if source is None:
         sys.exit("philly_jobs.csv.gz: not in the folder COMMONWATT_DATA names")
     options.out.mkdir(parents=True, exist_ok=True)

@@ -16,8 +16,8 @@ import numpy as np
 
 from commonwatt.control.profiling import next_probe
 from commonwatt.control.scaling import KindScaling, predict
-from commonwatt.data.locate import find
 from commonwatt.data.profiles.gavel import FILE, GavelRun, Throughputs, read_gavel
+from commonwatt.data.third_party import find
 from commonwatt.model.job_file import Configuration, Measurement, Source
 
 WORK = 1e6  # samples, or steps, of an epoch

@@ -16,8 +16,8 @@ from time import perf_counter
 
 import numpy as np
 
-from commonwatt.data.locate import find
 from commonwatt.data.readers import READERS
+from commonwatt.data.third_party import find
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.runtimes import JobFeatures, RuntimeDistribution, RuntimePredictor, Shrinkage, predict_at_submission
 

@@ -16,7 +16,7 @@ from time import process_time
 from typing import Any
 from unittest.mock import patch
 
-from commonwatt.control import pacing
+from commonwatt.control import replanning
 from commonwatt.model.results import PolicyResult
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.runner import run_seeds
@@ -69,7 +69,7 @@ def main() -> None:
         if rows:
             row["exponent"] = log(spent_s / rows[0]["s"]) / log(ours.jobs / rows[0]["jobs"])
         if not options.alone:
-            with patch.object(pacing, "SMALL", 1 << 60):
+            with patch.object(replanning, "SMALL", 1 << 60):
                 whole_s, whole = timed(scenario)
             row |= {
                 "all_over_ours": whole_s / spent_s, "all_energy_kwh": whole.energy_kwh,

@@ -16,11 +16,11 @@ from time import perf_counter
 import numpy as np
 
 from commonwatt.control.policy import warm_up
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.files import validate
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import J_PER_KWH, MICRO
-from commonwatt.simulation.compose import run_policy
+from commonwatt.simulation.run_setup import run_policy
 from commonwatt.simulation.workload import prepare
 
 PEERS: dict[str, dict] = {
@@ -139,9 +139,9 @@ def main() -> None:
     parser.add_argument("--jobs", action="store_true", help="list every job of the first table")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    folder = locate.peer_folder("sia")
+    folder = third_party.peer_folder("sia")
     if folder is None:
-        parser.exit(2, f"no folder peers/sia beside the traces: set {locate.VARIABLE}\n")
+        parser.exit(2, f"no folder peers/sia beside the traces: set {third_party.VARIABLE}\n")
     document = {"peers": [], "runs": []}
     for head in () if asked.json else (HEAD, HEAD_OF_RUNS):
         print(head, flush=True)

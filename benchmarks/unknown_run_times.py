@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.control.beliefs import requested_rows
+from commonwatt.control.run_time_estimates import requested_rows
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.runner import Prepared, run_seeds
 from commonwatt.simulation.workload import prepare

@@ -16,7 +16,7 @@ import numpy as np
 from commonwatt.control.policy import warm_up
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import J_PER_KWH, MICRO
-from commonwatt.simulation.compose import run_policy
+from commonwatt.simulation.run_setup import run_policy
 from commonwatt.simulation.runner import Prepared
 from commonwatt.simulation.workload import prepare
 

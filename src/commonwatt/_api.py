@@ -65,7 +65,7 @@ def read_given(
 
 
 @contextmanager
-def blamed_on(path: Path | None) -> Iterator[None]:
+def naming_file(path: Path | None) -> Iterator[None]:
     """Let an ``InputError`` raised inside name *path*, where there is one."""
     from commonwatt.model.errors import InputError
 
@@ -137,7 +137,7 @@ def simulate(
     file, path = read_given(scenario, Scenario, "scenario")
     base = Path(folder) if folder is not None else Path() if path is None else path.parent
     target = None if out is None else Path(out)
-    with blamed_on(path):
+    with naming_file(path):
         file = with_policies(file, policies)
         prepared = [prepare(file, base, s) for s in range(seed, seed + seeds)]
         kept = None if target is None else kept_runs(target, prepared, overwrite=overwrite)
@@ -239,21 +239,24 @@ def study(
     from commonwatt.model.names import check_count
     from commonwatt.model.study_file import StudyFile
     from commonwatt.report.study_folder import check_study_folder, write_study
-    from commonwatt.studies.draft import Wishes, load_study, wished
+    from commonwatt.studies.draft import DraftOptions, draft_options, load_study
     from commonwatt.studies.run import plan_study, run_study
     from commonwatt.studies.summary import study_result
 
     check_count("jobs", jobs)
     check_count("seed", seed, 0)
-    wishes = Wishes(
+    options = DraftOptions(
         nodes=_path(nodes), qos=_path(qos), associations=_path(associations), priority=_path(priority), begin=begin,
         days=days, weeks=weeks, seeds=seeds, knowledge=knowledge, gpu_type=gpu_type, price_per_kwh=price_per_kwh,
         pue=pue, currency=currency,
     )  # fmt: skip
     if isinstance(log, str | Path):
-        file, base = load_study(log, wishes)
+        file, base = load_study(log, options)
     else:
-        file, base = wished(read_given(log, StudyFile, "log")[0], wishes), Path() if folder is None else Path(folder)
+        file, base = (
+            draft_options(read_given(log, StudyFile, "log")[0], options),
+            Path() if folder is None else Path(folder),
+        )
     target = None if out is None else Path(out)
     if target is not None:
         check_study_folder(target, file, base, overwrite=overwrite)
@@ -301,11 +304,11 @@ def place(
     """
     from commonwatt._results import Placement
     from commonwatt.model.place_file import PlaceFile
-    from commonwatt.placement import answer
+    from commonwatt.placement import solve_file
 
     file, path = read_given(problem, PlaceFile)
-    with blamed_on(path), without_compiling() as watch, valid("solvers", solver, _SOLVERS):
-        result = answer(
+    with naming_file(path), without_compiling() as watch, valid("solvers", solver, _SOLVERS):
+        result = solve_file(
             file, clock=lambda: watch.elapsed_s, solver=chosen("solvers", solver, _SOLVERS),
             iterations=iterations, time_limit_s=time_limit_s, seed=seed,
         )  # fmt: skip
@@ -347,12 +350,12 @@ def timeslice(
     """
     from commonwatt._results import TimeslicePlan
     from commonwatt.model.timeslice_file import PlanFile
-    from commonwatt.timeslicing import answer
+    from commonwatt.timeslicing import solve_file
 
     file, path = read_given(problem, PlanFile)
     by = chosen("schedulers", policy, _POLICIES, file.phi if phi is None else phi)
-    with blamed_on(path), valid("schedulers", policy, _POLICIES):
-        result = answer(file, policy=by, phi=phi, seed=seed)
+    with naming_file(path), valid("schedulers", policy, _POLICIES):
+        result = solve_file(file, policy=by, phi=phi, seed=seed)
 
     def draw(to: Path) -> None:
         from commonwatt.report.decision_plots import save_plan
@@ -398,15 +401,15 @@ def partition(
     from commonwatt._results import Partition
     from commonwatt.data.partition import load_partition
     from commonwatt.model.partition_file import PartitionFile
-    from commonwatt.partitioning import MECHANISMS, answer
+    from commonwatt.partitioning import MECHANISMS, solve_file
 
     if isinstance(problem, str | Path):
         path: Path | None = Path(problem)
         file = load_partition(Path(problem))
     else:
         file, path = read_given(problem, PartitionFile)
-    with blamed_on(path), valid("partitioners", mechanism, MECHANISMS):
-        result = answer(
+    with naming_file(path), valid("partitioners", mechanism, MECHANISMS):
+        result = solve_file(
             file, mechanism=chosen("partitioners", mechanism, MECHANISMS), welfare=welfare, tolerance=tolerance,
             iterations=iterations, seed=seed,
         )  # fmt: skip
@@ -449,11 +452,11 @@ def partition_mig(
     """
     from commonwatt._results import MigPartition
     from commonwatt.model.partition_file import MigFile
-    from commonwatt.partitioning.mig import answer
+    from commonwatt.partitioning.mig import solve_file
 
     file, path = read_given(problem, MigFile)
-    with blamed_on(path), without_compiling() as watch:
-        result = answer(
+    with naming_file(path), without_compiling() as watch:
+        result = solve_file(
             file, clock=lambda: watch.elapsed_s, mode=mode, welfare=welfare, time_limit_s=time_limit_s, seed=seed
         )
 
@@ -514,7 +517,7 @@ def forecast(
     from commonwatt.planning.series import given_series
 
     path = Path(series) if isinstance(series, str | Path) else None
-    with blamed_on(path):
+    with naming_file(path):
         predictor = load_predictor(model)
         loaded = given_series(series, column, features_of(predictor))
         file, promised = loaded.file, parse_target(target)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from commonwatt._api import blamed_on, read_given, shown
+from commonwatt._api import naming_file, read_given, shown
 from commonwatt._stopwatch import without_compiling
 from commonwatt.model.errors import ArgumentError
 from commonwatt.model.plugins import chosen, valid
@@ -45,7 +45,7 @@ def task_of(file: MapFile, path: Path | None, after: Given | MapSchedule | None,
         Only one of the two is given, the schedule begins later, or the two do not share their sub-accelerators.
     """
     from commonwatt.mapping import Mapping as Encoding
-    from commonwatt.mapping import MappingProblem, continued
+    from commonwatt.mapping import MappingProblem, continue_mapping
     from commonwatt.model.map_file import MappingFile
     from commonwatt.model.map_results import MapSchedule
 
@@ -58,11 +58,11 @@ def task_of(file: MapFile, path: Path | None, after: Given | MapSchedule | None,
     if not at_cycles >= runs.begin_cycles:
         where = "the schedule" if runs_path is None else str(runs_path)
         raise ArgumentError(f"{runs.begin_cycles:g} or more, where {where} begins", field="at_cycles", value=at_cycles)
-    with blamed_on(runs_path):
+    with naming_file(runs_path):
         genes = MappingFile(accelerator=runs.accelerator, priority=runs.priority)
         mapping = Encoding.of(genes, MappingProblem.of(runs.problem))
-    with blamed_on(path):
-        made = continued(file, runs.problem, mapping, at_cycles - runs.begin_cycles)
+    with naming_file(path):
+        made = continue_mapping(file, runs.problem, mapping, at_cycles - runs.begin_cycles)
     return MapTask(made.file, at_cycles, made.start)
 
 
@@ -83,7 +83,7 @@ def mapping_in(given: Given | MappingFile | MapResult, file: MapFile, name: str 
         given = MappingFile(accelerator=given.accelerator, priority=given.priority)
     problem = MappingProblem.of(file)
     genes, path = read_given(given, MappingFile, name)
-    with blamed_on(path):
+    with naming_file(path):
         return Encoding.of(genes, problem)
 
 
@@ -123,7 +123,7 @@ def _learnt(given: Given | TransferFile, file: MapFile) -> Transfer:
 
     problem = MappingProblem.of(file)
     learnt, path = read_given(given, TransferFile, "transfer")
-    with blamed_on(path):
+    with naming_file(path):
         return Transfer.of(learnt, problem)
 
 
@@ -188,7 +188,7 @@ def map_layers(
 
     from commonwatt._results import LayerMapping
     from commonwatt.data.map_problem import complete
-    from commonwatt.mapping import ALGORITHMS, answer
+    from commonwatt.mapping import ALGORITHMS, solve_file
     from commonwatt.model.map_file import MapFile
     from commonwatt.model.names import check_choice, check_count
 
@@ -197,15 +197,15 @@ def map_layers(
         check_choice("match", match, get_args(Match))
     file, path = read_given(problem, MapFile)
     base = Path(folder) if folder is not None else Path() if path is None else path.parent
-    with blamed_on(path):
+    with naming_file(path):
         file = complete(file, base).file
     task = task_of(file, path, after, at_cycles)
-    with blamed_on(path), without_compiling() as watch, valid("mappers", algorithm, ALGORITHMS):
+    with naming_file(path), without_compiling() as watch, valid("mappers", algorithm, ALGORITHMS):
         by, first = mapper(
             task, algorithm, ALGORITHMS, budget, time_limit_s, start=start, transfer=transfer, epochs=epochs,
             match=match,
         )  # fmt: skip
-        result = answer(
+        result = solve_file(
             task.file, clock=lambda: watch.elapsed_s, algorithm=by, budget=budget, time_limit_s=time_limit_s,
             objective=objective, start=first, seed=seed, bound=bound,
         )  # fmt: skip

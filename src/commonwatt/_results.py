@@ -224,9 +224,9 @@ class LayerMapping(Shown, MapResult):
 
         Raises ``InputError`` on a result that was read from a document.
         """
-        from commonwatt.mapping import scheduled
+        from commonwatt.mapping import build_schedule
 
-        return scheduled(self._mapped("schedule"), self, begin_cycles=self._begin_cycles)
+        return build_schedule(self._mapped("schedule"), self, begin_cycles=self._begin_cycles)
 
     def transfer(self) -> TransferFile:
         """Return what the mapping of another batch can start from, ``map_layers(transfer=)``.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.capacity._knob import KnobHistory, learn_knob
+from commonwatt.capacity._knob import KnobHistory, fit_knob
 from commonwatt.model.errors import InputError
 
 LEVELS = np.array([0.5, 0.9, 0.99])
@@ -24,7 +24,7 @@ def history(seed: int, length: int = 300) -> KnobHistory:
 @given(seed=st.integers(0, 999), target=st.floats(0.01, 0.999))
 def test_fewest_gpus_that_keep_the_target(seed: int, target: float) -> None:
     past = history(seed)
-    chosen = learn_knob(past).choose(target)
+    chosen = fit_knob(past).choose(target)
     assert chosen.slots_served >= target
     kept = chosen.keep_on(past.levels, past.quantiles, past.whole_gpus)
     assert np.mean(kept >= past.actual) == pytest.approx(chosen.slots_served)
@@ -38,7 +38,7 @@ def test_fewest_gpus_that_keep_the_target(seed: int, target: float) -> None:
 
 def test_by_hand() -> None:
     past = KnobHistory(np.array([0.5, 0.9]), np.array([[4.0, 5.2], [4.0, 8.0]]), np.array([5.0, 9.0]), 10)
-    points = learn_knob(past).points
+    points = fit_knob(past).points
     rows = [(p.level, p.extra_gpus, p.mean_gpus, p.slots_served, p.saving) for p in points]
     assert rows == [
         (0.5, 0, 4.0, 0.0, 0.6), (0.9, 0, 7.0, 0.5, pytest.approx(0.3)), (0.9, 1, 8.0, 1.0, pytest.approx(0.2)),
@@ -49,17 +49,17 @@ def test_by_hand() -> None:
 
 def test_all_is_everything_on_and_so_is_what_was_never_kept() -> None:
     past = history(1)
-    assert learn_knob(past).choose(1.0).saving == 0
+    assert fit_knob(past).choose(1.0).saving == 0
     over = KnobHistory(past.levels, past.quantiles, past.actual + 200, 200)
-    assert learn_knob(over).choose(0.5).level == 1.0
+    assert fit_knob(over).choose(0.5).level == 1.0
 
 
 def test_unknown_values_are_left_out() -> None:
     past = history(2)
     holes = past.actual.copy()
     holes[::2] = math.nan
-    expected = learn_knob(KnobHistory(past.levels, past.quantiles[1::2], past.actual[1::2], 200))
-    assert learn_knob(KnobHistory(past.levels, past.quantiles, holes, 200)) == expected
+    expected = fit_knob(KnobHistory(past.levels, past.quantiles[1::2], past.actual[1::2], 200))
+    assert fit_knob(KnobHistory(past.levels, past.quantiles, holes, 200)) == expected
 
 
 def test_refused() -> None:
@@ -70,4 +70,4 @@ def test_refused() -> None:
         KnobHistory(past.levels, past.quantiles, np.full(300, math.nan), 10)
     for target in (0.0, 1.5, math.nan):
         with pytest.raises(InputError, match="target"):
-            learn_knob(past).choose(target)
+            fit_knob(past).choose(target)

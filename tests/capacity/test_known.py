@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.capacity import CapacityPlanner
-from commonwatt.capacity._outlooks import CalibratedOutlook, ThresholdOutlook
+from commonwatt.capacity._demand_forecasters import CalibratedForecaster, ThresholdForecaster
 from commonwatt.capacity._waiting import WaitingCalibrator
 from commonwatt.control.capacity import Capacity
 from commonwatt.control.controller import Controller
@@ -24,7 +24,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import PowerState
 from commonwatt.model.scenario import PolicySpec
-from commonwatt.simulation.compose import TableSource
+from commonwatt.simulation.run_setup import TableSource
 from tests.control.worlds import cluster_of, job
 
 
@@ -60,7 +60,7 @@ def test_a_node_is_awake_for_a_job_known_to_come_and_not_before_it_is_known(know
     predictor = make_predictor("last-value")
     predictor.fit(DemandSeries(-18_000.0, 60.0, np.ones(300)), np.random.default_rng(0))
     engine = SimulatedEngine(cluster, table, World(unused_state=None))
-    capacity = Capacity(CapacityPlanner(cluster, ThresholdOutlook(predictor, 0.0, 6), CapacitySpec()))
+    capacity = Capacity(CapacityPlanner(cluster, ThresholdForecaster(predictor, 0.0, 6), CapacitySpec()))
     controller = Controller(
         cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver="easy")), rules=Rules(),
         tariff=Electricity().tariff(), rng=np.random.default_rng(0), capacity=capacity,
@@ -83,19 +83,19 @@ def test_a_source_tells_no_job_before_it_is_known():
     assert source.coming(300.0, 599.0)[1].tolist() == []
 
 
-def test_an_outlook_is_warmed_by_the_forecasts_it_makes_live():
+def test_a_forecaster_is_warmed_by_the_forecasts_it_makes_live():
     """Calibrating on a past with known jobs equals observing it value by value, with what was due at each."""
     rng = np.random.default_rng(3)
     series = DemandSeries(0.0, 60.0, rng.integers(5, 20, 700).astype(float))
     index = np.sort(rng.integers(0, 700, 300))
     arrivals = Arrivals.of(series, index, rng.integers(1, 4, 300), index - 5 * (rng.random(300) < 0.5))
 
-    def outlook() -> CalibratedOutlook:
+    def forecaster() -> CalibratedForecaster:
         predictor = make_predictor("last-value")
         predictor.fit(series.between(0, 300), np.random.default_rng(0))
-        return CalibratedOutlook(predictor, WaitingCalibrator(WaitingTarget(jobs=0.9), step_s=60.0, whole_gpus=40))
+        return CalibratedForecaster(predictor, WaitingCalibrator(WaitingTarget(jobs=0.9), step_s=60.0, whole_gpus=40))
 
-    warmed, live = outlook(), outlook()
+    warmed, live = forecaster(), forecaster()
     warmed.warm(series.between(0, 699), 300, arrivals.between(0, 699))
     for k in range(300, 699):
         due = arrivals.due(np.array([k]), 5)

@@ -221,8 +221,8 @@ def test_each_pool_keeps_its_own_nodes_on_and_one_pool_any():
     cluster = Cluster.of([node("v", count=2), node("a", "A100", count=2)])
     now = powers(cluster, [-1] * 4)
 
-    def slept(spec, outlooks, demands):
-        return [n for n, state in CapacityPlanner(cluster, outlooks, spec).plan(0.0, now, demands).changes if state]
+    def slept(spec, forecasters, demands):
+        return [n for n, state in CapacityPlanner(cluster, forecasters, spec).plan(0.0, now, demands).changes if state]
 
     assert slept(CapacitySpec(), Fixed(2.6), [PoolDemand(0, 4)]) == [1, 2, 3]  # whichever
     apart = CapacitySpec(pools="gpu_type")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from commonwatt.capacity import CapacityPlanner, NodePowers, PoolDemand
 from commonwatt.capacity._budget import NodePowerBudget
-from commonwatt.capacity._outlooks import LastValueOutlook
+from commonwatt.capacity._demand_forecasters import LastValueForecaster
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.electricity import StepIntegral
 from commonwatt.model.errors import InputError
@@ -28,7 +28,7 @@ def nodes(states, busy=(), wait_s=None):
 
 def plan(power_kw, now, wanted, held=0, claimed=(), cap_w=None, now_s=0.0):
     spec = CapacitySpec(policy="last-value", power_kw=power_kw)
-    planner = CapacityPlanner(CLUSTER, LastValueOutlook(8), spec, cap_w)
+    planner = CapacityPlanner(CLUSTER, LastValueForecaster(8), spec, cap_w)
     return planner.plan(now_s, now, [PoolDemand(held, wanted)], claimed)
 
 
@@ -114,4 +114,4 @@ def test_less_than_the_nodes_draw_asleep_is_refused():
     for power_kw, refused in ((0.6, False), (0.59, True)):
         spec = CapacitySpec(policy="last-value", power_kw=power_kw)
         with pytest.raises(InputError, match=r"0\.6 kW or more") if refused else nullcontext():
-            CapacityPlanner(always_on, LastValueOutlook(4), spec)
+            CapacityPlanner(always_on, LastValueForecaster(4), spec)

@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.catalog import CATALOG
 from commonwatt.data.files import validate
 from commonwatt.data.readers.plain import COLUMNS
@@ -30,7 +30,7 @@ def log(tmp_path):
 
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
-    monkeypatch.setenv(locate.VARIABLE, str(tmp_path / "nowhere"))
+    monkeypatch.setenv(third_party.VARIABLE, str(tmp_path / "nowhere"))
 
 
 def test_list(run, nowhere):
@@ -48,7 +48,7 @@ def test_list(run, nowhere):
 
 def test_list_says_where(run, monkeypatch, tmp_path):
     (tmp_path / "philly_jobs.csv.gz").write_text("x")
-    monkeypatch.setenv(locate.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(third_party.VARIABLE, str(tmp_path))
     found = {row["name"]: row["found"] for row in run("data", "list", "--json").document["datasets"]}
     assert found["philly"] == str(tmp_path / "philly_jobs.csv.gz")
     assert found["helios"] is None
@@ -200,8 +200,8 @@ def test_help_is_light(modules_after):
     [("philly", 67_905, 1_243, "2017-10-22T00:00:00Z"), ("alibaba", 3_986, 63, "10022400")],
 )
 def test_public_traces_by_name(run, name, rows, peak, begin):
-    if locate.find(f"{name}_jobs.csv.gz") is None:
-        pytest.skip(f"no trace {name}: set {locate.VARIABLE}")
+    if third_party.find(f"{name}_jobs.csv.gz") is None:
+        pytest.skip(f"no trace {name}: set {third_party.VARIABLE}")
     document = run("data", "check", name, "--json").document
     assert (document["format"], document["rows"], document["log"]["peak_gpus"]) == (name, rows, peak)
     workload = yaml.safe_load(document["log"]["workload"])["workload"]

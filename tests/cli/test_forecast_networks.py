@@ -14,7 +14,7 @@ from commonwatt.data.series_files import write_series
 from commonwatt.forecasting import _network_training as network_training
 from commonwatt.forecasting._blend import network_and_trees
 from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile
-from commonwatt.forecasting._network_training import Recipe
+from commonwatt.forecasting._network_training import TrainingSettings
 from commonwatt.forecasting._networks import NetworkPredictor, NetworkSettings
 from commonwatt.model.demand import LEVELS
 from tests.cli.console import SCRIPT, run
@@ -130,7 +130,7 @@ def test_a_part_held_out_judges_the_epochs_and_ends_training_early(demand, tmp_p
         assert done.code == 0, done.err
         if more:
             best = judged.index(judged[-1])
-            assert len(judged) == best + 1 + Recipe().patience < 61
+            assert len(judged) == best + 1 + TrainingSettings().patience < 61
     (best, header), (last, _) = map(read_model, files)
     assert header.settings.held_out == 0.2
     assert (best.predict().gpus != last.predict().gpus).any()
@@ -148,7 +148,7 @@ def test_shares_nobody_can_hold_out(share, demand, tmp_path):
 @pytest.mark.parametrize("point", [False, True])
 @pytest.mark.parametrize("raw", [False, True])
 def test_written_and_read_again_it_is_the_same(kind, point, raw, folder):
-    chosen = NetworkSettings(members=2, hidden=4, width=8, raw=raw, recipe=Recipe(epochs=1))
+    chosen = NetworkSettings(members=2, hidden=4, width=8, raw=raw, recipe=TrainingSettings(epochs=1))
     predictor = NetworkPredictor(kind, point=point, settings=chosen)
     predictor.fit(walk(400), np.random.default_rng(0))
     predictor.update(61.0)
@@ -336,7 +336,7 @@ def test_a_network_and_trees_in_one_file_forecast_as_they_did(folder, demand, tm
     assert done.code == 0, done.err
     assert (done.document["model"], done.document["members"], done.document["m"]) == ("gru+lightgbm", 1, 2)
     found = run("forecast", "predict", out, demand, "--json").document
-    settings = NetworkSettings(members=1, recipe=Recipe(epochs=1))
+    settings = NetworkSettings(members=1, recipe=TrainingSettings(epochs=1))
     made = network_and_trees(horizon=2, settings=settings)
     made.fit(walk(500), np.random.default_rng(0))
     assert [list(step["gpus"]) for step in found["steps"]] == made.predict().gpus.tolist()

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from commonwatt.cli.map.solve import ALGORITHMS, OBJECTIVES, OTHERS
-from commonwatt.mapping._answer import ALGORITHMS as MADE
+from commonwatt.mapping._solve_file import ALGORITHMS as MADE
 from tests.cli.console import run, spawn, write
 from tests.cli.test_any_value import changed, places
 

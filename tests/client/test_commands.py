@@ -362,9 +362,9 @@ def test_a_store_that_is_not_there_is_made_for_a_token_only(tmp_path):
 
 
 def test_a_server_that_is_not_there(monkeypatch):
-    from commonwatt.client import link
+    from commonwatt.client import connection
 
-    monkeypatch.setattr(link, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(connection, "_FIRST_PAUSE_S", 0.0)
     done = run("jobs", "--url", "http://127.0.0.1:1")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("error: cannot reach http://127.0.0.1:1: ")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.capacity import CapacityPlanner, ExpectedDemand, Outlook
-from commonwatt.capacity._outlooks import (
-    AlwaysOnOutlook,
-    CalibratedOutlook,
-    ForesightOutlook,
-    LastValueOutlook,
-    ThresholdOutlook,
+from commonwatt.capacity import CapacityPlanner, DemandForecaster, ExpectedDemand
+from commonwatt.capacity._demand_forecasters import (
+    AlwaysOnForecaster,
+    CalibratedForecaster,
+    ForesightForecaster,
+    LastValueForecaster,
+    ThresholdForecaster,
 )
 from commonwatt.capacity._promise import Calibrator
 from commonwatt.control.capacity import Capacity, only_on
@@ -34,7 +34,7 @@ from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, PowerState
 from commonwatt.model.scenario import PeerName, PolicySpec, PriceWait
 from commonwatt.planning.capacity import demand_of_run
-from commonwatt.simulation.compose import TableSource
+from commonwatt.simulation.run_setup import TableSource
 from tests.control.test_guarantees import QUICK
 from tests.control.worlds import cluster_of, job, random_jobs, trace
 from tests.forecasting.made import walk
@@ -43,12 +43,12 @@ SLEEP = PowerState(name="sleep", power_w=20, enter_s=10, wake_s=60, wake_j=500)
 OFF = PowerState(name="off", power_w=0, enter_s=60, wake_s=120, wake_j=4000)
 
 
-def capacity_of(cluster: Cluster, outlook: Outlook, spec: CapacitySpec | None = None) -> Capacity:
-    return Capacity(CapacityPlanner(cluster, outlook, spec or CapacitySpec()))
+def capacity_of(cluster: Cluster, forecaster: DemandForecaster, spec: CapacitySpec | None = None) -> Capacity:
+    return Capacity(CapacityPlanner(cluster, forecaster, spec or CapacitySpec()))
 
 
 def controlled(
-    table: JobArrays, outlook: Outlook, spec: CapacitySpec | None = None, *, nodes: int = 3,
+    table: JobArrays, forecaster: DemandForecaster, spec: CapacitySpec | None = None, *, nodes: int = 3,
     solver: str = "easy", cluster: Cluster | None = None, electricity: Electricity | None = None,
     rules: Rules | None = None, **policy,
 ) -> Controller:  # fmt: skip
@@ -57,7 +57,7 @@ def controlled(
     controller = Controller(
         cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver=solver, **policy)), rules=rules or Rules(),
         tariff=(electricity or Electricity()).tariff(), rng=np.random.default_rng(0),
-        capacity=capacity_of(cluster, outlook, spec),
+        capacity=capacity_of(cluster, forecaster, spec),
     )  # fmt: skip
     run(controller, VirtualClock(engine), TableSource(table))
     return controller
@@ -66,7 +66,7 @@ def controlled(
 def test_a_job_nobody_expected_wakes_a_node_and_counts_as_delayed() -> None:
     """All three nodes go off at 0 but for the one the first job is on; the second needs a whole one."""
     table = JobArrays.of([job("a", 0.0, 2_000.0), job("b", 600.0, 500.0, gpus=2)])
-    controller = controlled(table, LastValueOutlook(6))
+    controller = controlled(table, LastValueForecaster(6))
     assert trace(controller) == [
         (0, "submitted", "a", ()), (0, "started", "a", (0,)), (600, "submitted", "b", ()),
         (600, "started", "b", (1,)), (1_220, "completed", "b", (1,)), (2_000, "completed", "a", (0,)),
@@ -79,10 +79,10 @@ def test_a_job_nobody_expected_wakes_a_node_and_counts_as_delayed() -> None:
 
 def test_with_foresight_the_node_is_awake_in_time() -> None:
     table = JobArrays.of([job("a", 0.0, 2_000.0), job("b", 600.0, 500.0, gpus=2)])
-    always = controlled(table, AlwaysOnOutlook(6))
+    always = controlled(table, AlwaysOnForecaster(6))
     known = demand_of_run(always.samples, 60.0)
     assert known.gpus[[0, 9, 10, 18, 19]].tolist() == [1, 1, 3, 3, 1]
-    controller = controlled(table, ForesightOutlook(known, 6), CapacitySpec(target=0.999))
+    controller = controlled(table, ForesightForecaster(known, 6), CapacitySpec(target=0.999))
     assert controller.capacity is not None
     assert controller.capacity.counters.delays_s == {}
     assert trace(controller)[-2][0] == 1_100
@@ -91,14 +91,14 @@ def test_with_foresight_the_node_is_awake_in_time() -> None:
 
 def test_always_on_draws_what_it_draws() -> None:
     table = JobArrays.of([job("a", 0.0, 1_000.0)])
-    controller = controlled(table, AlwaysOnOutlook(6))
+    controller = controlled(table, AlwaysOnForecaster(6))
     assert controller.ledger.meter.energy_uj == (3 * 100 + 100) * 1_000 * 10**6
     assert controller.ledger.slept_uj == 0
 
 
 def test_energy_of_sleep_is_exact_and_adds_up() -> None:
     """Two nodes enter "off" for 60 s at 100 W, then draw nothing; one is on with its job."""
-    controller = controlled(JobArrays.of([job("a", 0.0, 1_000.0)]), LastValueOutlook(6))
+    controller = controlled(JobArrays.of([job("a", 0.0, 1_000.0)]), LastValueForecaster(6))
     ledger = controller.ledger
     assert ledger.overhead["waking"].energy_uj == 2 * 60 * 100 * 10**6
     assert ledger.overhead["asleep"].energy_uj == 0
@@ -108,9 +108,9 @@ def test_energy_of_sleep_is_exact_and_adds_up() -> None:
 
 def test_the_floor_is_kept_and_a_promise_is_held() -> None:
     table = JobArrays.of([job("a", 0.0, 300.0, gpus=2), job("b", 0.0, 300.0, gpus=2), job("c", 0.0, 3_000.0)])
-    held = controlled(table, LastValueOutlook(6), CapacitySpec(hold_s=1_200.0))
-    plain = controlled(table, LastValueOutlook(6))
-    floor = controlled(table, LastValueOutlook(6), CapacitySpec(floor_gpus=4))
+    held = controlled(table, LastValueForecaster(6), CapacitySpec(hold_s=1_200.0))
+    plain = controlled(table, LastValueForecaster(6))
+    floor = controlled(table, LastValueForecaster(6), CapacitySpec(floor_gpus=4))
 
     def on_at(controller: Controller, time_s: float) -> int:
         return [sample for sample in controller.samples if sample.time_s <= time_s][-1].on_gpus
@@ -140,8 +140,8 @@ def test_every_job_ends_and_every_microjoule_is_accounted_for(
             raise AssertionError
 
     table = random_jobs(12, seed)
-    outlook = LastValueOutlook(6) if expects == "last" else Odd()
-    controller = controlled(table, outlook, CapacitySpec(hold_s=hold_s), solver=solver)
+    forecaster = LastValueForecaster(6) if expects == "last" else Odd()
+    controller = controlled(table, forecaster, CapacitySpec(hold_s=hold_s), solver=solver)
     assert not controller.registry.active
     ledger = controller.ledger
     assert ledger.total() == ledger.meter
@@ -167,7 +167,7 @@ def test_a_node_others_use_is_not_put_to_sleep() -> None:
     controller = Controller(
         cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver="easy")), rules=Rules(),
         tariff=Electricity().tariff(), rng=np.random.default_rng(0),
-        capacity=capacity_of(cluster, LastValueOutlook(6)),
+        capacity=capacity_of(cluster, LastValueForecaster(6)),
     )  # fmt: skip
     controller.tick(0.0)
     assert engine.nodes().power_state.tolist() == [0, -1, 0]
@@ -176,9 +176,9 @@ def test_a_node_others_use_is_not_put_to_sleep() -> None:
 def test_refused() -> None:
     cluster = cluster_of(2, states=(PowerState(name="slow", enter_s=100, wake_s=201),))
     with pytest.raises(InputError, match="slow"):
-        capacity_of(cluster, LastValueOutlook(4))
+        capacity_of(cluster, LastValueForecaster(4))
     with pytest.raises(InputError, match="states"):
-        capacity_of(cluster_of(2), LastValueOutlook(4), CapacitySpec(states=("nap",)))
+        capacity_of(cluster_of(2), LastValueForecaster(4), CapacitySpec(states=("nap",)))
 
     class Plain(SimulatedEngine):
         def __init__(self) -> None:
@@ -189,20 +189,20 @@ def test_refused() -> None:
         Controller(
             cluster=cluster_of(2), engine=Plain(), policy=Policy.of(PolicySpec(solver="easy")), rules=Rules(),
             tariff=Electricity().tariff(), rng=np.random.default_rng(0),
-            capacity=capacity_of(cluster_of(2), LastValueOutlook(4)),
+            capacity=capacity_of(cluster_of(2), LastValueForecaster(4)),
         )  # fmt: skip
 
 
 def test_foresight_beyond_its_end_expects_nothing_but_what_is_there() -> None:
-    outlook = ForesightOutlook(DemandSeries(0.0, 60.0, np.array([1.0, 5.0])), 8).ahead(3.0, 60.0)
-    assert outlook.promised_gpus.tolist() == [5, 0, 0, 0, 0]
-    assert ForesightOutlook(DemandSeries(0.0, 60.0, np.array([1.0])), 8).ahead(3.0, 600.0).promised_gpus[0] == 3
+    forecaster = ForesightForecaster(DemandSeries(0.0, 60.0, np.array([1.0, 5.0])), 8).ahead(3.0, 60.0)
+    assert forecaster.promised_gpus.tolist() == [5, 0, 0, 0, 0]
+    assert ForesightForecaster(DemandSeries(0.0, 60.0, np.array([1.0])), 8).ahead(3.0, 600.0).promised_gpus[0] == 3
 
 
-def calibrated(series: DemandSeries) -> CalibratedOutlook:
+def calibrated(series: DemandSeries) -> CalibratedForecaster:
     predictor = make_predictor("last-value")
     predictor.fit(series.between(0, 200), np.random.default_rng(0))
-    made = CalibratedOutlook(predictor, Calibrator(0.9, whole_gpus=300))
+    made = CalibratedForecaster(predictor, Calibrator(0.9, whole_gpus=300))
     made.warm(series, 200)
     return made
 
@@ -235,7 +235,7 @@ def test_after_many_steps_without_a_plan_nothing_is_promised() -> None:
     after = ahead.ahead(60.0, 0.0)
     assert not after.kept
     assert "unknown at 119 of the last 120" in after.sentence
-    threshold = ThresholdOutlook(make_predictor("last-value"), 0.05, 300)
+    threshold = ThresholdForecaster(make_predictor("last-value"), 0.05, 300)
     threshold._predictor.fit(series, np.random.default_rng(0))
     threshold.missed(10**9)
     assert threshold.ahead(60.0, 0.0).promised_gpus[0] == 63
@@ -253,8 +253,10 @@ HOUR = 3600.0
 def test_a_job_deferred_to_a_lower_price_wakes_nothing_before_and_finds_its_node_awake(solver) -> None:
     """It comes at 9:00, when all nodes are off, and is deferred to 22:00; the plan has a node awake by then."""
     table = JobArrays.of([job("a", 9 * HOUR, HOUR, due_s=33 * HOUR)])
-    eager = controlled(table, LastValueOutlook(6), solver=solver, electricity=NIGHTS)
-    controller = controlled(table, LastValueOutlook(6), solver=solver, electricity=NIGHTS, wait_for_price=PriceWait())
+    eager = controlled(table, LastValueForecaster(6), solver=solver, electricity=NIGHTS)
+    controller = controlled(
+        table, LastValueForecaster(6), solver=solver, electricity=NIGHTS, wait_for_price=PriceWait()
+    )
     assert controller.registry.job("began_s").tolist() == [22 * HOUR]
     assert controller.registry.job("ended_s").tolist() == [23 * HOUR]
     assert controller.capacity is not None
@@ -267,7 +269,7 @@ def test_a_job_deferred_to_a_lower_price_wakes_nothing_before_and_finds_its_node
 
 def test_a_deferred_job_is_expected_until_it_is_cancelled() -> None:
     table, cluster = JobArrays.of([job("a", 9 * HOUR, HOUR, due_s=33 * HOUR)]), cluster_of(2, states=(SLEEP, OFF))
-    capacity = capacity_of(cluster, LastValueOutlook(6))
+    capacity = capacity_of(cluster, LastValueForecaster(6))
     controller = Controller(
         cluster=cluster, engine=SimulatedEngine(cluster, table, World(unused_state=None)), rules=Rules(),
         policy=Policy.of(PolicySpec(solver="easy", wait_for_price=PriceWait())), tariff=NIGHTS.tariff(),
@@ -286,7 +288,7 @@ def test_a_deferred_job_is_expected_until_it_is_cancelled() -> None:
 def test_every_solver_starts_a_job_that_comes_while_all_nodes_are_asleep(solver) -> None:
     table = JobArrays.of([job("a", 0.0, 100.0), job("b", 2_000.0, 500.0), job("c", 2_100.0, 500.0, gpus=2)])
     rules = Rules(round_s=60.0 if solver in get_args(PeerName) else None)
-    controller = controlled(table, LastValueOutlook(6), CapacitySpec(step_s=300.0), solver=solver, rules=rules)
+    controller = controlled(table, LastValueForecaster(6), CapacitySpec(step_s=300.0), solver=solver, rules=rules)
     on = {sample.time_s: sample.on_gpus for sample in controller.samples}
     assert max(gpus for time_s, gpus in on.items() if 1_000.0 < time_s < 2_000.0) == 0
     assert controller.registry.job("ended_s").max() < 4_000.0

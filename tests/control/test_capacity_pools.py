@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from commonwatt.capacity import CapacityPlanner
-from commonwatt.capacity._outlooks import LastValueOutlook
+from commonwatt.capacity._demand_forecasters import LastValueForecaster
 from commonwatt.control.capacity import Capacity
 from commonwatt.control.controller import Controller
 from commonwatt.control.job_registry import Rules
@@ -19,15 +19,15 @@ from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
 from commonwatt.model.pools import Pools
 from commonwatt.model.scenario import PolicySpec
-from commonwatt.simulation.compose import TableSource
+from commonwatt.simulation.run_setup import TableSource
 from tests.control.worlds import cluster_of, job, random_jobs, trace
 
 SLEEP = PowerState(name="sleep", power_w=20, enter_s=10, wake_s=60)
 
 
 def controlled(table, cluster, spec, cap_w: StepIntegral | None = None) -> Controller:
-    outlooks = [LastValueOutlook(cluster.total_gpus) for _ in Pools.of(spec, cluster).names]
-    capacity = Capacity(CapacityPlanner(cluster, outlooks, spec, cap_w))
+    forecasters = [LastValueForecaster(cluster.total_gpus) for _ in Pools.of(spec, cluster).names]
+    capacity = Capacity(CapacityPlanner(cluster, forecasters, spec, cap_w))
     engine = SimulatedEngine(cluster, table, World(unused_state=None))
     controller = Controller(
         cluster=cluster, engine=engine, policy=Policy.of(PolicySpec(solver="easy")), rules=Rules(),

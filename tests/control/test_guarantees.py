@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.control.beliefs import Beliefs, relative_times
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import EventKind
 from commonwatt.control.job_registry import JobRegistry, Rules
 from commonwatt.control.limits import LimitTracker
 from commonwatt.control.policy import Policy
+from commonwatt.control.run_time_estimates import RunTimeEstimates, relative_times
 from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import SimulatedEngine, World
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster, NodeSpec
 from commonwatt.model.scenario import PolicyLimits, PolicySpec
-from commonwatt.simulation.compose import TableSource
+from commonwatt.simulation.run_setup import TableSource
 from tests.control.worlds import cluster_of, job
 
 SOLVERS = (
@@ -51,12 +51,12 @@ def controlled(
     cluster = cluster or cluster_of(2, 8)
     engine = SimulatedEngine(cluster, table, World(restart_s=restart_s))
     spec = PolicySpec(solver=solver, limits=limits, iterations=5)
-    beliefs = None if knowledge == "oracle" else Beliefs(knowledge)
+    estimates = None if knowledge == "oracle" else RunTimeEstimates(knowledge)
     controller = Controller(
-        cluster=cluster, engine=engine, policy=Policy.of(spec), tariff=Electricity().tariff(), beliefs=beliefs,
+        cluster=cluster, engine=engine, policy=Policy.of(spec), tariff=Electricity().tariff(), estimates=estimates,
         rules=Rules(interval_s=H_S, preempt=preempt, restart_s=restart_s), rng=np.random.default_rng(0),
     )  # fmt: skip
-    seen = table if beliefs is None else relative_times(table)
+    seen = table if estimates is None else relative_times(table)
     run(controller, VirtualClock(engine), TableSource(seen), lambda now_s: on_tick(controller, now_s))
     return controller
 

@@ -13,7 +13,7 @@ from commonwatt.model.electricity import Electricity
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster, NodeSpec
 from commonwatt.model.scenario import PolicySpec
-from commonwatt.simulation.compose import TableSource
+from commonwatt.simulation.run_setup import TableSource
 
 
 def cluster_of(nodes: int = 2, gpus: int = 2, **more) -> Cluster:

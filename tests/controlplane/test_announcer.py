@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.controlplane.announcer import Announcer
+from commonwatt.controlplane.kubernetes_events import Announcer
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob
 from commonwatt.engines.kubernetes.access import Access
 from commonwatt.engines.kubernetes.api import KubernetesApi
@@ -217,7 +217,7 @@ def test_a_namespace_whose_webhook_does_not_work_keeps_nothing_from_others(desk)
 @pytest.mark.slow
 def test_an_answer_that_is_late_is_no_refusal(desk, monkeypatch):
     """A Job that has ended says so as soon as the server has taken it in, and not after a pause."""
-    monkeypatch.setattr("commonwatt.controlplane.announcer._WAIT_S", 0.05)
+    monkeypatch.setattr("commonwatt.controlplane.kubernetes_events._WAIT_S", 0.05)
     desk.announcer.look()
     desk.server.takes_s = 0.3
     desk.happens("completed", "done", status=JobStatus.COMPLETED, ended_s=NOW_S, reason="completed", sentence="done")
@@ -232,7 +232,7 @@ def test_an_answer_that_is_late_is_no_refusal(desk, monkeypatch):
 
 def test_connections_in_use_are_not_closed_when_it_stops(desk, monkeypatch):
     """OpenSSL writes by number: what is closed meanwhile may be a database that was opened since."""
-    monkeypatch.setattr("commonwatt.controlplane.announcer._STOP_S", 0.1)
+    monkeypatch.setattr("commonwatt.controlplane.kubernetes_events._STOP_S", 0.1)
     asked, answers = threading.Event(), threading.Event()
 
     def hangs(request):

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.capacity._outlooks import CalibratedOutlook, LastValueOutlook
+from commonwatt.capacity._demand_forecasters import CalibratedForecaster, LastValueForecaster
 from commonwatt.controlplane.capacity import live_capacity
 from commonwatt.controlplane.savings import past_of
 from commonwatt.model.capacity import CapacitySpec
@@ -131,8 +131,8 @@ def test_a_pool_without_a_record_follows_present_demand_until_it_has_one(tmp_pat
     plan = CapacitySpec(policy="cuff", pools="gpu_type", target=0.9)
     many = [sample(60.0 * k, {"A100": k % 3}) for k in range(800)]
     made = live_capacity(plan, cluster, many, tmp_path, 0, 48_000.0, FitCache())
-    kinds = [type(outlook) for outlook in made._planner._outlooks]
-    assert kinds == [LastValueOutlook, CalibratedOutlook]
+    kinds = [type(forecaster) for forecaster in made._planner._forecasters]
+    assert kinds == [LastValueForecaster, CalibratedForecaster]
     assert made.targets == (None, 0.9)
     assert made.renew_s == 48_000.0 + 3_600.0
 
@@ -143,4 +143,4 @@ def test_pools_that_come_to_one_learn_from_all_demand(tmp_path):
     made = live_capacity(
         CapacitySpec(policy="cuff", pools="gpu_type", target=0.9), cluster, many, tmp_path, 0, 48_000.0, FitCache()
     )
-    assert [type(outlook) for outlook in made._planner._outlooks] == [CalibratedOutlook]
+    assert [type(forecaster) for forecaster in made._planner._forecasters] == [CalibratedForecaster]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.controlplane.starts import Waiting, expected_times
+from commonwatt.controlplane.start_conditions import Waiting, expected_times
 
 NOW_S = 1000.0
 

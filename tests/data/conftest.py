@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 
 
 @pytest.fixture
@@ -22,13 +22,13 @@ def write(tmp_path):
 @pytest.fixture(scope="session")
 def traces() -> Path:
     """The folder of third-party traces; tests that use it carry the mark `data`."""
-    folder = locate.folder()
+    folder = third_party.folder()
     if folder is None or not any(folder.iterdir()):
-        pytest.skip(f"no folder of traces: set {locate.VARIABLE}")
+        pytest.skip(f"no folder of traces: set {third_party.VARIABLE}")
     return folder
 
 
 @pytest.fixture
 def no_traces(monkeypatch, tmp_path):
     """A machine without third-party data."""
-    monkeypatch.setenv(locate.VARIABLE, str(tmp_path / "nowhere"))
+    monkeypatch.setenv(third_party.VARIABLE, str(tmp_path / "nowhere"))

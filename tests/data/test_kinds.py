@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from commonwatt.data.catalog import guess_format
+from commonwatt.data.file_kinds import kind_of
 from commonwatt.data.files import load_yaml
 from commonwatt.data.forecast_model import read_model
 from commonwatt.data.inventory import read_inventory
-from commonwatt.data.kinds import kind_of
 from commonwatt.data.layer_files import read_layers
 from commonwatt.data.map_problem import read_job_table
 from commonwatt.data.mig_parted import read_present

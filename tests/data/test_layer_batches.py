@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.layer_batches import CLASSES, as_published, batch_of, pool_of, sample_batch
 from commonwatt.data.layer_files import read_layers
 from commonwatt.data.networks import network_layers, networks
@@ -81,10 +81,10 @@ def test_the_published_mix_draws_from_all_layers_alike():
 
     There layers of width 1024 are fully connected with one row; here they have 20.
     """
-    traces = locate.folder()
+    traces = third_party.folder()
     files = sorted(traces.parent.glob("mapping/instances/batch_mix/*.csv")) if traces is not None else []
     if not files:
-        pytest.skip(f"no reference batches: set {locate.VARIABLE}")
+        pytest.skip(f"no reference batches: set {third_party.VARIABLE}")
 
     def shares(layers):
         counts = Counter({"fc": "dense", "gemm": "dense"}.get(layer.kind, layer.kind) for layer in layers)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.layer_files import layers_text, read_layers, write_layers
 from commonwatt.mapping.costs._layers import Layer
 from commonwatt.model.errors import InputError
@@ -85,10 +85,10 @@ def test_reference_rows(tmp_path):
 
 @pytest.mark.data
 def test_every_reference_batch():
-    traces = locate.folder()
+    traces = third_party.folder()
     files = sorted(traces.parent.glob("mapping/instances/*/*.csv")) if traces is not None else []
     if not files:
-        pytest.skip(f"no reference batches: set {locate.VARIABLE}")
+        pytest.skip(f"no reference batches: set {third_party.VARIABLE}")
     assert [len(read_layers(file)) for file in files] == [100] * 20
 
 

@@ -8,7 +8,7 @@ from importlib import resources
 
 import pytest
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.layer_files import read_layers
 from commonwatt.data.networks import network, network_layers, networks, task_layers
 from commonwatt.data.networks.build import tables
@@ -131,10 +131,10 @@ def test_bad_names_and_tokens(name, tokens, says):
 
 @pytest.fixture(scope="module")
 def home():
-    traces = locate.folder()
+    traces = third_party.folder()
     found = traces.parent / "mapping" if traces is not None else None
     if found is None or not (found / "maestro_model_layers.csv").is_file():
-        pytest.skip(f"no reference layers: set {locate.VARIABLE}")
+        pytest.skip(f"no reference layers: set {third_party.VARIABLE}")
     return found
 
 

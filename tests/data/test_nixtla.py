@@ -9,7 +9,7 @@ import pytest
 
 from commonwatt.data import nixtla
 from commonwatt.forecasting._baselines import LastValue
-from commonwatt.forecasting._rolling import roll
+from commonwatt.forecasting._rolling import forecast_rolling
 from commonwatt.model.demand import LEVELS, DemandSeries
 from commonwatt.model.errors import InputError
 from tests.forecasting.made import walk
@@ -164,7 +164,7 @@ def test_a_forecast(kind):
 
 def test_rolling_forecasts_as_their_library_scores_them(kind):
     series = walk(length=200)
-    rolled = roll(LastValue(10, 5), series, 150, np.random.default_rng(0))
+    rolled = forecast_rolling(LastValue(10, 5), series, 150, np.random.default_rng(0))
     frame = nixtla.to_cross_validation("a", series, {"naive": rolled}, kind)
     assert list(frame.columns)[:5] == ["unique_id", "ds", "cutoff", "y", "naive"]
     assert len(frame) == 5 * len(rolled.origins)
@@ -181,7 +181,7 @@ def test_rolling_forecasts_as_their_library_scores_them(kind):
 
 def test_models_that_do_not_go_together():
     series = walk()
-    one, other = (roll(LastValue(10, m), series, 300, np.random.default_rng(0)) for m in (5, 4))
+    one, other = (forecast_rolling(LastValue(10, m), series, 300, np.random.default_rng(0)) for m in (5, 4))
     with pytest.raises(InputError, match="the same origins"):
         nixtla.to_cross_validation("a", series, {"x": one, "y": other})
     with pytest.raises(InputError, match="none"):

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.profiles import GPU_TYPES, LAW, Measured, canonical, known_gpu_type, load_profiles
 from commonwatt.data.profiles.fit import SiaStep, fit_law, read_sia
 from commonwatt.data.profiles.gavel import GavelRun, read_gavel
@@ -209,7 +209,7 @@ def test_unknown_kind_and_type(write, profiles):
 
 
 def test_choice_of_profiles(write, monkeypatch, tmp_path):
-    monkeypatch.setenv(locate.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(third_party.VARIABLE, str(tmp_path))
     assert load_profiles("auto") is LAW
     assert load_profiles("law") is LAW
     line = fails(load_profiles, "measured")

@@ -20,7 +20,7 @@ pytest.importorskip("prometheus_client")
 from packaging.requirements import Requirement
 from prometheus_client.parser import text_string_to_metric_families
 
-from commonwatt.client.link import DEFAULT_SOCKET
+from commonwatt.client.connection import DEFAULT_SOCKET
 from commonwatt.model.live import LiveSpec
 from tests.deploy.metrics_made import filled
 from tests.deploy.scraping import prometheus, served

@@ -11,7 +11,7 @@ from commonwatt.data.tx2 import TX2_ROWS, read_tx2_kernels, tx2_profile
 from commonwatt.devices.profiles import check_fits, load_profile, point_at
 from commonwatt.devices.run import LoadGenerator, measure, run, summarise
 from commonwatt.model.errors import DeviceError, InputError
-from commonwatt.timeslicing._policies import QuantumProblem, make
+from commonwatt.timeslicing._policies import QuantumProblem, make_policy
 from tests.devices.made import MS, opened, rng, simulated
 
 A = ("A", "resnet50", 1300)
@@ -28,7 +28,7 @@ def result(config, seed=0):
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.7, 1.0])
 def test_shares_are_those_of_the_plan(policy, phi):
     got = result(simulated(A, B, policy=policy, phi=phi, duration_s=60))
-    slices = make(policy, phi).slices(QuantumProblem.make(10**9, [1, 1], [4.261, 0.541]))
+    slices = make_policy(policy, phi).slices(QuantumProblem.make(10**9, [1, 1], [4.261, 0.541]))
     for tenant, planned in zip(got.tenants, slices / 10**9, strict=True):
         assert tenant.planned_time_share == pytest.approx(planned, abs=1e-6)
         assert tenant.time_share == pytest.approx(planned, abs=0.01)
@@ -153,7 +153,7 @@ def test_a_clock_is_looked_up_as_papers_write_it():
 
 @pytest.mark.data
 def test_kernels_sum_to_the_model():
-    from commonwatt.data.locate import find
+    from commonwatt.data.third_party import find
 
     if find("tx2_profiles/resnet50_profile.json") is None:
         pytest.skip("the published TX2 profiles are not at hand")

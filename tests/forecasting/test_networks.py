@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.forecasting._network_inputs import LAGS, MEMORY, contexts, sequences
-from commonwatt.forecasting._network_training import Recipe
+from commonwatt.forecasting._network_training import TrainingSettings
 from commonwatt.forecasting._networks import NetworkPredictor, NetworkSettings
 from commonwatt.model.demand import LEVELS, DemandSeries, Predictor
 from commonwatt.model.errors import InputError
@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.slow
 
-SMALL = NetworkSettings(members=1, hidden=4, width=8, recipe=Recipe(epochs=2, batch=64))
+SMALL = NetworkSettings(members=1, hidden=4, width=8, recipe=TrainingSettings(epochs=2, batch=64))
 KINDS = ("gru", "bilstm", "cnn")
 
 
@@ -93,7 +93,7 @@ def test_networks_of_raw_levels_fall_behind_where_the_level_drifts():
     series = DemandSeries(0.0, 60.0, drifting)
     under = {}
     for raw in (True, False):
-        more = replace(SMALL, hidden=8, width=16, raw=raw, held_out=0.1, recipe=Recipe(epochs=8, batch=128))
+        more = replace(SMALL, hidden=8, width=16, raw=raw, held_out=0.1, recipe=TrainingSettings(epochs=8, batch=128))
         found = fitted(series.between(0, 2000), more=more).predict_many(series, np.arange(2000, 2995))
         top = np.argsort(drifting[2005:])[-100:]
         under[raw] = np.mean(drifting[2005:][top] > found[top, 4, 8])
@@ -125,7 +125,7 @@ def test_a_constant_series_is_forecast_to_stay(level):
 
 @pytest.mark.parametrize("epochs", range(1, 8))
 def test_any_number_of_steps_is_enough(epochs):
-    predictor = fitted(walk(150), more=replace(SMALL, recipe=Recipe(epochs=epochs)))
+    predictor = fitted(walk(150), more=replace(SMALL, recipe=TrainingSettings(epochs=epochs)))
     assert np.isfinite(predictor.predict().gpus).all()
 
 
@@ -233,7 +233,7 @@ def test_the_settings_are_those_the_search_found_best_or_as_good():
 
 
 def test_held_out_values_keep_what_was_better_than_what_came_of_training():
-    series, more = walk(600), replace(SMALL, held_out=0.1, recipe=Recipe(epochs=2, batch=64, rate=10.0))
+    series, more = walk(600), replace(SMALL, held_out=0.1, recipe=TrainingSettings(epochs=2, batch=64, rate=10.0))
     usual = NetworkPredictor(settings=more)
     usual.fit(series, np.random.default_rng(0), go_on=lambda: False)
     assert (fitted(series, more=more).predict().gpus == usual.predict().gpus).all()
@@ -245,7 +245,7 @@ def test_training_beats_the_usual_changes_where_some_hours_are_rougher_than_othe
     rough = (np.arange(7000) // 200) % 2 == 1
     moves = rng.choice([-1, 0, 1], 7000) * np.where(rough, 20, 1)
     series = DemandSeries(0.0, 60.0, 5000.0 + np.cumsum(moves))
-    more = NetworkSettings(members=1, hidden=16, width=32, recipe=Recipe(epochs=15, batch=128))
+    more = NetworkSettings(members=1, hidden=16, width=32, recipe=TrainingSettings(epochs=15, batch=128))
     predictor = fitted(series.between(0, 5000), more=more)
     origins = np.arange(5000, 6995)
     actual = series.gpus[origins + 5]

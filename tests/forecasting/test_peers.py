@@ -10,7 +10,7 @@ from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting._network_inputs import LAGS, WINDOWS, contexts, features, features_at, sequences
 from commonwatt.forecasting._peers import AutoEts, ChronosPredictor
 from commonwatt.forecasting._predictors import PREDICTORS, make_predictor
-from commonwatt.forecasting._rolling import roll
+from commonwatt.forecasting._rolling import forecast_rolling
 from commonwatt.model.demand import LEVELS, LOOK_BACK, DemandSeries, Predictor
 from commonwatt.model.errors import InputError, MissingExtraError
 from tests.forecasting.made import walk
@@ -120,7 +120,7 @@ def test_lightgbm_learns_what_the_last_value_cannot():
     """A saw tooth: after a rise by one comes a fall by one."""
     series = DemandSeries(0, 60, 50 + np.arange(3000.0) % 2 * 10)
     predictor = boosted(trees=60, parameters={"learning_rate": 0.1, "min_data_in_leaf": 20, "feature_fraction": 1.0})
-    rows, _ = roll(predictor, series, 2500, np.random.default_rng(0)).scores(np.array([0.5, 0.9]))
+    rows, _ = forecast_rolling(predictor, series, 2500, np.random.default_rng(0)).scores(np.array([0.5, 0.9]))
     assert rows[0].mae < 1
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.layer_files import read_layers
 from commonwatt.mapping._encoding import Mapping
 from commonwatt.mapping._problem import MappingProblem
@@ -54,10 +54,10 @@ def cost(model, layer, array):
 
 @pytest.fixture(scope="module")
 def published():
-    traces = locate.folder()
+    traces = third_party.folder()
     path = traces.parent / "mapping" / "job_analysis.csv" if traces is not None else None
     if path is None or not path.is_file():
-        pytest.skip(f"no published job table: set {locate.VARIABLE}")
+        pytest.skip(f"no published job table: set {third_party.VARIABLE}")
     with path.open() as file:
         return list(csv.DictReader(file))
 
@@ -381,10 +381,10 @@ def test_tiles_are_near_the_best_of_all_tiles(monkeypatch):
 @pytest.mark.data
 def test_published_makespans_from_layers_and_platforms():
     """From the batches' layers to the makespans of the published evaluator, by nothing but what is here."""
-    traces = locate.folder()
+    traces = third_party.folder()
     home = traces.parent / "mapping" if traces is not None else None
     if home is None or not (home / "makespans.jsonl").is_file():
-        pytest.skip(f"no published makespans: set {locate.VARIABLE}")
+        pytest.skip(f"no published makespans: set {third_party.VARIABLE}")
     tables, compared = {}, 0
     for line in (home / "makespans.jsonl").read_text().splitlines():
         case = json.loads(line)

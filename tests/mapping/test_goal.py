@@ -17,7 +17,7 @@ from commonwatt.mapping._goal import OBJECTIVES, Goal, Precedence
 from commonwatt.mapping._gsharp import GSharp
 from commonwatt.mapping._lower_bound import lower_bound
 from commonwatt.mapping._problem import MappingProblem
-from commonwatt.mapping._scoring import costs_of, enough, makespan, timeline
+from commonwatt.mapping._scoring import enough, makespan, population_costs, timeline
 from commonwatt.model.errors import InputError
 from tests.mapping import literal
 
@@ -130,7 +130,7 @@ def test_times_are_those_of_an_event_loop(case):
 def test_every_objective_is_what_it_says(case):
     problem, mapping, _ = case
     end = timeline(problem, mapping).end  # not the event loop's: ranks depend on the last digit
-    found = float(costs_of(problem, Mapping(mapping.accelerator[None], mapping.priority[None]))[0])
+    found = float(population_costs(problem, Mapping(mapping.accelerator[None], mapping.priority[None]))[0])
     assert found == pytest.approx(cost_by_hand(problem, mapping, end), rel=1e-9, abs=1e-12)
 
 
@@ -144,7 +144,7 @@ def test_auto_finds_what_brute_force_finds(case):
         Mapping(m.accelerator, np.array(p, float)) for m in every for p in itertools.permutations(range(len(problem)))
     ]
     stacked = Mapping(np.stack([m.accelerator for m in spread]), np.stack([m.priority for m in spread]))
-    best = costs_of(problem, stacked).min()
+    best = population_costs(problem, stacked).min()
     found = Auto(4000).solve(problem, rng())
     stops_at = max(0.0, enough(problem)) if problem.goal.objective == "latency" else 0.0
     assert best <= found.cost <= max(best * (1 + 1e-9), stops_at)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from commonwatt.mapping._answer import ALGORITHMS
 from commonwatt.mapping._baselines import StandardGenetic
 from commonwatt.mapping._encoding import check
 from commonwatt.mapping._exact import BranchAndBound
@@ -16,6 +15,7 @@ from commonwatt.mapping._external_searches import LEARNERS, NEVERGRAD, Cube, Epi
 from commonwatt.mapping._goal import Goal, Precedence
 from commonwatt.mapping._lower_bound import lower_bound
 from commonwatt.mapping._scoring import makespan
+from commonwatt.mapping._solve_file import ALGORITHMS
 from commonwatt.model.errors import InputError, MissingExtraError
 from tests.mapping import literal
 from tests.mapping.test_search import rng, sample

@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.mapping._auto import Auto
 from commonwatt.mapping._encoding import Mapping
 from commonwatt.mapping._gsharp import GSharp
@@ -30,10 +30,10 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def home():
-    traces = locate.folder()
+    traces = third_party.folder()
     found = traces.parent / "mapping" if traces is not None else None
     if found is None or not (found / "makespans.jsonl").is_file():
-        pytest.skip(f"no reference mappings: set {locate.VARIABLE}")
+        pytest.skip(f"no reference mappings: set {third_party.VARIABLE}")
     return found
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from commonwatt.mapping._answer import ALGORITHMS, explain
 from commonwatt.mapping._auto import STARTS, Annealing, Auto, Rounding
 from commonwatt.mapping._baselines import List
 from commonwatt.mapping._encoding import Mapping, check
@@ -29,6 +28,7 @@ from commonwatt.mapping._lower_bound import lower_bound
 from commonwatt.mapping._problem import MappingProblem
 from commonwatt.mapping._scoring import makespan, makespans, timeline
 from commonwatt.mapping._search import MappingSearch, drive, score
+from commonwatt.mapping._solve_file import ALGORITHMS, explain
 from tests.mapping import literal
 
 JOBS, PLACES = 30, 4

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.mapping import Goal, MappingProblem, answer, continued, evaluate, scheduled
+from commonwatt.mapping import Goal, MappingProblem, build_schedule, continue_mapping, evaluate, solve_file
 from commonwatt.mapping._auto import Auto
 from commonwatt.mapping._encoding import Mapping, check
-from commonwatt.mapping._scoring import costs_of, makespan, timeline
+from commonwatt.mapping._scoring import makespan, population_costs, timeline
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MapFile, MapTable
 from commonwatt.model.map_results import MapSchedule
@@ -43,7 +43,7 @@ def test_a_schedule_says_what_the_timeline_says(case):
     problem, mapping = case
     file = file_of(problem)
     result = evaluate(file, mapping)
-    schedule = scheduled(file, result, begin_cycles=100.0)
+    schedule = build_schedule(file, result, begin_cycles=100.0)
     assert MapSchedule.model_validate_json(schedule.model_dump_json()) == schedule
     played = timeline(problem, mapping)
     for j, job in enumerate(schedule.jobs):
@@ -68,7 +68,7 @@ def test_going_on_as_before_ends_when_it_would_have(case, part):
     whole = makespan(problem, mapping)
     tiny = MappingProblem(np.full((1, problem.accelerators), 1e-9), np.zeros((1, problem.accelerators)),
                           problem.system_bandwidth)  # fmt: skip
-    made = continued(file_of(tiny), file_of(problem), mapping, part * whole)
+    made = continue_mapping(file_of(tiny), file_of(problem), mapping, part * whole)
     joined = MappingProblem.of(made.file)
     check(joined, made.start)
     assert part * whole + makespan(joined, made.start) == pytest.approx(whole, rel=1e-6)
@@ -78,14 +78,14 @@ def test_a_second_batch_by_hand():
     """At 6 of 10 cycles: job 0 runs on 0 with 4 left, 1 has ended on 1, 2 has run 1 of 10 there; 3 waits on 0."""
     before = table([[10, 10], [5, 5], [10, 10], [8, 8]], names=("a", "b", "c", "d"))
     mapping = Mapping(np.array([0, 1, 1, 0]), np.array([0.1, 0.2, 0.3, 0.4]))
-    made = continued(table([[3, 3]], names=("a",)), before, mapping, 6.0)
+    made = continue_mapping(table([[3, 3]], names=("a",)), before, mapping, 6.0)
     assert made.file.names == ("a'", "c", "d", "a")
     assert made.file.table.latency_cycles == (
         (pytest.approx(4.0), None), (None, pytest.approx(9.0)), (8.0, 8.0), (3.0, 3.0),
     )  # fmt: skip
     assert made.file.fixed.accelerator == (0, 1, None, None)
     assert made.file.fixed.priority[2:] == (None, None)
-    found = answer(made.file, clock=clock, start=made.start, budget=500)
+    found = solve_file(made.file, clock=clock, start=made.start, budget=500)
     assert found.makespan_cycles == pytest.approx(12.0)  # 4 + 8 on the one, 9 + 3 on the other
     assert found.optimal
     assert [job.start_cycles for job in found.jobs[:2]] == [0.0, 0.0]
@@ -94,7 +94,7 @@ def test_a_second_batch_by_hand():
 def test_what_runs_at_half_speed_has_half_of_it_left():
     """Two jobs of 10 cycles that request all of the bandwidth each: at 10 cycles both have run 5."""
     before = table([[10, 10], [10, 10]], bandwidth=10.0)
-    made = continued(table([[3, 3]]), before, Mapping(np.array([0, 1]), np.zeros(2)), 10.0)
+    made = continue_mapping(table([[3, 3]]), before, Mapping(np.array([0, 1]), np.zeros(2)), 10.0)
     rows = made.file.table.latency_cycles
     assert (rows[0][0], rows[1][1]) == (pytest.approx(5.0), pytest.approx(5.0))
 
@@ -106,12 +106,12 @@ def test_dependencies_tenants_and_targets_are_carried_over():
     )  # fmt: skip
     mapping = Mapping(np.array([0, 1, 0]), np.array([0.1, 0.2, 0.3]))
     new = table([[4, 4], [4, 4]], names=("d", "e"), after={"e": ("d",)}, tenants=("z", "z"), targets={"z": 9.0})
-    made = continued(new, before, mapping, 11.0)
+    made = continue_mapping(new, before, mapping, 11.0)
     assert made.file.names == ("b", "c", "d", "e")
     assert made.file.after == {"c": ("b",), "e": ("d",)}
     assert (made.file.tenants, made.file.weights) == (("y", "x", "z", "z"), {"x": 2.0})
     assert made.file.targets == {"x": 19.0, "z": 9.0}
-    found = answer(made.file, clock=clock, start=made.start, budget=500)
+    found = solve_file(made.file, clock=clock, start=made.start, budget=500)
     assert {t.tenant: (t.target_cycles, t.target_met) for t in found.tenants} == {
         "y": (None, None), "x": (19.0, True), "z": (9.0, True),
     }  # fmt: skip
@@ -127,7 +127,7 @@ def test_dependencies_tenants_and_targets_are_carried_over():
 )
 def test_batches_that_do_not_go_together(new, message):
     with pytest.raises(InputError, match=message):
-        continued(new, table([[1, 1]]), Mapping(np.zeros(1, int), np.zeros(1)), 0.5)
+        continue_mapping(new, table([[1, 1]]), Mapping(np.zeros(1, int), np.zeros(1)), 0.5)
 
 
 def test_targets_of_tenants_by_hand():
@@ -135,11 +135,11 @@ def test_targets_of_tenants_by_hand():
     goal = {"tenants": ("x", "y"), "targets": {"y": 4.0}}
     problem = MappingProblem.of(table([[6.0], [4.0]], **goal))
     orders = Mapping(np.zeros((2, 2), int), np.array([[0.0, 1.0], [1.0, 0.0]]))
-    assert costs_of(problem, orders) == pytest.approx([10 + 10 * 10 * (10 / 4 - 1), 10.0])
-    found = answer(table([[6.0], [4.0]], **goal), clock=clock, budget=50)
+    assert population_costs(problem, orders) == pytest.approx([10 + 10 * 10 * (10 / 4 - 1), 10.0])
+    found = solve_file(table([[6.0], [4.0]], **goal), clock=clock, budget=50)
     assert [t.target_met for t in found.tenants] == [None, True]
     assert found.optimal
-    late = answer(table([[6.0], [4.0]], tenants=("x", "y"), targets={"x": 5.0}), clock=clock, budget=50)
+    late = solve_file(table([[6.0], [4.0]], tenants=("x", "y"), targets={"x": 5.0}), clock=clock, budget=50)
     assert [t.target_met for t in late.tenants] == [False, None]
     assert late.optimal is None
     with pytest.raises(InputError, match="a tenant of 'tenants'"):
@@ -150,9 +150,9 @@ def test_targets_of_tenants_by_hand():
 def test_a_second_decision_spends_its_budget_on_annealing_from_the_start():
     drawn = np.random.default_rng(0)
     problem = MappingProblem(drawn.integers(1, 100, (40, 4)).astype(float), drawn.random((40, 4)), 4.0)
-    first = answer(file_of(problem), clock=clock, budget=3000)
+    first = solve_file(file_of(problem), clock=clock, budget=3000)
     mapping = Mapping(np.array(first.accelerator), np.array(first.priority))
-    made = continued(file_of(problem), file_of(problem), mapping, 0.5 * first.makespan_cycles)
+    made = continue_mapping(file_of(problem), file_of(problem), mapping, 0.5 * first.makespan_cycles)
     joined = MappingProblem.of(made.file)
     found = Auto(1000, seeds=(made.start,)).solve(joined, np.random.default_rng(0))
     assert found.evaluations <= 1000

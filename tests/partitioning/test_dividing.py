@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from commonwatt.model.errors import InputError
 from commonwatt.partitioning import WELFARES
 from commonwatt.partitioning import _comparison as m
-from commonwatt.partitioning._comparison import choose, explain, welfare
+from commonwatt.partitioning._comparison import choose_configuration, explain, welfare
 from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._schedule import loss_bound, run, schedule, timeslice_weights
 from commonwatt.partitioning._solve import solve
@@ -66,13 +66,13 @@ def test_utilization_counts_pes_that_do_work():
 
 def test_welfares_disagree_as_they_should():
     ways, even = [np.array([100.0, 10.0]), np.array([50.0, 50.0]), np.array([65.0, 43.0])], np.array([0.5, 0.5])
-    best = {kind: choose(ways, even, kind).best for kind in WELFARES}
+    best = {kind: choose_configuration(ways, even, kind).best for kind in WELFARES}
     assert best == {"nash": 2, "utilitarian": 0, "egalitarian": 1}
-    assert choose(ways, np.array([0.9, 0.1]), "nash").best == 0
-    assert choose(ways, even).margin == pytest.approx(np.sqrt(65 * 43 / 2500) - 1)
-    assert choose(ways[:1], even).margin is None
+    assert choose_configuration(ways, np.array([0.9, 0.1]), "nash").best == 0
+    assert choose_configuration(ways, even).margin == pytest.approx(np.sqrt(65 * 43 / 2500) - 1)
+    assert choose_configuration(ways[:1], even).margin is None
     assert welfare("nash", even, np.array([0.0, 1.0])) == -np.inf
-    assert choose([ways[0], ways[0]], even).best == 0
+    assert choose_configuration([ways[0], ways[0]], even).best == 0
 
 
 def test_the_choice_follows_the_weight():
@@ -82,7 +82,7 @@ def test_the_choice_follows_the_weight():
     for weight in (1e-3, 1e3):
         budgets = np.array([weight, 1.0]) / (weight + 1.0)
         found = [solve(replace(market, budgets=budgets)).utilities for market in (one, two)]
-        chosen.append(choose(found, budgets).best)
+        chosen.append(choose_configuration(found, budgets).best)
     assert chosen == [1, 0]
 
 

@@ -12,7 +12,7 @@ from commonwatt.model.partition_file import LawSpec
 from commonwatt.partitioning import _comparison as m
 from commonwatt.partitioning._comparison import envy, explain, pareto_violation, sharing_incentive_violation
 from commonwatt.partitioning._curves import Pieces
-from commonwatt.partitioning._market import Market, law_of, shape_of
+from commonwatt.partitioning._market import Market, make_law, shape_of
 from commonwatt.partitioning._paths import softened_path
 from commonwatt.partitioning._scaling_laws import Amdahl, TabulatedLaw, UniversalScalability
 from commonwatt.partitioning._schedule import loss_bound, run, schedule
@@ -209,15 +209,15 @@ def test_a_limit_is_an_error_with_the_residual():
 
 
 def test_laws_from_a_file_s_words():
-    assert law_of(LawSpec(law="linear")) == Amdahl(1.0)
-    assert law_of(LawSpec(law="usl", contention=0.1, coherence=0.0)) == UniversalScalability(0.1, 0.0)
-    assert law_of(LawSpec(law="table", pes=(4, 1), speedups=(3, 1))).threads == (1.0, 4.0)
+    assert make_law(LawSpec(law="linear")) == Amdahl(1.0)
+    assert make_law(LawSpec(law="usl", contention=0.1, coherence=0.0)) == UniversalScalability(0.1, 0.0)
+    assert make_law(LawSpec(law="table", pes=(4, 1), speedups=(3, 1))).threads == (1.0, 4.0)
     speedups = [Amdahl(0.9).speedup(n) for n in (2, 4, 8)]
-    assert law_of(LawSpec(law="fit", pes=(2, 4, 8), speedups=speedups)).parameters[
+    assert make_law(LawSpec(law="fit", pes=(2, 4, 8), speedups=speedups)).parameters[
         "parallel_fraction"
     ] == pytest.approx(0.9)
     for wrong in (LawSpec(law="table", pes=(1,), speedups=(1,)), LawSpec(law="characterized", file="x.json")):
         with pytest.raises(InputError):
-            law_of(wrong)
+            make_law(wrong)
     with pytest.raises(InputError, match="a law for each tenant"):
         market_of([[Amdahl(0.9)]] * 2).under([[Amdahl(0.9)]])

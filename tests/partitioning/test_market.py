@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.data.locate import market_folder
+from commonwatt.data.third_party import market_folder
 from commonwatt.model.errors import InputError, SolverError
 from commonwatt.partitioning import _paths as proportional
 from commonwatt.partitioning._comparison import envy, pareto_violation, sharing_incentive_violation

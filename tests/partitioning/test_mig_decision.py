@@ -10,12 +10,12 @@ from commonwatt.model.partition_file import MigFile
 from commonwatt.partitioning._comparison import welfare
 from commonwatt.partitioning.mig._listing import (
     all_counts,
+    approximate_equilibria,
     certified,
     gaps,
     highest,
     least_utilities,
     on_layout,
-    roughly,
 )
 from commonwatt.partitioning.mig._modes import solve_integer, solve_market
 from commonwatt.partitioning.mig._plan import gpu_sentence, plan_gpus
@@ -114,7 +114,7 @@ def test_bounds_hold(kind, limited, seed):
         assert (highest(kind, compiled, market, totals, least) >= real * (1 - 1e-9)).all()
     if not limited:  # shares near an equilibrium, and what they say of it
         rates = compiled.rates * totals[:, None, :]
-        shares, prices = roughly(compiled.weights, rates, 1e-4)
+        shares, prices = approximate_equilibria(compiled.weights, rates, 1e-4)
         gap = gaps(compiled.weights, rates, shares, prices)
         assert (gap >= -1e-12).all()
         roof = certified(kind, compiled.weights, (rates * shares).sum(axis=2), gap)

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.model.errors import InputError
 from commonwatt.partitioning.mig._layouts import (
     GPUS,
@@ -25,9 +25,9 @@ H100 = gpu_type("H100-80GB")
 
 def market_data(name):
     """A file of the market data, which lies beside the folder of traces."""
-    traces = locate.folder()
+    traces = third_party.folder()
     if traces is None or not (traces.parent / "market" / name).is_file():
-        pytest.skip(f"no market data beside the traces: set {locate.VARIABLE}")
+        pytest.skip(f"no market data beside the traces: set {third_party.VARIABLE}")
     return traces.parent / "market" / name
 
 

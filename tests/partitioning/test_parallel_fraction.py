@@ -13,7 +13,7 @@ from commonwatt.partitioning._scaling_laws import (
     TabulatedLaw,
     UniversalScalability,
     bootstrap,
-    choose,
+    choose_law,
     fit_all,
     from_counters,
     from_karp_flatt,
@@ -92,9 +92,9 @@ def test_the_law_that_made_the_runs_is_chosen():
     jagged = [1.9, 1.2, 3.9, 4.0, 4.1]
     for law, name in ((Amdahl(0.95), "amdahl"), (UniversalScalability(0.03, 0.01), "usl")):
         speedups = np.array([law.speedup(n) for n in THREADS]) * noise
-        assert choose(fit_all(THREADS, speedups))[0].law.name == name
+        assert choose_law(fit_all(THREADS, speedups))[0].law.name == name
     assert {f.law.name: f.misfit for f in fit_all(THREADS, jagged)}["table"] == 0
-    few, why = choose(fit_all([2, 4], [1.2, 3.9]))
+    few, why = choose_law(fit_all([2, 4], [1.2, 3.9]))
     assert few.law.name == "table"
     assert "too few" in why
 

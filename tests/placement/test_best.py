@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from commonwatt.placement import Exact, objective
-from commonwatt.placement import _answer as module
-from commonwatt.placement._answer import Best
+from commonwatt.placement import _solve_file as module
 from commonwatt.placement._local_search import LocalSearch
+from commonwatt.placement._solve_file import Best
 from tests.placement.made import crowded_problem
 
 

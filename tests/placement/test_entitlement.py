@@ -20,7 +20,7 @@ from commonwatt.placement._entitlement import entitlements, fair_schedule, prote
 from commonwatt.placement._explain import Explainer
 from commonwatt.placement._objective import objective
 from commonwatt.placement.guarantees import decided
-from commonwatt.simulation.compose import run_policy
+from commonwatt.simulation.run_setup import run_policy
 from commonwatt.simulation.runner import run_seeds
 from commonwatt.simulation.workload import prepare
 from commonwatt.timeslicing import Etf, QuantumProblem

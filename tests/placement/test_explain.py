@@ -8,10 +8,10 @@ from hypothesis import given, settings
 
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.units import money
-from commonwatt.placement._answer import answer
 from commonwatt.placement._explain import Explainer, Reason
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement._random_greedy import RandomGreedy
+from commonwatt.placement._solve_file import solve_file
 from tests.strategies import problems
 
 V = {"gpu_type": "V100", "idle_w": 100, "gpu_w": 100}
@@ -148,7 +148,7 @@ def backfilled(jobs: list[dict], nodes: list[dict] | None = None):
     file = PlaceFile.model_validate(
         {"now_s": 100, "nodes": cluster, "jobs": [{"tardiness_weight": 0, **j} for j in jobs]}
     )
-    found = answer(file, clock=lambda: 0.0, solver="easy")
+    found = solve_file(file, clock=lambda: 0.0, solver="easy")
     return found, {d.job: (d.reason, d.sentence) for d in found.decisions}
 
 

@@ -8,10 +8,10 @@ from commonwatt.control.policy import Policy
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.model.scenario import PolicySpec
 from commonwatt.placement._exact import Exact
+from commonwatt.placement._needless_moves import filled, without_idle_evictions, without_idle_moves
 from commonwatt.placement._objective import check
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement._random_greedy import RandomGreedy
-from commonwatt.placement._settle import filled, without_idle_evictions, without_idle_moves
 from tests.placement.brute_force import used_gpus
 from tests.strategies import problems
 

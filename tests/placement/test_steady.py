@@ -9,9 +9,9 @@ from commonwatt.placement._arrays import prepare, reset
 from commonwatt.placement._construct import DISPLACE_LAST
 from commonwatt.placement._list_schedule import Plan, efforts
 from commonwatt.placement._lookahead import Lookahead, _gpu_time
+from commonwatt.placement._needless_moves import drop_needless_moves
 from commonwatt.placement._objective import check
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
-from commonwatt.placement._settle import settled
 from commonwatt.placement._solvers import make_solver
 from commonwatt.placement._steady import _clearing_prices, flow_cost
 from tests.placement.made import crowded_problem
@@ -125,7 +125,7 @@ def beside(left_s: float) -> PlacementProblem:
 def test_jobs_come_together_where_that_saves_more_than_a_move_costs(left_s, together):
     """The other node's 400 W for as long as a job runs, against 10 restarts of 60 s at 250 W: level at 375 s."""
     p = beside(left_s)
-    found = settled(p, start(p, 1e-6), planned=True)
+    found = drop_needless_moves(p, start(p, 1e-6), planned=True)
     assert (len(set(found.nodes.tolist()) - {-1}) == 1) == together
     assert found.choice[0] == p.stay[0] or found.choice[1] == p.stay[1]
 

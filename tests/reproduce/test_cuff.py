@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from commonwatt.data import locate
-from commonwatt.forecasting._rolling import Rolled
+from commonwatt.data import third_party
+from commonwatt.forecasting._rolling import RollingForecasts
 from commonwatt.model.demand import LEVELS
 from commonwatt.reproduce.papers import cuff
 from commonwatt.reproduce.papers.cuff import (
@@ -31,7 +31,7 @@ pytest.importorskip("torch")
 def answer(tmp_path_factory):
     """On a generated series: this machine's traces are not looked at."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(locate.VARIABLE, str(tmp_path_factory.mktemp("none")))
+        patch.setenv(third_party.VARIABLE, str(tmp_path_factory.mktemp("none")))
         picture = tmp_path_factory.mktemp("cuff") / "cuff.svg"
         done = run("reproduce", "cuff", "--quick", "--plot", picture, "--json")
     assert done.code == 0, done.err
@@ -51,7 +51,7 @@ def test_comparable_is_a_row_whose_paper_value_was_come_by_in_the_same_way():
     origins = np.arange(300, 595)
     rng = np.random.default_rng(0)
     gpus = np.sort(rng.integers(50, 80, (len(origins), 5, len(LEVELS))), axis=2).astype(float)
-    rolled = Rolled(origins, LEVELS, gpus, series.gpus[origins[:, None] + np.arange(1, 6)], 1)
+    rolled = RollingForecasts(origins, LEVELS, gpus, series.gpus[origins[:, None] + np.arange(1, 6)], 1)
     trace = Trace("Philly", "Philly", series, 400, 2490, comparable=True, note="")
     made = CuffStudy(trace, {"gru": rolled}, {"gru": rolled})
     comparable = {row.quantity.split(",")[0] for row in rows_of(made) if row.comparable}
@@ -92,7 +92,7 @@ def test_of_a_cluster_of_unknown_size_savings_have_rows_without_a_value():
     series = walk(600)
     origins = np.arange(300, 595)
     gpus = np.broadcast_to(series.gpus[origins][:, None, None], (len(origins), 5, len(LEVELS))).copy()
-    rolled = Rolled(origins, LEVELS, gpus, series.gpus[origins[:, None] + np.arange(1, 6)], 1)
+    rolled = RollingForecasts(origins, LEVELS, gpus, series.gpus[origins[:, None] + np.arange(1, 6)], 1)
     trace = Trace("Alibaba", "Alibaba", series, 400, None, comparable=False, note="")
     rows = [row for row in rows_of(CuffStudy(trace, {"gru": rolled}, {"gru": rolled})) if "sav" in row.quantity]
     assert len(rows) == 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from commonwatt.partitioning import choose
+from commonwatt.partitioning import choose_configuration
 from commonwatt.reproduce.papers.market import _convergence
 from commonwatt.reproduce.papers.market_cases import (
     CONFIGURATIONS,
@@ -144,7 +144,7 @@ def test_table_5_3():
     assert made.rate[0].tolist() == [0.8, 0.73, 1.2, 1.1]
     assert made.rate[1, 2] == pytest.approx(1.2 / 17.6)
     assert made.budgets == pytest.approx(np.array([1, 4, 1]) / 6)
-    assert choose([np.ones(3), np.ones(3)], made.budgets).margin == 0
+    assert choose_configuration([np.ones(3), np.ones(3)], made.budgets).margin == 0
 
 
 @pytest.mark.long

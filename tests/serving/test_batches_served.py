@@ -17,7 +17,7 @@ from commonwatt.devices.session import open_session  # noqa: E402
 from commonwatt.devices.tiny_models import write_tiny_models  # noqa: E402
 from commonwatt.model.timeslice_file import TimesliceConfig  # noqa: E402
 from commonwatt.serving.backend import TooManyRequestsError  # noqa: E402
-from commonwatt.serving.refusals import TooLargeError, refusal_of  # noqa: E402
+from commonwatt.serving.rejections import TooLargeError, refusal_of  # noqa: E402
 from commonwatt.serving.sharing import SharingBackend  # noqa: E402
 
 

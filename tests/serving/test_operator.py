@@ -8,7 +8,7 @@ import pytest
 
 from commonwatt.model.histogram import Histogram
 from commonwatt.serving.keys import Keys
-from commonwatt.serving.refusals import BoundedFilter, BoundedLog
+from commonwatt.serving.rejections import BoundedFilter, BoundedLog
 from tests.serving.fake import ANN, OPERATOR, FakeBackend, Served
 from tests.serving.wire import Wire, x
 

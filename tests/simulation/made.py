@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from commonwatt.data.files import validate
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.scenario import Scenario
-from commonwatt.simulation.compose import PolicyRun, run_policy
 from commonwatt.simulation.record import Record
+from commonwatt.simulation.run_setup import PolicyRun, run_policy
 from commonwatt.simulation.runner import Prepared
 from commonwatt.simulation.summary import record_of
 from commonwatt.simulation.workload import prepare

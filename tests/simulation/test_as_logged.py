@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.files import validate
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
@@ -232,7 +232,7 @@ def test_philly_as_published(tmp_path):
 @pytest.mark.data
 def test_public_logs():
     """Alibaba tells starts: waits equal the log's. The tidied Philly table tells none."""
-    if locate.find("alibaba_jobs.csv.gz") is None or locate.find("philly_jobs.csv.gz") is None:
+    if third_party.find("alibaba_jobs.csv.gz") is None or third_party.find("philly_jobs.csv.gz") is None:
         pytest.skip("no traces")
     nodes = [node("v", "V100", 8, count=6)]
 

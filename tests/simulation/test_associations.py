@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.simulation.compose import tenant_weights
 from commonwatt.simulation.record import Record
+from commonwatt.simulation.run_setup import tenant_weights
 from commonwatt.simulation.runner import Prepared
 from tests.simulation.made import documents, node, prepared, run
 from tests.simulation.test_qos import job

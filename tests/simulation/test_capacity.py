@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from commonwatt.capacity._outlooks import CalibratedOutlook
+from commonwatt.capacity._demand_forecasters import CalibratedForecaster
 from commonwatt.capacity._promise import Calibrator
 from commonwatt.control.controller import Sample
 from commonwatt.data.forecast_model import read_model, write_model
@@ -263,7 +263,7 @@ def test_one_model_is_fitted_to_all_pools_of_a_plan(monkeypatch):
         return Past(pools=parts)
 
     def quantiles(capacity, pool):
-        return capacity._planner._outlooks[pool]._predictor.predict().gpus
+        return capacity._planner._forecasters[pool]._predictor.predict().gpus
 
     fits = FitCache()
     for until, times in ((1200, 1), (1200, 1), (2000, 1), (3600, 2)):  # a day of what it learns from is 1440 minutes
@@ -306,7 +306,7 @@ def test_a_plan_is_calibrated_by_the_forecasts_it_would_have_made_one_by_one(nam
         one_by_one.keep_on(slow.predict())
     asked, predict = [], quick.predict
     monkeypatch.setattr(quick, "predict", lambda: (asked.append(1), predict())[1])
-    CalibratedOutlook(quick, at_once).warm(series, begin)
+    CalibratedForecaster(quick, at_once).warm(series, begin)
     assert len(asked) == max(0, 119 - begin)
     assert at_once.state == one_by_one.state
     assert at_once.shift_gpus == pytest.approx(one_by_one.shift_gpus, abs=1e-9)

@@ -11,8 +11,8 @@ from commonwatt.data.files import validate
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation.as_logged import replay_log
-from commonwatt.simulation.compose import Dependents, run_policy
 from commonwatt.simulation.record import Record
+from commonwatt.simulation.run_setup import Dependents, run_policy
 from commonwatt.simulation.runner import Prepared
 from commonwatt.simulation.summary import record_of
 from commonwatt.simulation.workload import prepare

@@ -16,8 +16,8 @@ from commonwatt.engines.simulated.engine import SimulatedEngine
 from commonwatt.model.electricity import StepIntegral
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
-from commonwatt.simulation.compose import PolicyRun, run_policy
 from commonwatt.simulation.record import Record
+from commonwatt.simulation.run_setup import PolicyRun, run_policy
 from commonwatt.simulation.summary import record_of
 from commonwatt.simulation.workload import prepare
 

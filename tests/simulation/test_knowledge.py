@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commonwatt.control.beliefs import FIRST_LIMIT_S, Beliefs, relative_times, requested_rows
 from commonwatt.control.job_registry import Status
+from commonwatt.control.run_time_estimates import FIRST_LIMIT_S, RunTimeEstimates, relative_times, requested_rows
 from commonwatt.model.scenario import Scenario
-from commonwatt.simulation.compose import believed_table, run_policy, slowdowns
+from commonwatt.simulation.run_setup import believed_table, run_policy, slowdowns
 from tests.simulation.made import documents, node, prepared, run
 
 QUICK = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
@@ -26,13 +26,13 @@ UNKNOWN = ("user-limit", "predicted", "none")
 def test_every_job_ends_and_its_attained_work_is_its_run_time(knowledge, document):
     problem = prepared(document | {"knowledge": knowledge})
     done, _ = run(problem)
-    registry, beliefs = done.controller.registry, done.controller.beliefs
+    registry, estimates = done.controller.registry, done.controller.estimates
     assert (registry.job("status") == Status.COMPLETED).all()
     table = problem.table
     factor = slowdowns(problem.scenario, len(table), problem.seed)
     true_s = table.config_time_s[requested_rows(table)] * (factor if len(factor) else 1.0)
     rows = [table.names.index(name) for name in registry.names]
-    attained_s = beliefs._all["attained_s"][: len(registry)]
+    attained_s = estimates._all["attained_s"][: len(registry)]
     assert attained_s == pytest.approx(true_s[rows], rel=1e-6, abs=1e-3)
 
 
@@ -93,11 +93,11 @@ def test_a_table_without_run_times_has_none():
 def test_what_the_log_calls_a_job_tells_more_than_its_number():
     problem = prepared(week("predicted"))
     table = problem.table
-    beliefs = {}
+    estimates = {}
     for name, series in (("told", ("a", "b") * len(table)), ("not told", ())):
-        beliefs[name] = Beliefs("predicted")
-        beliefs[name].submitted(replace(table, series=series[: len(table)]), np.arange(len(table)))
-    own = {name: one._all["groups"][: len(table), -2] for name, one in beliefs.items()}
+        estimates[name] = RunTimeEstimates("predicted")
+        estimates[name].submitted(replace(table, series=series[: len(table)]), np.arange(len(table)))
+    own = {name: one._all["groups"][: len(table), -2] for name, one in estimates.items()}
     told = len({(t, k, j % 2) for j, (t, k) in enumerate(zip(table.tenant, table.kinds, strict=True))})
     assert len(np.unique(own["told"])) == told
     assert len(np.unique(own["not told"])) == len(set(zip(table.tenant, table.kinds, strict=True)))
@@ -132,8 +132,8 @@ def test_a_policy_may_know_more_than_another():
     document["policies"] = [{"solver": "srtf", "name": "all", "knowledge": "oracle"}, {"solver": "srtf"}]
     problem = prepared(document)
     one, two = (run(problem, k)[0].controller for k in range(2))
-    assert one.beliefs is None
-    assert two.beliefs.knowledge == "none"
+    assert one.estimates is None
+    assert two.estimates.knowledge == "none"
 
 
 def limited(limits: list[float | None]) -> dict:
@@ -156,36 +156,38 @@ def limited(limits: list[float | None]) -> dict:
 def test_without_a_limit_the_largest_declared_so_far_is_believed():
     problem = prepared(limited([None, 4000.0, 900.0]))
     done, _ = run(problem)
-    beliefs, engine = done.controller.beliefs, done.controller.engine
+    estimates, engine = done.controller.estimates, done.controller.engine
     handles = np.arange(3)
-    beliefs._all["attained_s"][:3] = [100.0, 100.0, 0.0]
-    left = beliefs.remaining(handles, done.controller.engine.now_s, engine.progress(handles))
+    estimates._all["attained_s"][:3] = [100.0, 100.0, 0.0]
+    left = estimates.remaining(handles, done.controller.engine.now_s, engine.progress(handles))
     assert left.now_s == pytest.approx([3900.0, 3900.0, 900.0])
     assert left.outcomes is None
-    beliefs.largest_limit_s = 0.0
-    left = beliefs.remaining(handles, engine.now_s, engine.progress(handles))
+    estimates.largest_limit_s = 0.0
+    left = estimates.remaining(handles, engine.now_s, engine.progress(handles))
     assert left.now_s[0] == pytest.approx(FIRST_LIMIT_S - 100.0)
 
 
 def test_a_job_beyond_its_limit_is_not_taken_to_end_at_once():
     problem = prepared(limited([100.0]))
     done, _ = run(problem)
-    beliefs, engine = done.controller.beliefs, done.controller.engine
-    left = beliefs.remaining(np.arange(1), engine.now_s, engine.progress(np.arange(1)))
+    estimates, engine = done.controller.estimates, done.controller.engine
+    left = estimates.remaining(np.arange(1), engine.now_s, engine.progress(np.arange(1)))
     assert left.now_s == pytest.approx([60.0])
-    beliefs._all["attained_s"][0] = 5000.0
-    assert beliefs.remaining(np.arange(1), engine.now_s, engine.progress(np.arange(1))).now_s == pytest.approx([500.0])
+    estimates._all["attained_s"][0] = 5000.0
+    assert estimates.remaining(np.arange(1), engine.now_s, engine.progress(np.arange(1))).now_s == pytest.approx(
+        [500.0]
+    )
 
 
 def test_what_is_believed_of_a_running_job_shrinks_between_revisions():
     problem = prepared(limited([None]) | {"knowledge": "none"})
     done, _ = run(problem)
-    beliefs, engine, one = done.controller.beliefs, done.controller.engine, np.arange(1)
+    estimates, engine, one = done.controller.estimates, done.controller.engine, np.arange(1)
     progress = engine.progress(one)
     seen = []
     for attained_s in (300.0, 400.0, 500.0, 599.0, 601.0):
-        beliefs._all["attained_s"][0] = attained_s
-        seen.append(float(beliefs.remaining(one, engine.now_s, progress).now_s[0]))
+        estimates._all["attained_s"][0] = attained_s
+        seen.append(float(estimates.remaining(one, engine.now_s, progress).now_s[0]))
     assert seen[0] > seen[1] > seen[2] > seen[3]
     assert seen[4] > seen[3]
 

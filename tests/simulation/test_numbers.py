@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from commonwatt.simulation.compose import slowdowns
 from commonwatt.simulation.record import Record
+from commonwatt.simulation.run_setup import slowdowns
 from commonwatt.simulation.runner import Prepared
 from tests.simulation.made import documents, prepared, run
 

@@ -20,7 +20,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.study_file import StudyFile
 from commonwatt.simulation.workload import prepare
-from commonwatt.studies.draft import Wishes, load_study
+from commonwatt.studies.draft import DraftOptions, load_study
 from commonwatt.studies.run import plan_study, run_study
 from commonwatt.studies.summary import study_result
 from tests.simulation.made import SOLVERS, node, run
@@ -123,7 +123,7 @@ def test_slurm_tells_partitions_and_energy(log):
 
 
 def study(log, **changes):
-    file, folder = load_study(log, Wishes(nodes=log.parent / "nodes.txt", days=0.5))
+    file, folder = load_study(log, DraftOptions(nodes=log.parent / "nodes.txt", days=0.5))
     plan = plan_study(validate(file.model_dump() | changes, StudyFile), folder, 0)
     return plan, study_result(plan, run_study(plan))
 
@@ -155,10 +155,10 @@ def test_a_type_that_only_other_partitions_have_is_counted(log):
 
 
 def test_one_pool_is_drafted_where_partitions_differ(log):
-    file, _ = load_study(log, Wishes(nodes=log.parent / "nodes.txt"))
+    file, _ = load_study(log, DraftOptions(nodes=log.parent / "nodes.txt"))
     assert file.steps[-1] == "one-pool"
     (log.parent / "nodes.txt").write_text(HOSTS.replace("night", "day"))
-    file, _ = load_study(log, Wishes(nodes=log.parent / "nodes.txt"))
+    file, _ = load_study(log, DraftOptions(nodes=log.parent / "nodes.txt"))
     assert "one-pool" not in file.steps
 
 

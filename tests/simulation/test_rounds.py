@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from commonwatt.control.controller import Controller
 from commonwatt.control.usage import ServiceTimes
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.files import validate
 from commonwatt.engines.simulated.events import HostGpus
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario
-from commonwatt.simulation.compose import run_policy
+from commonwatt.simulation.run_setup import run_policy
 from commonwatt.simulation.workload import prepare
 
 NODE = {"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 0, "gpu_w": 100}
@@ -264,7 +264,7 @@ def test_the_workload_brings_its_nodes():
 
 
 def reference(policy: str, workload: str) -> dict[str, float]:
-    folder = locate.peer_folder("sia")
+    folder = third_party.peer_folder("sia")
     if folder is None:
         pytest.skip("no reference results: set COMMONWATT_DATA")
     lines = (folder / "results" / f"{policy}-{workload}.csv").read_text().splitlines()

@@ -12,7 +12,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.results import SimulationResult
 from commonwatt.report.folder import result_json, write_run
 from commonwatt.report.html import render
-from commonwatt.simulation import compose
+from commonwatt.simulation import run_setup
 from commonwatt.simulation.runner import run_seeds, sweep_result
 from tests.cli.console import scenario
 from tests.simulation.made import prepared
@@ -30,7 +30,7 @@ class WithoutMeters(SimulatedEngine):
 
 @pytest.fixture
 def unmetered(monkeypatch):
-    monkeypatch.setattr(compose, "SimulatedEngine", WithoutMeters)
+    monkeypatch.setattr(run_setup, "SimulatedEngine", WithoutMeters)
     problem = prepared(scenario())
     (result,), records = run_seeds([problem])
     return problem, result, records

@@ -11,7 +11,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.study_file import StudyFile
 from commonwatt.report.study_folder import study_text
 from commonwatt.studies.assumptions import assumptions_of
-from commonwatt.studies.draft import Wishes, load_study
+from commonwatt.studies.draft import DraftOptions, load_study
 from commonwatt.studies.run import plan_study
 from tests.studies.made import NODES
 
@@ -33,7 +33,7 @@ def write_jobs(folder: Path, days: list[int], gpu_type: str = "v100") -> Path:
 
 
 def drafted(log: Path, **wishes: object) -> StudyFile:
-    return load_study(log, Wishes(nodes=log.parent / "nodes.txt", **wishes))[0]
+    return load_study(log, DraftOptions(nodes=log.parent / "nodes.txt", **wishes))[0]
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_qos_are_in_force_in_every_row(tmp_path):
     )
     assert "QOS 1" in said["What the cluster runs today"]
     (tmp_path / "study.yaml").write_text(study_text(file), encoding="utf-8")
-    assert load_study(tmp_path / "study.yaml", Wishes())[0] == file
+    assert load_study(tmp_path / "study.yaml", DraftOptions())[0] == file
 
 
 def test_nodes_that_are_listed_twice_are_refused_by_their_file(tmp_path):
@@ -220,4 +220,4 @@ def test_associations_are_in_force_in_every_row(tmp_path):
     said = {one.what: one.value for one in assumptions_of(plan)}
     assert said["Accounts and users"].startswith("3 accounts and 2 users in them, 1 with limits")
     (tmp_path / "study.yaml").write_text(study_text(file), encoding="utf-8")
-    assert load_study(tmp_path / "study.yaml", Wishes())[0] == file
+    assert load_study(tmp_path / "study.yaml", DraftOptions())[0] == file

@@ -17,7 +17,7 @@ from commonwatt.simulation import record
 from commonwatt.simulation.runner import run_each
 from commonwatt.studies import run as running
 from commonwatt.studies.assumptions import assumptions_of
-from commonwatt.studies.draft import Wishes, load_study
+from commonwatt.studies.draft import DraftOptions, load_study
 from commonwatt.studies.run import ROWS, StudyInterruptedError, plan_study, run_study
 from commonwatt.studies.summary import study_result
 from tests.studies.made import add_job, make_result, write_log
@@ -32,7 +32,7 @@ def log(tmp_path):
 
 
 def drafted(log, **changes):
-    file, folder = load_study(log, Wishes(nodes=log.parent / "nodes.txt"))
+    file, folder = load_study(log, DraftOptions(nodes=log.parent / "nodes.txt"))
     return validate(file.model_dump() | changes, StudyFile), folder
 
 
@@ -95,7 +95,7 @@ def test_work_that_is_valued_and_not_metered_is_said(tmp_path):
 def test_a_log_without_starts_is_no_row(tmp_path):
     (tmp_path / "jobs.csv").write_text("job,tenant,submit_s,duration_s,gpus\na,t,0,3600,1\nb,t,60,1800,2\n")
     write_log(tmp_path)
-    file, folder = load_study(tmp_path / "jobs.csv", Wishes(nodes=tmp_path / "nodes.txt"))
+    file, folder = load_study(tmp_path / "jobs.csv", DraftOptions(nodes=tmp_path / "nodes.txt"))
     plan = plan_study(validate(file.model_dump() | FEW, StudyFile), folder, 0)
     result = study_result(plan, run_study(plan))
     assert result.policies[0].role == "baseline"
@@ -170,7 +170,7 @@ def test_a_tenant_may_have_no_jobs_in_a_period(tmp_path):
     first, *lines = log.read_text().splitlines()
     late = [line.replace("team-1", "team-0") if "2026-09-07" in line.split("|")[2] else line for line in lines]
     log.write_text("\n".join([first, *late]) + "\n")
-    file, folder = load_study(log, Wishes(nodes=tmp_path / "nodes.txt", days=1.0, weeks=2, begin="2026-09-07"))
+    file, folder = load_study(log, DraftOptions(nodes=tmp_path / "nodes.txt", days=1.0, weeks=2, begin="2026-09-07"))
     plan = plan_study(validate(file.model_dump() | FEW | {"tenants": WEIGHED}, StudyFile), folder, 0)
     weights = [[tenant.weight for tenant in plan.prepared[plan.runs[0, w, 0]].scenario.tenants] for w in range(2)]
     assert weights == [[], [3.0]]
@@ -181,7 +181,7 @@ def test_a_tenant_may_have_no_jobs_in_a_period(tmp_path):
 @pytest.mark.long
 def test_periods_follow_each_other(tmp_path):
     log = write_log(tmp_path, jobs=40, days=2.0)
-    file, folder = load_study(log, Wishes(nodes=tmp_path / "nodes.txt", days=1.0, weeks=2, begin="2026-09-07"))
+    file, folder = load_study(log, DraftOptions(nodes=tmp_path / "nodes.txt", days=1.0, weeks=2, begin="2026-09-07"))
     plan = plan_study(file, folder, 0)
     assert plan.starts == ("2026-09-07T00:00:00Z", "2026-09-08T00:00:00Z")
     plan = plan_study(validate(file.model_dump() | FEW, StudyFile), folder, 0)
@@ -289,7 +289,7 @@ def test_types_that_a_log_does_not_name_are_assumed_and_said(tmp_path):
     assert file.workload.logged_gpu_type == "V100"
     assert any("name no GPU type" in text for text in file.assumed)
     assert not plan_study(file, folder, 0).names_types
-    file, _ = load_study(log, Wishes(nodes=tmp_path / "nodes.txt", gpu_type="T4"))
+    file, _ = load_study(log, DraftOptions(nodes=tmp_path / "nodes.txt", gpu_type="T4"))
     assert file.workload.logged_gpu_type == "T4"
 
 
@@ -303,7 +303,7 @@ def test_a_scenario_is_studied_as_it_stands(log):
     }
     path = log.parent / "mine.yaml"
     path.write_text(yaml.safe_dump(scenario), encoding="utf-8")
-    file, folder = load_study(path, Wishes(pue=1.2))
+    file, folder = load_study(path, DraftOptions(pue=1.2))
     assert folder == log.parent
     assert (file.name, file.ours.solver, file.baseline.solver) == ("mine", "random-greedy", "easy")
     assert (file.electricity.price_per_kwh, file.electricity.pue) == (0.5, 1.2)
@@ -337,7 +337,7 @@ def test_a_study_file_is_read_back_as_it_was_written(log, tmp_path):
 def test_what_is_wrong_in_the_input_is_said(log, change, said):
     wishes = {"nodes": log.parent / "nodes.txt"} | change(log.parent)
     with pytest.raises(InputError, match=said):
-        plan_study(*load_study(log, Wishes(**wishes)), 0)
+        plan_study(*load_study(log, DraftOptions(**wishes)), 0)
 
 
 def test_a_generated_week_has_no_second_one():
@@ -387,7 +387,7 @@ def test_a_study_file_need_not_say_on_which_type_jobs_ran(tmp_path, nodes):
         "workload": {"source": "slurm", "path": "jobs.txt", "days": 1}, **FEW,
         "nodes": [{"name": n, "gpu_type": n, "count": 2, "gpus": 4, "idle_w": 300, "gpu_w": 200} for n in nodes],
     }), encoding="utf-8")  # fmt: skip
-    plan = plan_study(*load_study(tmp_path / "study.yaml", Wishes()), 0)
+    plan = plan_study(*load_study(tmp_path / "study.yaml", DraftOptions()), 0)
     result = study_result(plan, run_study(plan))
     assert result.policies[0].role == "as-logged"
     assert plan.first().scenario.workload.logged_gpu_type == (nodes[0] if len(nodes) == 1 else "P100")
@@ -413,7 +413,7 @@ def test_what_the_study_sets_itself_is_refused_in_its_file(tmp_path, log, field,
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        load_study(path, Wishes())
+        load_study(path, DraftOptions())
     assert caught.value.file == path
     assert caught.value.field == field
     assert instead in caught.value.expected
@@ -426,9 +426,9 @@ def test_a_scenario_may_say_it_and_its_growth_is_taken_over(tmp_path, log):
     rest = {"preemption": {"allowed": False, "restart_s": 30}, "speed_error": 0.1}
     policies = [{"solver": "lookahead", "idle_power": "sunk", "price": "mean", "preemption": {"allowed": True}}]
     path.write_text(yaml.safe_dump({"workload": own, "nodes": nodes, "policies": policies, **rest}), encoding="utf-8")
-    file, _ = load_study(path, Wishes())
+    file, _ = load_study(path, DraftOptions())
     assert (file.largest_growth, file.preemption.restart_s, file.speed_error) == (3, 30, 0.1)
-    assert load_study(path, Wishes(weeks=2))[0].weeks == 2
+    assert load_study(path, DraftOptions(weeks=2))[0].weeks == 2
 
 
 def test_a_node_may_have_two_types(log):

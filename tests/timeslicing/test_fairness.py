@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.timeslicing._answer import energy_fair_times, evenness, fairness, phi_fair
 from commonwatt.timeslicing._policies import Ef, Etf, QuantumProblem, Tf
+from commonwatt.timeslicing._solve_file import energy_fair_times, evenness, fairness, phi_fair
 from tests.timeslicing.literal import any_positive, phis, problems
 
 

@@ -69,9 +69,9 @@ def _optimum(file: Any) -> float:  # noqa: ANN401
 
 
 def _placed(solver: Any, file: Any, seed: int) -> BenchOutcome:  # noqa: ANN401
-    from commonwatt.placement import answer
+    from commonwatt.placement import solve_file
 
-    placement = answer(file, clock=_zero, solver=solver, iterations=_ITERATIONS, seed=seed)
+    placement = solve_file(file, clock=_zero, solver=solver, iterations=_ITERATIONS, seed=seed)
     return BenchOutcome(placement.objective, placement.iterations)
 
 
@@ -206,9 +206,9 @@ def _equal_speedup(given: Any) -> Any:  # noqa: ANN401
 
 
 def _bids(given: Any) -> Any:  # noqa: ANN401
-    from commonwatt.partitioning import bid
+    from commonwatt.partitioning import run_bidding
 
-    state = bid(given, 100, 1e-5)
+    state = run_bidding(given, 100, 1e-5)
     return state.bids / state.prices
 
 
@@ -414,9 +414,9 @@ def _slice_bound(file: Any) -> float:  # noqa: ANN401
 
 
 def _sliced(policy: Any, file: Any, seed: int) -> BenchOutcome:  # noqa: ANN401, ARG001
-    from commonwatt.timeslicing import answer
+    from commonwatt.timeslicing import solve_file
 
-    return BenchOutcome(answer(file, policy=policy).system_fairness or math.nan)
+    return BenchOutcome(solve_file(file, policy=policy).system_fairness or math.nan)
 
 
 def _slice_entrants(quick: bool) -> list[Entrant]:  # noqa: ARG001
@@ -450,9 +450,9 @@ def _demand_cases(quick: bool) -> list[BenchCase]:
 
 def _forecast(make: Callable[[], Any], series: Any, seed: int) -> BenchOutcome:  # noqa: ANN401
     """Return the mean pinball loss on the last fifth, fitted on the rest."""
-    from commonwatt.forecasting import roll
+    from commonwatt.forecasting import forecast_rolling
 
-    rolled = roll(make(), series, len(series) * 4 // 5, np.random.default_rng(seed))
+    rolled = forecast_rolling(make(), series, len(series) * 4 // 5, np.random.default_rng(seed))
     rows, _ = rolled.scores(np.array(_LEVELS))
     return BenchOutcome(float(np.mean([row.pinball for row in rows])))
 

@@ -27,8 +27,8 @@ __all__ = [
     "BenchCase",
     "BenchOutcome",
     "Entrant",
+    "Regression",
     "Suite",
-    "Worse",
     "check_comparable",
     "save_bench",
     "worse",
@@ -329,7 +329,7 @@ YARDSTICK = "the yardstick"
 
 
 @dataclass(frozen=True)
-class Worse:
+class Regression:
     """A score, or a ratio on one *problem* ("" for a score), that is above the recorded one by more than the tolerance.
 
     ``None`` as that of *now*: it is gone. ``YARDSTICK`` as the solver: what values of a problem are divided by is
@@ -362,7 +362,7 @@ def check_comparable(recorded: BenchResult, *, quick: bool, seed: int, versions:
 
 def worse(
     recorded: BenchResult, now: BenchResult, tolerance: float = TOLERANCE, *, every_suite: bool = True
-) -> list[Worse]:
+) -> list[Regression]:
     """Return the scores of ours and of baselines in *recorded*, and their ratios on a problem, that got worse.
 
     The worst come first. Peers and plugins belong to others and are not compared. A suite that is not in *now* is gone,
@@ -372,7 +372,7 @@ def worse(
     suites = {suite.name: suite for suite in now.suites}
     versions = {name: suite.version for name, suite in suites.items()}
     check_comparable(recorded, quick=now.extent == "quick", seed=now.seed, versions=versions)
-    regressions: list[Worse] = []
+    regressions: list[Regression] = []
     for suite in recorded.suites:
         other = suites.get(suite.name)
         if other is not None and suite.problems != other.problems:
@@ -383,20 +383,20 @@ def worse(
     return sorted(regressions, key=lambda w: -math.inf if w.now is None else w.recorded / w.now)
 
 
-def _worse(suite: BenchSuite, now: BenchSuite | None, tolerance: float) -> list[Worse]:
+def _worse(suite: BenchSuite, now: BenchSuite | None, tolerance: float) -> list[Regression]:
     solvers, ratios, yardsticks = _figures(suite)
     others, other_ratios, other_yardsticks = ({}, {}, {}) if now is None else _figures(now)
     regressions = [
-        Worse(suite.name, name, score, others.get(name)) for name, score in solvers.items()
+        Regression(suite.name, name, score, others.get(name)) for name, score in solvers.items()
         if name not in others or others[name] > score * (1 + tolerance)
     ]  # fmt: skip
     regressions += [
-        Worse(suite.name, name, ratio, other_ratios[name, problem], problem)
+        Regression(suite.name, name, ratio, other_ratios[name, problem], problem)
         for (name, problem), ratio in ratios.items()
         if (name, problem) in other_ratios and other_ratios[name, problem] > ratio * (1 + tolerance)
     ]  # fmt: skip
     regressions += [
-        Worse(suite.name, YARDSTICK, value, other_yardsticks[problem], problem)
+        Regression(suite.name, YARDSTICK, value, other_yardsticks[problem], problem)
         for problem, value in yardsticks.items()
         if problem in other_yardsticks and abs(other_yardsticks[problem] - value) > abs(value) * tolerance
     ]  # fmt: skip

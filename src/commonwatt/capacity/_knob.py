@@ -15,7 +15,7 @@ from commonwatt.model.arrays import Floats
 from commonwatt.model.demand import quantile_at
 from commonwatt.model.errors import InputError
 
-__all__ = ["Knob", "KnobHistory", "KnobPoint", "learn_knob"]
+__all__ = ["Knob", "KnobHistory", "KnobPoint", "fit_knob"]
 
 STEPS_ABOVE = 20
 """Settings above the highest quantile level, spread evenly over the misses it leaves."""
@@ -111,7 +111,7 @@ class Knob:
         return next((point for point in self.points if point.slots_served >= target), self.points[-1])
 
 
-def learn_knob(history: KnobHistory) -> Knob:
+def fit_knob(history: KnobHistory) -> Knob:
     """Score every setting over *history*."""
     finite = ~np.isnan(history.actual)
     actual, quantiles = history.actual[finite], history.quantiles[finite]

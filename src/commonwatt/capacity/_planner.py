@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.capacity._budget import NodePowerBudget
-from commonwatt.capacity._outlooks import AlwaysOnOutlook, ExpectedDemand, Outlook
+from commonwatt.capacity._demand_forecasters import AlwaysOnForecaster, DemandForecaster, ExpectedDemand
 from commonwatt.capacity._power_plan import ON, Need, NodePowers, NodesNow, check_states, delay_w, plan_states
 from commonwatt.capacity._sharing import shared_out
 from commonwatt.model.arrays import Bools, Floats, Ints
@@ -102,7 +102,9 @@ def check_spec(spec: CapacitySpec, cluster: Cluster) -> None:
     Its states must exist and be fast enough, its pools must have nodes, and its power must suffice for nodes that are
     asleep. No more GPUs may be always on than there are.
     """
-    CapacityPlanner(cluster, [AlwaysOnOutlook(cluster.total_gpus, spec.horizon)] * len(Pools.of(spec, cluster)), spec)
+    CapacityPlanner(
+        cluster, [AlwaysOnForecaster(cluster.total_gpus, spec.horizon)] * len(Pools.of(spec, cluster)), spec
+    )
     if spec.floor_gpus > cluster.total_gpus:
         expected = f"at most the {cluster.total_gpus} GPUs of the cluster"
         raise InputError(expected, field="capacity.floor_gpus", value=spec.floor_gpus)
@@ -113,7 +115,7 @@ class CapacityPlanner:
 
     Parameters
     ----------
-    outlooks
+    forecasters
         One for each pool of *spec*, all with the same number of steps; one alone for one pool.
     spec
         ``target`` prices the delay of nodes beyond the promise; ``states``, ``step_s``, ``floor_gpus``, ``hold_s`` and
@@ -124,21 +126,21 @@ class CapacityPlanner:
     Raises
     ------
     InputError
-        For a state no node has, one that cannot be entered and left within the outlook's horizon, and as ``Pools.of``
+        For a state no node has, one that cannot be entered and left within the horizon, and as ``Pools.of``
         and ``NodePowerBudget``.
     """
 
     def __init__(
-        self, cluster: Cluster, outlooks: Outlook | Sequence[Outlook], spec: CapacitySpec,
+        self, cluster: Cluster, forecasters: DemandForecaster | Sequence[DemandForecaster], spec: CapacitySpec,
         cap_w: StepIntegral | None = None,
     ) -> None:  # fmt: skip
         self.cluster, self._spec = cluster, spec
-        self._outlooks = outlooks if isinstance(outlooks, Sequence) else [outlooks]
+        self._forecasters = forecasters if isinstance(forecasters, Sequence) else [forecasters]
         self.pools = Pools.of(spec, cluster)
         self._reach: Bools = self.pools.reach[:, cluster.klass]
         self._next_s: float | None = None
         self._last: dict[int, tuple[bytes, Ints]] = {}  # what was asked of each class, and its states: often the same
-        self._promises: list[deque[tuple[float, int]]] = [deque() for _ in self._outlooks]
+        self._promises: list[deque[tuple[float, int]]] = [deque() for _ in self._forecasters]
         self._states = [
             tuple(state for state in kind.states if spec.states is None or state.name in spec.states)
             for kind in cluster.classes
@@ -148,7 +150,7 @@ class CapacityPlanner:
             if name not in names:
                 raise InputError(f"a power state of a node ({', '.join(sorted(names))})", field="states", value=name)
         for states in self._states:
-            check_states(states, self._outlooks[0].steps * spec.step_s)
+            check_states(states, self._forecasters[0].steps * spec.step_s)
         self._idle_each = np.array([kind.idle_w / kind.gpus for kind in cluster.classes])[cluster.klass]
         self.budget: NodePowerBudget | None = None
         if spec.power_kw is not None or cap_w is not None:
@@ -162,7 +164,7 @@ class CapacityPlanner:
     @property
     def steps_s(self) -> Floats:
         """Seconds from a plan to the end of each step it looks ahead. Shape [m]."""
-        steps: Floats = self._spec.step_s * np.arange(1, self._outlooks[0].steps + 1, dtype=np.float64)
+        steps: Floats = self._spec.step_s * np.arange(1, self._forecasters[0].steps + 1, dtype=np.float64)
         return steps
 
     @property
@@ -197,10 +199,10 @@ class CapacityPlanner:
         missed = int((now_s - began_s) / self._spec.step_s + 1e-9)
         self._next_s = began_s + self._spec.step_s * (1 + missed)
         expected = []
-        for outlook, own in zip(self._outlooks, demands, strict=True):
+        for forecaster, own in zip(self._forecasters, demands, strict=True):
             if missed:
-                outlook.missed(missed)
-            expected.append(outlook.ahead(float(own.wanted_gpus), now_s, own.arrivals, own.due))
+                forecaster.missed(missed)
+            expected.append(forecaster.ahead(float(own.wanted_gpus), now_s, own.arrivals, own.due))
         reach = self._reach
         if self.pools.whole.any():
             reach = self.pools.serving(self.cluster, nodes.usable_gpus, np.zeros_like(reach) if uses is None else uses)

@@ -27,7 +27,7 @@ from commonwatt.model.demand import HORIZON, Arrivals, QuantileForecast, quantil
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import plural
 
-__all__ = ["Calibrator", "Followed", "OnlineCalibrator", "PromiseState", "beyond_total", "follow"]
+__all__ = ["Calibrator", "Followed", "OnlineCalibrator", "PromiseState", "follow", "unkeepable_reason"]
 
 RATE = 0.01
 """Step of the shift, in units of the forecast's spread, divided by the square root of the misses allowed.
@@ -126,7 +126,7 @@ class OnlineCalibrator(Protocol):
         ...
 
 
-def beyond_total(actual: Floats, target: float, total_gpus: int) -> str | None:
+def unkeepable_reason(actual: Floats, target: float, total_gpus: int) -> str | None:
     """Return why no plan keeps the promise: demand exceeded all GPUs too often, in *actual* or its last ``WINDOW``.
 
     ``None`` if it did not. *actual* has known values only. Shape [K].

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.output import FiniteRange, json_option, kubernetes_options, print_json, say, seed_option
+from commonwatt.cli.output import FiniteRange, json_option, kubernetes_options, print_json, print_message, seed_option
 from commonwatt.cli.root import VerbGroup
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _history(client: Slurm, out: Path, days: float, notes: list[str]) -> int | N
     from commonwatt.data.readers.slurm import SACCT_FIELDS
     from commonwatt.model.errors import EngineError
 
-    say(f"asking sacct for the last {days:g} days")
+    print_message(f"asking sacct for the last {days:g} days")
     try:
         text = client.run(
             "sacct", "--allusers", f"--starttime=now-{round(24 * days)}hours", "--parsable2",
@@ -237,23 +237,23 @@ def _studied(
     """Study the history; returns the result, ``None`` if there was nothing to study."""
     from commonwatt.model.errors import InputError
     from commonwatt.report.study_folder import check_study_folder, write_study
-    from commonwatt.studies.draft import Wishes, load_study
+    from commonwatt.studies.draft import DraftOptions, load_study
     from commonwatt.studies.run import plan_study, run_study
     from commonwatt.studies.summary import study_result
 
     days, price, pue, currency = given
-    wishes = Wishes(
+    options = DraftOptions(
         nodes=out / _NODES, source="slurm", days=days, weeks=1, price_per_kwh=price, pue=pue, currency=currency
     )
     try:
-        file, folder = load_study(str(out / _JOBS), wishes)
+        file, folder = load_study(str(out / _JOBS), options)
         if unknown := {node.gpu_type for node in file.nodes if node.gpu_type} & set(_unknown(nodes)):
             kept = tuple(node for node in file.nodes if node.gpu_type not in unknown)
             file = file.model_copy(update={"nodes": kept})
             notes.append(f"left out of the study, as their speed is not known: nodes with {', '.join(sorted(unknown))}")
         check_study_folder(out / _STUDY, file, folder, overwrite=True)
         plan = plan_study(file, folder, seed)
-        say(f"{plan.first().sentence}: simulating what other schedulers would have done")
+        print_message(f"{plan.first().sentence}: simulating what other schedulers would have done")
         outcome = run_study(plan, folder=out / _STUDY, jobs=os.cpu_count() or 1)
     except InputError as error:
         notes.append(f"no study: {error}")

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import completed_by, json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import (
+    completed_by,
+    json_option,
+    plot_option,
+    print_json,
+    print_message,
+    progress_bar,
+    seed_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,14 +99,14 @@ def command(
         from commonwatt.data.files import write_atomic
 
         write_atomic(out, result.model_dump_json(indent=1) + "\n")
-        say(f"written: {out}")
+        print_message(f"written: {out}")
     if page is not None:
         _write_page(result, page)
     if plot is not None:
         from commonwatt.bench.suite import save_bench
 
         save_bench(result, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(result)
     elif recorded is None:
@@ -121,7 +129,7 @@ def _write_page(result: BenchResult, page: Path) -> None:
     head = f"# Leaderboard\n\nMade by `{result.command}`, commonwatt {result.version}. Less is better."
     head += " Budgets differ: evaluations are over all problems of a suite; a plugin's are its own count."
     write_atomic(page, f"{head}\n\n{leaderboard(result)}\n")
-    say(f"written: {page}")
+    print_message(f"written: {page}")
 
 
 def _compare(recorded: BenchResult, result: BenchResult, tolerance: float, *, every_suite: bool) -> None:
@@ -132,7 +140,7 @@ def _compare(recorded: BenchResult, result: BenchResult, tolerance: float, *, ev
 
     regressions = worse(recorded, result, tolerance, every_suite=every_suite)
     if not regressions:
-        say(f"nothing of ours or of a baseline got worse than recorded by more than {100 * tolerance:.3g}%")
+        print_message(f"nothing of ours or of a baseline got worse than recorded by more than {100 * tolerance:.3g}%")
         return
     table = Table(title="worse than recorded", title_justify="left")
     for heading in ("suite", "solver", "problem", "recorded", "now", "ratio"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import completed_by, json_option, plot_option, print_json, say
+from commonwatt.cli.output import completed_by, json_option, plot_option, print_json, print_message
 from commonwatt.cli.root import VerbGroup
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ def list_(*, as_json: bool) -> None:
     Example:
       commonwatt data list --json
     """
-    from commonwatt.data import locate
+    from commonwatt.data import third_party
     from commonwatt.data.check import list_data
 
-    result = list_data(locate.folder())
+    result = list_data(third_party.folder())
     if as_json:
         print_json(result)
     else:
@@ -89,7 +89,7 @@ def check(file: str, *, source: str | None, columns: tuple[str, ...], plot: Path
         from commonwatt.report.plots import save_log
 
         save_log(checked.log, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(checked.result)
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, kubernetes_options, print_json, say
+from commonwatt.cli.output import json_option, kubernetes_options, print_json, print_message
 
 if TYPE_CHECKING:
     from commonwatt.model.admin_results import InitResult
@@ -76,8 +76,8 @@ def command(
     if out is not None:
         write_atomic(out, scenario)
     for note in result.notes:
-        say(f"note: {note}")
-    say(_sentence(result))
+        print_message(f"note: {note}")
+    print_message(_sentence(result))
     if as_json:
         print_json(result)
     elif out is None:
@@ -104,7 +104,7 @@ def _asked_kubernetes(kubeconfig: Path | None, context: str | None) -> tuple[str
     from commonwatt.engines.kubernetes.connect import api_once, listed
 
     with closing(api_once(kubeconfig, context)) as api:
-        say(f"asking {api.access.server}")
+        print_message(f"asking {api.access.server}")
         return json.dumps({"kind": "NodeList", "items": list(listed(api, "nodes"))}), "the nodes of Kubernetes"
 
 
@@ -119,18 +119,18 @@ def _asked() -> tuple[str, object]:
         if shutil.which(words[0]) is None:
             continue
         shown = " ".join(words)
-        say(f"running {shown}")
+        print_message(f"running {shown}")
         try:
             done = subprocess.run(  # noqa: S603
                 words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            say(f"{words[0]}: {error}")
+            print_message(f"{words[0]}: {error}")
             continue
         if done.returncode == 0 and done.stdout.strip():
             return done.stdout, shown
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        say(f"{words[0]}: {lines[-1]}")
+        print_message(f"{words[0]}: {lines[-1]}")
     given = "--from FILE with the output of one of them, or --from kubernetes"
     raise InputError(f"scontrol, nvidia-smi or kubectl on this machine, {given}")
 

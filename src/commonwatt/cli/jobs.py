@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, say
-from commonwatt.cli.remote import JOB, asked_of_jobs, connected, plain, server_option, show, when
+from commonwatt.cli.output import json_option, print_json, print_message
+from commonwatt.cli.remote import JOB, connected, plain, request_each_job, server_option, show, when
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +70,7 @@ def jobs(
     title = ", ".join(f"{count:,} {status}" for status, count in page.counts.items() if count) or "no jobs"
     show(title, headings, rows, right=("id", "GPUs", "progress"))
     if page.next_cursor is not None:
-        say(f"there are more: --cursor {page.next_cursor}")
+        print_message(f"there are more: --cursor {page.next_cursor}")
 
 
 def _row(job: JobState, now_s: float) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ def _follow(client: Client, job: int, attempt: int | None) -> None:
     shown = None
     for run, text in client.follow_log(job, attempt=attempt):
         if shown not in (None, run):
-            say(f"-- run {run} of job {job} --")
+            print_message(f"-- run {run} of job {job} --")
         shown = run
         click.echo(plain(text, keep="\n\t"), nl=False)
 
@@ -207,7 +207,7 @@ def cancel(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
     Example:
       commonwatt cancel 17 18
     """
-    asked_of_jobs(url, jobs, lambda client, job: client.cancel(job), "will be cancelled", as_json=as_json)
+    request_each_job(url, jobs, lambda client, job: client.cancel(job), "will be cancelled", as_json=as_json)
 
 
 @click.command()
@@ -223,7 +223,7 @@ def hold(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
     Example:
       commonwatt hold 17 18
     """
-    asked_of_jobs(url, jobs, lambda client, job: client.hold(job), "will be held", as_json=as_json)
+    request_each_job(url, jobs, lambda client, job: client.hold(job), "will be held", as_json=as_json)
 
 
 @click.command()
@@ -237,4 +237,4 @@ def release(jobs: tuple[int, ...], *, url: str | None, as_json: bool) -> None:
     Example:
       commonwatt release 17 18
     """
-    asked_of_jobs(url, jobs, lambda client, job: client.release(job), "will be released", as_json=as_json)
+    request_each_job(url, jobs, lambda client, job: client.release(job), "will be released", as_json=as_json)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, say
+from commonwatt.cli.output import json_option, print_json, print_message
 from commonwatt.cli.remote import connected, given_ca, plain, server_option, when
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def login(*, browser: bool, url: str | None, as_json: bool) -> None:
     import os
     from time import time
 
-    from commonwatt.client.link import find_settings, is_exposed, logins_of
+    from commonwatt.client.connection import find_settings, is_exposed, logins_of
     from commonwatt.client.login import sign_in_by_browser, sign_in_by_device
     from commonwatt.model.errors import InputError
 
@@ -42,7 +42,7 @@ def login(*, browser: bool, url: str | None, as_json: bool) -> None:
         raise InputError("a URL with https: a token would cross the network unencrypted", field="url", value=exposed[0])
     with connected(url) as client:
         offer = client.login_offer()
-        say(f"{plain(settings.name)} asks you to sign in at {plain(offer.issuer)}")
+        print_message(f"{plain(settings.name)} asks you to sign in at {plain(offer.issuer)}")
         made = (
             sign_in_by_browser(offer, _open, ca_file=settings.ca_file)
             if browser
@@ -50,7 +50,7 @@ def login(*, browser: bool, url: str | None, as_json: bool) -> None:
         )
     logins_of(settings).keep(settings.name, made)
     if os.environ.get("COMMONWATT_TOKEN"):
-        say("warning: COMMONWATT_TOKEN is set, and used instead of this login: unset it")
+        print_message("warning: COMMONWATT_TOKEN is set, and used instead of this login: unset it")
     with connected(url) as client:
         identity = client.whoami()
     if as_json:
@@ -61,15 +61,15 @@ def login(*, browser: bool, url: str | None, as_json: bool) -> None:
 
 
 def _tell(code: DeviceCode) -> None:
-    say(f"open {plain(code.address)} and type {plain(code.user_code)}")
+    print_message(f"open {plain(code.address)} and type {plain(code.user_code)}")
     if code.complete is not None:
-        say(f"or open {plain(str(code.complete))} and compare the code")
+        print_message(f"or open {plain(str(code.complete))} and compare the code")
 
 
 def _open(address: str) -> None:
     import webbrowser
 
-    say(f"open {plain(address)}")
+    print_message(f"open {plain(address)}")
     webbrowser.open(address)
 
 
@@ -85,7 +85,7 @@ def logout(*, url: str | None, as_json: bool) -> None:
     Example:
       commonwatt logout --url https://gpus.example.org
     """
-    from commonwatt.client.link import find_settings, logins_of
+    from commonwatt.client.connection import find_settings, logins_of
 
     settings = find_settings(url, ca_file=given_ca())
     signed_out = logins_of(settings).revoke(settings.name)

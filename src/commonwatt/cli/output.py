@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 __all__ = [
     "PluginChoice",
     "RunProgress",
-    "blamed_on",
     "compiling",
     "completed_by",
     "digest",
     "json_option",
     "kubernetes_options",
+    "naming_file",
     "needing",
     "pace_of",
     "plot_option",
     "print_json",
+    "print_message",
     "progress_bar",
-    "say",
     "seed_option",
 ]
 
@@ -136,7 +136,7 @@ def _drawable(ctx: click.Context, param: click.Parameter, path: Path | None) -> 
 
 
 @contextmanager
-def blamed_on(path: Path) -> Iterator[None]:
+def naming_file(path: Path) -> Iterator[None]:
     """Let an ``InputError`` raised inside name *path*."""
     from commonwatt.model.errors import InputError
 
@@ -166,7 +166,7 @@ def print_json(document: BaseModel | dict[str, Any]) -> None:
     sys.stdout.flush()  # a server goes on after its document, and whoever reads it from a pipe waits for it
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a message to standard error."""
     click.echo(text, err=True)
 
@@ -277,7 +277,7 @@ def _lines(what: str, total: int, more: Callable[[float], str]) -> Iterator[tupl
         runs = f"{finished} of {total} done, " if total > 1 else ""
         rest = more(completed) if completed < total else ""
         said = f"{what}: {runs}{100 * completed / total:.0f}%, {perf_counter() - began:.0f} s"
-        say(f"{said}, {rest}" if rest else said)
+        print_message(f"{said}, {rest}" if rest else said)
 
     yield show, LINE_EVERY_S
 
@@ -316,7 +316,7 @@ def compiling(what: str) -> Iterator[Stopwatch]:
     Yields a running ``Stopwatch``. Numba keeps what it compiles in a cache, so this happens once on each machine, and
     again after an upgrade.
     """
-    with without_compiling(lambda: say(f"compiling {what}, once per machine")) as watch:
+    with without_compiling(lambda: print_message(f"compiling {what}, once per machine")) as watch:
         yield watch
     if watch.compiled:
-        say(f"compiled in {watch.compile_s:.1f} s")
+        print_message(f"compiled in {watch.compile_s:.1f} s")

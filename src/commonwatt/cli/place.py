@@ -9,12 +9,12 @@ import click
 
 from commonwatt.cli.output import (
     PluginChoice,
-    blamed_on,
     compiling,
     json_option,
+    naming_file,
     plot_option,
     print_json,
-    say,
+    print_message,
     seed_option,
 )
 
@@ -78,11 +78,11 @@ def _solve(
     from commonwatt.data.files import load_yaml
     from commonwatt.model.place_file import PlaceFile
     from commonwatt.model.plugins import chosen, valid
-    from commonwatt.placement import PlacementProblem, Schedule, answer
+    from commonwatt.placement import PlacementProblem, Schedule, solve_file
 
     file, by = load_yaml(path, PlaceFile), chosen("solvers", solver, SOLVERS)
-    with blamed_on(path), compiling(f"solver {solver}") as watch, valid("solvers", solver, SOLVERS):
-        result = answer(
+    with naming_file(path), compiling(f"solver {solver}") as watch, valid("solvers", solver, SOLVERS):
+        result = solve_file(
             file, clock=lambda: watch.elapsed_s, solver=by, iterations=iterations, time_limit_s=time_limit_s,
             seed=seed,
         )  # fmt: skip
@@ -109,15 +109,15 @@ def _tell(result: PlaceResult, currency: str) -> None:
         where, gpus = (", ".join(a.nodes), str(a.gpus)) if a else ("waits", "")
         table.add_row(decision.job, where, gpus, decision.sentence)
     Console().print(table)
-    say(
+    print_message(
         f"tardiness {money(result.tardiness_cost, currency)}, postponement "
         f"{money(result.postponement_cost, currency)}, first-ending jobs {money(result.first_ending_cost, currency)}; "
         f"{plural(result.iterations, 'candidate')} in {result.solve_s:.3f} s"
     )
     if result.bound is not None:
-        say(_gap(result, result.bound, currency))
+        print_message(_gap(result, result.bound, currency))
     elif result.solver == "best":
-        say("no bound on the optimum: the problem is too large for one")
+        print_message("no bound on the optimum: the problem is too large for one")
 
 
 def _gap(result: PlaceResult, bound: float, currency: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.output import FiniteRange, json_option, print_json, say
+from commonwatt.cli.output import FiniteRange, json_option, print_json, print_message
 from commonwatt.cli.submit import COMMAND, WithCommand, script_name
 
 if TYPE_CHECKING:
@@ -130,20 +130,20 @@ def _measure(plan: ProfilePlan, hardware: Hardware, out: Path) -> ProfileResult:
     from commonwatt.profiling.training_run import profile_training
 
     runs = len(plan.on(hardware))
-    say(f"{plural(runs, 'run')} of {' '.join(plan.command)} on {hardware.name}")
+    print_message(f"{plural(runs, 'run')} of {' '.join(plan.command)} on {hardware.name}")
     began, measured = perf_counter(), []
 
     def on_point(point: TrainingPoint | FailedPoint) -> None:
         measured.append(point)
-        say(f"{len(measured)} of {runs}: {_described(point)}")
+        print_message(f"{len(measured)} of {runs}: {_described(point)}")
 
     try:
         profile = profile_training(plan, hardware, out, on_point)
     except (KeyboardInterrupt, SystemExit):
         kept = sum(hasattr(point, "epoch_s") for point in measured)
-        say(f"{kept} of {runs} runs were measured: " + (f"kept in {out}" if kept else "nothing is kept"))
+        print_message(f"{kept} of {runs} runs were measured: " + (f"kept in {out}" if kept else "nothing is kept"))
         raise
-    say(f"written: {out}")
+    print_message(f"written: {out}")
     text = profile.model_dump_json(exclude={"measured_at", "host"})
     return ProfileResult(
         version=__version__, seed=0, input_digest=hashlib.sha256(text.encode()).hexdigest(), profile=profile,

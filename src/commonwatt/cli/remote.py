@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from commonwatt.cli.output import print_json, say
+from commonwatt.cli.output import print_json, print_message
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from commonwatt.client import Client
     from commonwatt.model.live_results import JobState, NodeState
 
-__all__ = ["JOB", "asked_of_jobs", "asked_of_nodes", "connected", "given_ca", "plain", "server_option", "show", "when"]
+__all__ = [
+    "JOB",
+    "asked_of_nodes",
+    "connected",
+    "given_ca",
+    "plain",
+    "request_each_job",
+    "server_option",
+    "show",
+    "when",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 JOB = click.IntRange(1, 2**53 - 1)
@@ -107,7 +117,7 @@ def when(time_s: float | None, now_s: float) -> str:
     return f"in {fmt.duration(time_s - now_s)}" if time_s > now_s else f"{fmt.duration(now_s - time_s)} ago"
 
 
-def asked_of_jobs(
+def request_each_job(
     url: str | None, jobs: Sequence[int], ask: Callable[[Client, int], JobState], done: str, *, as_json: bool
 ) -> None:
     """Send one request for each job, even if some are refused. No answer ends the command."""
@@ -157,9 +167,9 @@ class _Asked(Generic[M]):
             errors.append(self.failure)
             at, *later = self.left
             rest = f"; not asked of {', '.join(map(str, later))}" if later else ""
-            say(f"warning: it failed at {at}{rest}")
+            print_message(f"warning: it failed at {at}{rest}")
         for error in self.refused[: len(errors) - 1]:
-            say(f"error: {error.format_message()}")
+            print_message(f"error: {error.format_message()}")
         if errors:
             raise errors[-1]
 

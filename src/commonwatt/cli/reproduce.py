@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import completed_by, json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import (
+    completed_by,
+    json_option,
+    plot_option,
+    print_json,
+    print_message,
+    progress_bar,
+    seed_option,
+)
 
 if TYPE_CHECKING:
     from commonwatt.model.results import ReproducePoint, ReproduceResult
@@ -107,7 +115,7 @@ def command(
     result, answer = reproduce(topic, request)
     if plot is not None and answer.draw is not None:
         answer.draw(plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(result)
     else:
@@ -130,15 +138,15 @@ def _all(
         try:
             result, kept = collection.run(bar.done)
         except KeyboardInterrupt:
-            say(f"stopped; run the same command to resume from {out}")
+            print_message(f"stopped; run the same command to resume from {out}")
             raise
     if not kept:
         result = result.model_copy(update={"call_s": perf_counter() - began})
     write_atomic(out / "result.json", result.model_dump_json(indent=1) + "\n")
     write_atomic(out / "report.html", _report(result, out, out / "figures"))
     if kept:
-        say(f"kept: {plural(kept, 'run')} of an earlier call in {out}")
-    say(f"written: {out / 'report.html'}")
+        print_message(f"kept: {plural(kept, 'run')} of an earlier call in {out}")
+    print_message(f"written: {out / 'report.html'}")
     if as_json:
         print_json(result)
     else:
@@ -168,7 +176,7 @@ def _again(recorded: Path, out: Path, *, as_json: bool) -> None:
     result = read(recorded)
     _make(out, "figures")
     write_atomic(out / "report.html", _report(result, out, recorded.parent / "figures"))
-    say(f"written: {out / 'report.html'}")
+    print_message(f"written: {out / 'report.html'}")
     if as_json:
         print_json(result)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import blamed_on, digest, json_option, needing, print_json, say, seed_option
+from commonwatt.cli.output import digest, json_option, naming_file, needing, print_json, print_message, seed_option
 
 if TYPE_CHECKING:
     from socket import socket
@@ -82,11 +82,11 @@ def serve(
 
     form: LogFormat = "json" if log_format == "json" else "text"
     configure(form, getattr(logging, log_level.upper()))
-    with blamed_on(config):
+    with naming_file(config):
         live = open_live(config, seed=seed, settled=_leave_alone, mode=mode, standby=standby)
     local = None
     try:
-        with blamed_on(config):
+        with naming_file(config):
             server = live.config.live.server
             local = _local_socket(live, socket_)
             certificates = None if server.tls is None else Certificates(server.tls, live.folder, "live.server.tls")
@@ -106,7 +106,7 @@ def serve(
             text = f"{role} {where} (engine {engine}, {plural(nodes, 'node')}); stop it with Ctrl-C"
             addresses = {"public_url": public} if public else {}
             addresses |= {} if local is None else {"socket": str(local.path)}
-            say(
+            print_message(
                 announcement(
                     form,
                     text,
@@ -181,7 +181,7 @@ def _stop_services(live: Live) -> None:
 
     state = state_of(live.config, live.folder)
     if state is not None and live.config.engine == "local":
-        say(f"stopped services: {plural(stop_services(state), 'server')}, the front included")
+        print_message(f"stopped services: {plural(stop_services(state), 'server')}, the front included")
 
 
 def _leave_alone() -> None:
@@ -207,7 +207,7 @@ def _first_token(live: Live, form: LogFormat) -> None:
         return
     token = live.store.add_token(None, "first operator", time())
     event = "the first operator's token, shown only now"
-    say(announcement(form, f"{event}: {token}", event, token=token))
+    print_message(announcement(form, f"{event}: {token}", event, token=token))
 
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
@@ -235,7 +235,7 @@ def check(config: Path, *, as_json: bool) -> None:
 
     scenario = read_config(config)
     lines = []
-    with blamed_on(config):
+    with naming_file(config):
         for line in all_checks(scenario, config):
             lines.append(line)
             if not as_json:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.output import (
-    blamed_on,
     compiling,
     completed_by,
     json_option,
+    naming_file,
     pace_of,
     plot_option,
     print_json,
+    print_message,
     progress_bar,
-    say,
     seed_option,
 )
 
@@ -88,11 +88,11 @@ def command(
     file = with_policies(load_yaml(scenario, Scenario), policies)
     if out is not None:
         check_folder(out, overwrite=overwrite)
-    with blamed_on(scenario):
+    with naming_file(scenario):
         prepared = [prepare(file, scenario.parent, s) for s in range(seed, seed + seeds)]
-        say(_sentence(prepared[0]))
+        print_message(_sentence(prepared[0]))
         for how, number in prepared[0].treatments.items():
-            say(f"{number:,} {how}")
+            print_message(f"{number:,} {how}")
         if out is not None:
             _tell_kept(prepared, out, overwrite=overwrite)
         try:
@@ -100,7 +100,7 @@ def command(
         except RunsInterruptedError as stopped:
             if out is not None and stopped.results:
                 _write(out, file, scenario.parent, stopped.results, stopped.records, interrupted=True)
-            say(_complete(prepared, stopped.results, out))
+            print_message(_complete(prepared, stopped.results, out))
             raise
     if plot is not None:
         from commonwatt.report.plots import save_overview
@@ -129,7 +129,7 @@ def _tell_kept(prepared: Sequence[Prepared], out: Path, *, overwrite: bool) -> N
 
     keys = keys_of(prepared)
     if runs := check_kept(out, keys, overwrite=overwrite):
-        say(f"{runs} of {len(keys)} runs were kept in {out}: going on from there")
+        print_message(f"{runs} of {len(keys)} runs were kept in {out}: going on from there")
 
 
 def _run(
@@ -154,7 +154,7 @@ def _write(
     from commonwatt.report.folder import write_run
 
     write_run(out, scenario, folder, results, records, interrupted=interrupted)
-    say(f"written: {out / 'report.html'}")
+    print_message(f"written: {out / 'report.html'}")
 
 
 def _complete(prepared: Sequence[Prepared], results: list[SimulationResult], out: Path | None) -> str:

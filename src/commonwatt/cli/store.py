@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import blamed_on, json_option, needing, print_json
+from commonwatt.cli.output import json_option, naming_file, needing, print_json
 from commonwatt.cli.remote import plain
 from commonwatt.cli.root import VerbGroup
 
@@ -33,7 +33,7 @@ def opened(config: Path, *, existing: bool) -> Iterator[Database]:
         from commonwatt.store.migrate import head
 
         head()
-    with blamed_on(config):
+    with naming_file(config):
         database = Database(address(file.live.store, config.parent.absolute()))
         path = database.url.database
         if existing and database.backend == "sqlite" and not Path(str(path)).is_file():
@@ -66,7 +66,7 @@ def backup(config: Path, file: Path, *, overwrite: bool, as_json: bool) -> None:
         from commonwatt.store.backup import back_up
         from commonwatt.store.migrate import head, prepare
 
-        with blamed_on(config):
+        with naming_file(config):
             prepare(database)
         rows = back_up(database, file, __version__, overwrite=overwrite)
     result = StoreBackupResult(
@@ -119,7 +119,7 @@ def check(config: Path, *, sacct: Path | None, within: float, as_json: bool) -> 
         from commonwatt.store.check import check as look
         from commonwatt.store.migrate import prepare
 
-        with blamed_on(config):
+        with naming_file(config):
             prepare(database)
         report = look(database)
         beside = None if sums is None else accounts_beside(database, *sums, within)
@@ -187,7 +187,7 @@ def restore(config: Path, file: Path, *, overwrite: bool, as_json: bool) -> None
         from commonwatt.store.migrate import head, prepare
 
         check_backup(file)
-        with blamed_on(config):
+        with naming_file(config):
             prepare(database)
             rows = put_back(database, file, overwrite=overwrite)
         valid = tuple(TokenEntry.model_validate(t) for t in ApiStore(database).tokens() if t["revoked_s"] is None)
@@ -220,7 +220,7 @@ def upgrade(config: Path, *, as_json: bool) -> None:
     from commonwatt import __version__
     from commonwatt.model.admin_results import StoreUpgradeResult
 
-    with opened(config, existing=True) as database, blamed_on(config):
+    with opened(config, existing=True) as database, naming_file(config):
         from commonwatt.store.migrate import upgrade as upgrade_store
 
         before, after = upgrade_store(database)

@@ -18,8 +18,8 @@ from commonwatt.cli.output import (
     pace_of,
     plot_option,
     print_json,
+    print_message,
     progress_bar,
-    say,
     seed_option,
 )
 
@@ -92,16 +92,16 @@ def command(
     """
     from commonwatt.model.errors import InputError
     from commonwatt.report.study_folder import check_study_folder, study_text, write_study
-    from commonwatt.studies.draft import Wishes, load_study
+    from commonwatt.studies.draft import DraftOptions, load_study
     from commonwatt.studies.run import StudyInterruptedError, plan_study, run_study
     from commonwatt.studies.summary import study_result
 
-    wishes = Wishes(
+    options = DraftOptions(
         nodes=nodes, qos=qos, associations=associations, priority=priority, source=source,
         columns=columns_of(columns), begin=begin, days=days, weeks=weeks, seeds=seeds, knowledge=knowledge,
         gpu_type=gpu_type, price_per_kwh=price, pue=pue, currency=currency,
     )  # fmt: skip
-    file, folder = load_study(log, wishes)
+    file, folder = load_study(log, options)
     if draft:
         if as_json:
             print_json(file)
@@ -115,14 +115,14 @@ def command(
     except InputError as error:
         of_nodes = nodes is not None and (error.field or "").startswith("nodes.")
         raise error.within(nodes if nodes and of_nodes else Path(log)) from None
-    say(_sentence(plan))
+    print_message(_sentence(plan))
     try:
         outcome = run_study(plan, folder=out, jobs=jobs or os.cpu_count() or 1, following=_following)
     except StudyInterruptedError as stopped:
         then = f"run the same command to resume from {out}" if out else "nothing is kept, as there is no --out"
         if out is not None:
             write_study(out, file, folder, study_result(plan, stopped.outcome))
-        say(f"stopped after {stopped.done} of {stopped.total} runs; {then}")
+        print_message(f"stopped after {stopped.done} of {stopped.total} runs; {then}")
         raise
     result = study_result(plan, outcome)
     if plot is not None:
@@ -131,7 +131,7 @@ def command(
         save_waterfall(result, plot)
     if out is not None:
         write_study(out, file, folder, result)
-        say(f"written: {out / 'report.html'}")
+        print_message(f"written: {out / 'report.html'}")
     if as_json:
         print_json(result)
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commonwatt.cli.output import json_option, print_json, say
+from commonwatt.cli.output import json_option, print_json, print_message
 from commonwatt.cli.remote import connected, server_option, when
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import slurm_time_s
@@ -183,7 +183,7 @@ def command(
     with connected(url) as client:
         accepted = client.submit(job, tenant=tenant, key=key)
         for warning in accepted.warnings:
-            say(f"warning: {warning}")
+            print_message(f"warning: {warning}")
         if not wait:
             _tell(accepted, as_json=as_json)
             return
@@ -192,8 +192,8 @@ def command(
 
 
 def _awaited(client: Client, job: int) -> JobDetail:
-    say(f"job {job} is accepted; waiting for its end (Ctrl-C leaves it alone)")
-    return client.wait(job, on_away=lambda why: say(f"{why}; still waiting"))
+    print_message(f"job {job} is accepted; waiting for its end (Ctrl-C leaves it alone)")
+    return client.wait(job, on_away=lambda why: print_message(f"{why}; still waiting"))
 
 
 _OVERRIDE = {"name": "job-name", "gpus": "gpus", "gres": "gres", "time_limit": "time", "chdir": "chdir",
@@ -210,7 +210,7 @@ def _submit_script(
 
     script, job = script_of(file, arguments, flags)
     for warning in script.warnings:
-        say(f"warning: {warning}")
+        print_message(f"warning: {warning}")
     tasks = list(script.jobs(job))
     accepted: list[SubmittedJob] = []
     with connected(url) as client:
@@ -222,10 +222,10 @@ def _submit_script(
                 )
             except CommonwattError:
                 if accepted:
-                    say(f"{len(accepted)} of {len(tasks)} tasks are submitted, from job {accepted[0].id} on")
+                    print_message(f"{len(accepted)} of {len(tasks)} tasks are submitted, from job {accepted[0].id} on")
                 raise
         for warning in accepted[0].warnings:
-            say(f"warning: {warning}")
+            print_message(f"warning: {warning}")
         if wait:
             ended = [_awaited(client, one.id) for one in accepted]
     if wait:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from commonwatt.cli.output import FiniteRange, blamed_on, json_option, print_json, say
+from commonwatt.cli.output import FiniteRange, json_option, naming_file, print_json, print_message
 from commonwatt.cli.remote import JOB, connected, server_option, show, when
 from commonwatt.cli.root import VerbGroup
 from commonwatt.cli.store import opened as opened_database
@@ -45,12 +45,12 @@ def opened(config: Path, *, adding: bool = False) -> Iterator[ApiStore]:
         from commonwatt.store.migrate import prepare
         from commonwatt.store.settings import enter_tenants
 
-        with blamed_on(config):
+        with naming_file(config):
             prepare(database)
         store = ApiStore(database)
         if adding:
             named = {tenant.name: tenant.weight for tenant in load_yaml(config, Scenario).tenants}
-            with blamed_on(config):
+            with naming_file(config):
                 enter_tenants(database, named, time(), only_new=True)
         yield store
 
@@ -119,7 +119,7 @@ def add(
         print_json(made)
     else:
         who = "an operator" if made.tenant is None else f"tenant {made.tenant}"
-        say(f"token {made.id}, of {who}; it is shown only now:")
+        print_message(f"token {made.id}, of {who}; it is shown only now:")
         click.echo(made.token)
 
 

@@ -1,9 +1,9 @@
 """A client of the live control plane.
 
-``client`` has a method for each request, ``link`` sends and repeats requests, ``settings`` finds the server and token.
+``client`` has a method for each request; ``connection`` finds the server and token, and sends and repeats requests.
 """
 
 from commonwatt.client.client import Client
-from commonwatt.client.link import ClientSettings, find_settings
+from commonwatt.client.connection import ClientSettings, find_settings
 
 __all__ = ["Client", "ClientSettings", "find_settings"]

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
-from commonwatt.client.link import Link, find_settings
+from commonwatt.client.connection import Link, find_settings
 from commonwatt.data.files import validate
 from commonwatt.model.errors import InputError, ServiceError
 from commonwatt.model.job_file import JobFile

@@ -4,10 +4,10 @@
 - ``job_registry``: every job, its progress and configurations; compiles the placement problem of a tick.
 - ``scheduling``: the scheduling state of jobs and nodes: held, backoff, terminating, drained, reserved.
 - ``controller``: the tick: observe, decide, command, account.
-- ``policy``: a solver with its settings, by name. ``pacing``: when a plan is worth making.
+- ``policy``: a solver with its settings, by name. ``replanning``: when a plan is worth making.
 - ``limits``, ``electricity``: limits on waiting; prices in time and the power cap.
 - ``quotas``, ``preemption``: what tenants, QOS and associations may have at once, and whose jobs give way to whose.
-- ``beliefs``: run times that are not known. ``usage``: what jobs and tenants have, and have received.
+- ``run_time_estimates``: run times that are not known. ``usage``: what jobs and tenants have, and have received.
 - ``fleet``: services and fractional jobs beside training jobs.
 - ``dry_run``: what a schedule would change, for a controller that only reports it.
 - ``external_jobs``: what a policy would do with jobs submitted to the cluster directly.

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from commonwatt.control.beliefs import Beliefs, Remaining
 from commonwatt.control.capacity import Capacity, only_allocated, only_on
 from commonwatt.control.dry_run import DryRun, awake, without_nodes
 from commonwatt.control.electricity import PriceDeferral, power_of
@@ -29,9 +28,10 @@ from commonwatt.control.events import Event, EventKind, EventLog, Requester, Sam
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.control.limits import LimitTracker
-from commonwatt.control.pacing import Pacing, RoundClock, Scope
 from commonwatt.control.policy import Policy
 from commonwatt.control.quotas import QuotaTracker
+from commonwatt.control.replanning import Replanning, RoundClock, Scope
+from commonwatt.control.run_time_estimates import Remaining, RunTimeEstimates
 from commonwatt.control.scheduling import Allocation, JobCondition, NodeCondition, Scheduling
 from commonwatt.control.usage import AllocatedGpus, DecayedUsage, OnGpus, ServiceTimes, TenantShare
 from commonwatt.model.arrays import Bools, Ints
@@ -56,7 +56,7 @@ class Controller:
         Every job, with its configurations and where it runs.
     scheduling
         Which jobs and nodes placement may use.
-    beliefs
+    estimates
         What is believed of run times; ``None``: those of the jobs' tables.
     remaining
         Says what is left of jobs; ``None``, or where it returns that: what their epochs say.
@@ -70,7 +70,7 @@ class Controller:
         self, *, cluster: Cluster, engine: Engine, policy: Policy, rules: Rules, tariff: Tariff,
         rng: np.random.Generator, tenant_weights: Mapping[str, float] | None = None,
         stopwatch: Callable[[], KeepGoing] = lambda: always, capacity: Capacity | None = None,
-        now_s: float = 0.0, seen_tariff: Tariff | None = None, beliefs: Beliefs | None = None,
+        now_s: float = 0.0, seen_tariff: Tariff | None = None, estimates: RunTimeEstimates | None = None,
     ) -> None:  # fmt: skip
         if capacity is not None and not engine.capabilities.power_states:
             msg = "a capacity plan needs an engine that can put nodes to sleep and wake them"
@@ -83,11 +83,11 @@ class Controller:
         self._rng, self._stopwatch = rng, stopwatch
         self._weights = dict(tenant_weights or {})
         self.registry = JobRegistry(cluster)
-        self.capacity, self.beliefs = capacity, beliefs
+        self.capacity, self.estimates = capacity, estimates
         self.on_absorbed: Callable[[float], object] = lambda _: None
         self.remaining: Callable[[Ints, float, JobProgress], Remaining | None] | None = None
-        if beliefs is not None:
-            self.remaining = beliefs.remaining
+        if estimates is not None:
+            self.remaining = estimates.remaining
         self.scheduling = Scheduling()
         self.ledger = Ledger(cluster, tariff)
         self.log = EventLog()
@@ -106,7 +106,7 @@ class Controller:
         self._settled: tuple[Ints, Ints] | None = None
         # solvers of eq. (1) decide about all jobs at every event, as ANDREAS does; a cap counts all of them
         paced = policy.solver.plans and capacity is None and tariff.cap_w is None and rules.round_s is None
-        self._pacing = Pacing(rules.interval_s) if paced else None
+        self._replanning = Replanning(rules.interval_s) if paced else None
 
     def next_tick_s(self, *, more_to_come: bool = False) -> float | None:
         """When the next periodic rescheduling or capacity plan is due.
@@ -116,8 +116,8 @@ class Controller:
         plan_s = None if self.capacity is None else self.capacity.next_s
         if self.registry.active and self._decided_s is not None:
             tick_s = self._decided_s + self.rules.interval_s
-            if self._pacing is not None and self._pacing.due_s is not None:
-                tick_s = min(tick_s, self._pacing.due_s)
+            if self._replanning is not None and self._replanning.due_s is not None:
+                tick_s = min(tick_s, self._replanning.due_s)
             if self._prices is not None and self._prices.next_s is not None:
                 tick_s = min(tick_s, max(self._prices.next_s, self._decided_s))
             if (cap_w := self.tariff.cap_w) is not None:
@@ -134,13 +134,13 @@ class Controller:
         """
         self._settled = None
         handles = self.registry.add(table, rows)
-        if self.beliefs is not None:
-            self.beliefs.submitted(table, rows)
+        if self.estimates is not None:
+            self.estimates.submitted(table, rows)
         if self.capacity is not None:
             self.capacity.submitted(table, rows)
         for handle in handles:
-            if self._pacing is not None:
-                self._pacing.submitted(handle)
+            if self._replanning is not None:
+                self._replanning.submitted(handle)
             self.log.append(Event(float(self.registry.job("submit_s")[handle]), EventKind.SUBMITTED, handle))
         return handles
 
@@ -249,8 +249,8 @@ class Controller:
     def decide_anew(self) -> None:
         """Force a decision at the next tick: something that decisions depend on has changed."""
         self._settled = None
-        if self._pacing is not None:
-            self._pacing.hurry()
+        if self._replanning is not None:
+            self._replanning.hurry()
 
     def tick(self, now_s: float) -> None:
         """Reschedule.
@@ -270,8 +270,8 @@ class Controller:
         if not self._rounds.within(now_s, any_job=bool(self.registry.active)):
             if candidates and not self._nothing_new(now_s):
                 self._decide_in_scope(candidates, self.registry.waiting - kept_waiting, now_s)
-            elif self._pacing is not None:
-                self._pacing.due_s = None
+            elif self._replanning is not None:
+                self._replanning.due_s = None
             self.service.decided(now_s)
         self._decided_s = now_s
         self.charge()
@@ -297,9 +297,9 @@ class Controller:
         if released := before - self.deferred:
             self._settled = None
             self._dry_run.explained -= released
-            if self._pacing is not None:
+            if self._replanning is not None:
                 for handle in released:
-                    self._pacing.submitted(handle)
+                    self._replanning.submitted(handle)
 
     @property
     def deferred(self) -> Set[int]:
@@ -361,7 +361,9 @@ class Controller:
 
     def _nothing_new(self, now_s: float) -> bool:
         capped = self.tariff.cap_w is not None and not self.tariff.cap_w.is_constant
-        aged = self.beliefs is not None and self.policy.solver.plans and self.beliefs.aged(self.registry.nodes, now_s)
+        aged = (
+            self.estimates is not None and self.policy.solver.plans and self.estimates.aged(self.registry.nodes, now_s)
+        )
         if self._settled is None or capped or aged or self.rules.round_s is not None:  # rounds share GPUs over time
             return False
         view, (usable, seen) = self.engine.nodes(), self._settled
@@ -369,30 +371,30 @@ class Controller:
 
     def _decide_in_scope(self, candidates: int, waiting: Set[int], now_s: float) -> None:
         """Decide about so many jobs, of which these are *waiting*, as far as it is worth while after what happened."""
-        pacing = self._pacing
-        if pacing is None:
+        replanning = self._replanning
+        if replanning is None:
             self._decide(self._candidates(), now_s)
             return
-        scope = pacing.scope(now_s, candidates, waiting)
+        scope = replanning.scope(now_s, candidates, waiting)
         if scope is Scope.NEW:
-            left = self._add(np.array(sorted(waiting), dtype=np.int64), pacing, now_s)
-            pacing.added(all_started=not left)
-            scope = pacing.gathered(now_s, candidates) if left else Scope.NOTHING
+            left = self._add(np.array(sorted(waiting), dtype=np.int64), replanning, now_s)
+            replanning.added(all_started=not left)
+            scope = replanning.gathered(now_s, candidates) if left else Scope.NOTHING
         if scope is Scope.ALL:
-            pacing.planned(now_s, *self._decide(self._candidates(), now_s))
+            replanning.planned(now_s, *self._decide(self._candidates(), now_s))
 
     def _candidates(self) -> Ints:
         return np.array(self.scheduling.candidates(self.registry.active, self.registry.nodes.keys()), dtype=np.int64)
 
-    def _add(self, handles: Ints, pacing: Pacing, now_s: float) -> int:
+    def _add(self, handles: Ints, replanning: Replanning, now_s: float) -> int:
         """Place waiting jobs beside the running ones; returns how many still wait."""
         view, taken = self.engine.nodes(), self.registry.allocated_gpus
         free = np.maximum(0, np.minimum(self._placeable(view).usable_gpus, self.registry.node_gpus) - taken)
         free[sorted(self.scheduling.nodes(NodeCondition.DRAINED))] = 0
-        beside = pacing.background(taken, now_s)
+        beside = replanning.background(taken, now_s)
         problem, rows, schedule = self._schedule(handles, now_s, replace(view, usable_gpus=free), beside)
         schedule = self._commit(problem, schedule, handles, rows, now_s)
-        pacing.started(problem, schedule)
+        replanning.started(problem, schedule)
         return int((schedule.choice == POSTPONED).sum())
 
     def _decide(self, handles: Ints, now_s: float) -> tuple[PlacementProblem, Schedule]:
@@ -484,8 +486,8 @@ class Controller:
         if changes:
             self._settled = None
             self.charge()
-            if self._pacing is not None and not all(isinstance(change, JobEnded) for change in changes):
-                self._pacing.hurry()
+            if self._replanning is not None and not all(isinstance(change, JobEnded) for change in changes):
+                self._replanning.hurry()
         for change in changes:
             handle = change.handle
             # a start that was put off and refused: the job is still terminating where it was
@@ -505,14 +507,14 @@ class Controller:
             self.log.append(report_of(change, self.registry.names[handle], nodes, gpus))
             match change:
                 case JobEnded():
-                    if self.beliefs is not None:
-                        self.beliefs.ended(handle, change.at_s)
+                    if self.estimates is not None:
+                        self.estimates.ended(handle, change.at_s)
                     self.registry.close(handle, Status[change.outcome.name], change.at_s)
                     self.scheduling.forget(handle)
                     self.ledger.ended(handle)
                 case JobInterrupted():
-                    if self.beliefs is not None:
-                        self.beliefs.left(handle, change.at_s, change.lost_s)
+                    if self.estimates is not None:
+                        self.estimates.left(handle, change.at_s, change.lost_s)
                     self.registry.release(handle)
                     self.registry.left(handle, begun=change.begun or refused)
                     if not (refused or change.paid):
@@ -545,10 +547,10 @@ class Controller:
                     self.capacity.started(handle, nodes, view, now_s)
                 self._started(explainer, int(j), handle, int(rows[row]), nodes, now_s, lost_s.get(handle))
             self.engine.apply(starts)
-            if self.beliefs is not None:
+            if self.estimates is not None:
                 on, gpus = handles[starting], np.array([self._gpus[int(h)] for h in handles[starting]], dtype=np.int64)
                 unit = self.registry.row("time_s")[self.registry.job("row")[on]]
-                self.beliefs.started(on, unit, gpus, now_s, self.engine.progress(on))
+                self.estimates.started(on, unit, gpus, now_s, self.engine.progress(on))
         self._dry_run.waits(explainer, handles, now_s)
 
     def _stopped(self, explainer: Explainer, j: int, stopped: Stopped, now_s: float) -> None:
@@ -567,8 +569,8 @@ class Controller:
     def _account_for_stop(self, stopped: Stopped, now_s: float) -> None:
         """Charge the work a stopped job loses; while it is terminating, remember what it has."""
         handle = stopped.handle
-        if self.beliefs is not None:
-            self.beliefs.left(handle, now_s, stopped.lost_s)
+        if self.estimates is not None:
+            self.estimates.left(handle, now_s, stopped.lost_s)
         if stopped.later:
             self.scheduling.terminate(handle, Allocation(self.registry.nodes[handle], self._gpus[handle]))
         else:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from commonwatt.control.beliefs import Remaining
 from commonwatt.control.engine import JobProgress, NodeRoom, NodeView
+from commonwatt.control.run_time_estimates import Remaining
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import JobNeverFitsError

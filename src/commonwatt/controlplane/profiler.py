@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.control.beliefs import FIRST_REVISION_S, OUTCOMES, Remaining
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import JobEnded, JobInterrupted, JobProgress, Outcome, Reading
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.profiling import EpochTimer, Probed, judge, next_probe, power_per_gpu_w
+from commonwatt.control.run_time_estimates import FIRST_REVISION_S, OUTCOMES, Remaining
 from commonwatt.control.scaling import KindScaling, predict
 from commonwatt.control.scheduling import JobCondition, NodeCondition
 from commonwatt.controlplane.intent_log import WriteAheadEngine

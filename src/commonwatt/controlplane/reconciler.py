@@ -25,7 +25,7 @@ from commonwatt.controlplane.recorder import Recorder, tracked
 from commonwatt.controlplane.recovery import Recovery
 from commonwatt.controlplane.run_times import LearnedRunTimes
 from commonwatt.controlplane.services import LiveServices, phi_in_force
-from commonwatt.controlplane.starts import StartConditions
+from commonwatt.controlplane.start_conditions import StartConditions
 from commonwatt.controlplane.unschedulable import NodeDrains, Unschedulable, fail
 from commonwatt.controlplane.user_jobs import UserJobIntake
 from commonwatt.model.errors import InputError, JobNeverFitsError

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from commonwatt.control.beliefs import OUTCOMES
+from commonwatt.control.run_time_estimates import OUTCOMES
 from commonwatt.model.scenario import Scenario
 from commonwatt.runtimes import JobFeatures, RuntimePredictor, job_group
 from commonwatt.store.records import EndedRow, JobRow

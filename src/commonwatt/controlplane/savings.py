@@ -32,7 +32,7 @@ from commonwatt.model.pools import Pools
 from commonwatt.model.scenario import PolicySpec, Scenario, UnusedNodes
 from commonwatt.model.units import DAY_S, J_PER_KWH, MICRO, NANO
 from commonwatt.planning.capacity import Past, check_capacity, demand_of_samples
-from commonwatt.simulation.compose import PolicyRun, run_policy
+from commonwatt.simulation.run_setup import PolicyRun, run_policy
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.database import Database
 from commonwatt.store.queries import events_of, worked_gpu_s

@@ -17,7 +17,7 @@ from commonwatt.control.usage import TenantShare
 from commonwatt.controlplane.health import HealthNow
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.services import SnapshotService
-from commonwatt.controlplane.starts import LONGEST, UNFORESEEN, Waiting, expected_times
+from commonwatt.controlplane.start_conditions import LONGEST, UNFORESEEN, Waiting, expected_times
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.explanation import PlacementExplanation
 from commonwatt.store.columns import cleaned_column

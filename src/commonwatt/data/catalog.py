@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.readers.plain import plainly
 from commonwatt.data.readers.slurm import is_for_people
@@ -39,7 +39,7 @@ class Dataset:
 
     def local_path(self) -> Path | None:
         """Return its path on this machine, or ``None``."""
-        return locate.find(self.local_name) if self.local_name else None
+        return third_party.find(self.local_name) if self.local_name else None
 
     @property
     def kind(self) -> str:
@@ -167,7 +167,7 @@ def _names_slurm(head: str) -> bool:
 
 def _refuse_documents(path: Path, text: str) -> None:
     """Raise ``InputError`` if *text* is a document or a table of commonwatt, which is no log."""
-    from commonwatt.data.kinds import other_kind
+    from commonwatt.data.file_kinds import other_kind
 
     error = other_kind(path, text, "a job log")
     if error is not None:

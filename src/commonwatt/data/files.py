@@ -22,7 +22,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from commonwatt.data._explain import explain, numbers_in
-from commonwatt.data.kinds import called, of_result, other_kind, wrong_kind
+from commonwatt.data.file_kinds import called, of_result, other_kind, wrong_kind
 from commonwatt.data.table import read_table
 from commonwatt.data.text import read_text
 from commonwatt.model.electricity import Electricity

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.log import plural
 from commonwatt.data.map_problem import arrays_of
 from commonwatt.data.networks import network_layers
 from commonwatt.data.series_files import read_series
 from commonwatt.data.table import read_table
-from commonwatt.mapping import answer
+from commonwatt.mapping import solve_file
 from commonwatt.mapping.costs import MODELS, job_table
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
@@ -152,7 +152,7 @@ def batch_cycles(platform: str, networks: tuple[str, ...], batch: int, algorithm
     )
     tenants = tuple(f"request {i}" for i in range(batch) for _ in layers)
     file = MapFile(system_bandwidth_gbs=BANDWIDTH_GBS[platform], table=table, tenants=tenants, after="tenant")
-    return answer(file, clock=lambda: 0.0, algorithm=algorithm, budget=BUDGET).makespan_cycles
+    return solve_file(file, clock=lambda: 0.0, algorithm=algorithm, budget=BUDGET).makespan_cycles
 
 
 def _rows(values: Floats) -> list[list[float | None]]:
@@ -191,9 +191,9 @@ def generated_load(spec: GeneratedLoad, rng: np.random.Generator) -> RequestLoad
 def _slowdown(spec: Interference) -> float:
     if spec.source == "law":
         return spec.slowdown
-    folder = locate.folder()
+    folder = third_party.folder()
     if folder is None:
-        expected = f"law, or the tables of Lucid in the folder {locate.VARIABLE} names"
+        expected = f"law, or the tables of Lucid in the folder {third_party.VARIABLE} names"
         raise InputError(expected, field="sharing.interference.source", value=spec.source)
     return fitted_slowdown(folder)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from commonwatt import __version__
+from commonwatt.data.file_kinds import other_kind
 from commonwatt.data.files import validate, write_atomic
-from commonwatt.data.kinds import other_kind
 from commonwatt.data.text import read_text
 from commonwatt.forecasting import restore_predictor
 from commonwatt.model.demand import FittedPredictor

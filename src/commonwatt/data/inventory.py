@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from commonwatt.data.catalog import formats_of
-from commonwatt.data.kinds import other_kind
+from commonwatt.data.file_kinds import other_kind
 from commonwatt.data.profiles.base import MIG_SLICES, mig_slice, type_in
 from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError

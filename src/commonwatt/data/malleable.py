@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt.data.log import JobLog
-from commonwatt.data.profiles import DEFAULT_LOGGED, Profiles, preferred, taken_as_fast
+from commonwatt.data.profiles import DEFAULT_LOGGED, Profiles, preferred, types_of_assumed_speed
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import JobArrays
@@ -179,7 +179,7 @@ def treatments(
     """Return how many jobs the switches of *spec* do not apply to, by what was done instead."""
     counted: dict[str, int] = {}
     if not spec.other_types:
-        own, foreign = {profiles.type_named(name) for name in gpu_types}, taken_as_fast(profiles)
+        own, foreign = {profiles.type_named(name) for name in gpu_types}, types_of_assumed_speed(profiles)
         ran_on, ran_types = types_ran_on(log, spec, profiles)
         lacking = sum(
             ran_types[index] not in own or name in foreign for index, name in zip(ran_on, log.gpu_type, strict=True)

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import yaml
 
+from commonwatt.data.file_kinds import called, is_result, other_kind, wrong_kind
 from commonwatt.data.files import DuplicateKeyError, parse_yaml, validate, write_atomic
-from commonwatt.data.kinds import called, is_result, other_kind, wrong_kind
 from commonwatt.data.text import read_text
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from commonwatt.data.series_files import LONGEST_GAP_S, step_of
-from commonwatt.forecasting import Rolled
+from commonwatt.forecasting import RollingForecasts
 from commonwatt.model.arrays import Floats
 from commonwatt.model.demand import DemandSeries, QuantileForecast
 from commonwatt.model.errors import InputError, MissingExtraError
@@ -144,7 +144,7 @@ def to_forecast(
 
 
 def to_cross_validation(
-    unique_id: str, series: DemandSeries, models: Mapping[str, Rolled], kind: Kind = "polars"
+    unique_id: str, series: DemandSeries, models: Mapping[str, RollingForecasts], kind: Kind = "polars"
 ) -> Any:  # noqa: ANN401
     """Return a frame ``unique_id, ds, cutoff, y, NAME, NAME-q-...`` of rolling forecasts, all from the same origins.
 

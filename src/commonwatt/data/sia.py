@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.files import load_yaml
 from commonwatt.data.inventory import board_power
 from commonwatt.data.table import TextTable, read_table
@@ -82,10 +82,10 @@ def read_sia(spec: SiaWorkload, folder: Path) -> SiaCase:
 
 
 def _root(spec: SiaWorkload, folder: Path) -> Path:
-    root = folder / spec.path if spec.path is not None else locate.peer_folder("sia")
+    root = folder / spec.path if spec.path is not None else third_party.peer_folder("sia")
     if root is None:
         raise InputError(
-            f"the path of a folder, or peers/sia beside the folder {locate.VARIABLE} names", field="workload.path",
+            f"the path of a folder, or peers/sia beside the folder {third_party.VARIABLE} names", field="workload.path",
             value="none",
         )  # fmt: skip
     if not root.is_dir():

@@ -92,7 +92,7 @@ def read_table(path: str | Path, keep: Collection[str] | None = None, text: str 
     """
     path = Path(path)
     content = read_text(path) if text is None else text
-    from commonwatt.data.kinds import is_document, other_kind
+    from commonwatt.data.file_kinds import is_document, other_kind
 
     if is_document(content):
         table = "a table with a header line"

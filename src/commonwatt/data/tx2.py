@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from commonwatt.data.locate import find
 from commonwatt.data.text import read_text
+from commonwatt.data.third_party import find
 from commonwatt.model.errors import InputError
 from commonwatt.model.timeslice_file import KernelProfile, ModelProfile, ProfilePoint
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.demand import LogDemand, demand_of
 from commonwatt.data.fitting import fractions_of, in_partitions, without_fractions, without_unfit
 from commonwatt.data.generators.andreas import generate_andreas
@@ -43,8 +43,8 @@ from commonwatt.model.units import DAY_S
 __all__ = [
     "NEVER",
     "PUBLIC_LOGS",
+    "BuiltWorkload",
     "FitTypes",
-    "Made",
     "demand_before",
     "make_workload",
     "period_begins_s",
@@ -61,7 +61,7 @@ FitTypes = Literal["own", "any"]
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltWorkload:
     """Jobs and nodes."""
 
     nodes: tuple[NodeSpec, ...]
@@ -77,7 +77,7 @@ class Made:
 
 def make_workload(
     scenario: Scenario, folder: Path, rng: np.random.Generator, *, fit_types: FitTypes | None = None
-) -> Made:
+) -> BuiltWorkload:
     """Return the jobs of *scenario*, whose paths are relative to *folder*.
 
     With *fit_types*, jobs of a log that fit no node as requested are left out: on the GPU type they ran on, or on any.
@@ -90,17 +90,17 @@ def make_workload(
     if isinstance(workload, AndreasWorkload):
         nodes, table = generate_andreas(workload, rng)
         many = f"{plural(len(table), 'job')} on {plural(workload.nodes, 'node')}, offered load {workload.load:g}"
-        return Made(nodes, table, f"generator of ANDREAS section V-B, scenario {workload.scenario}: {many}")
+        return BuiltWorkload(nodes, table, f"generator of ANDREAS section V-B, scenario {workload.scenario}: {many}")
     if isinstance(workload, SiaWorkload):
         case = read_sia(workload, folder)
-        return Made(case.nodes, case.table, case.source, hosts=case.hosts)
+        return BuiltWorkload(case.nodes, case.table, case.source, hosts=case.hosts)
     gpu_types = tuple(dict.fromkeys(node.gpu_type for node in scenario.nodes if node.platform is None))
     if isinstance(workload, JobsWorkload):
         _check_partitions(workload.jobs, scenario.nodes)
         listed, never = _without_never(workload.jobs)
         table = JobArrays.of(_job(_timed(job, folder), gpu_types) for job in listed)
         sentence = f"{plural(len(table), 'job')} listed in the scenario"
-        return Made(scenario.nodes, table, sentence, treatments={NEVER: never} if never else {})
+        return BuiltWorkload(scenario.nodes, table, sentence, treatments={NEVER: never} if never else {})
     log = _log(workload, folder, rng)
     fractions: tuple[FractionalModel, ...] = ()
     if isinstance(workload, LogWorkload) and workload.fractions == "share":
@@ -120,7 +120,7 @@ def make_workload(
         table = replace(table, user=log.user)
     treated = log.treatments() | elsewhere | unfit | treatments(log, workload, profiles, gpu_types, cluster)
     sentence, speeds = f"{log.source}; {profiles.source}", profiles.source
-    return Made(scenario.nodes, table, sentence, log, treated, workload, fractions=fractions, speeds=speeds)
+    return BuiltWorkload(scenario.nodes, table, sentence, log, treated, workload, fractions=fractions, speeds=speeds)
 
 
 def _log(workload: LogWorkload | WeekWorkload, folder: Path, rng: np.random.Generator) -> JobLog:
@@ -188,16 +188,16 @@ def period_begins_s(workload: Workload, folder: Path) -> float | None:
 
 
 def _stands_in(workload: LogWorkload) -> bool:
-    return workload.stand_in and locate.find(PUBLIC_LOGS[workload.source]) is None
+    return workload.stand_in and third_party.find(PUBLIC_LOGS[workload.source]) is None
 
 
 def _path(workload: LogWorkload, folder: Path) -> Path:
     if workload.path is not None:
         return folder / workload.path
     name = PUBLIC_LOGS.get(workload.source)
-    path = None if name is None else locate.find(name)
+    path = None if name is None else third_party.find(name)
     if path is None:
-        otherwise = "" if name is None else f", or {name} in the folder {locate.VARIABLE} names"
+        otherwise = "" if name is None else f", or {name} in the folder {third_party.VARIABLE} names"
         raise InputError(f"the path of a log{otherwise}", field="workload.path", value="none")
     return path
 

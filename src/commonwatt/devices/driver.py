@@ -15,7 +15,7 @@ from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import DeviceError, PluginError, SolverError
 from commonwatt.model.plugins import Plugin, one, plugged
 from commonwatt.model.timeslice_file import POLICY_NAMES
-from commonwatt.timeslicing import Charge, EnergyLedger, QuantumProblem, Scheduler, Task, make
+from commonwatt.timeslicing import Charge, EnergyLedger, QuantumProblem, Scheduler, Task, make_policy
 
 __all__ = ["Driver", "PluggedPolicy", "plugin_trouble", "sharing_policy"]
 
@@ -178,7 +178,7 @@ class PluggedPolicy:
     def __init__(self, plugin: Plugin, phi: float) -> None:
         self.name = plugin.name
         self.trouble: str | None = None
-        self._plugin, self._inner, self._fallback = plugin, plugged(plugin, phi), make("etf", phi)
+        self._plugin, self._inner, self._fallback = plugin, plugged(plugin, phi), make_policy("etf", phi)
 
     def guarantee(self, problem: QuantumProblem) -> Ints:
         """Return the units each tenant has for certain. Shape [N]."""
@@ -224,4 +224,4 @@ def sharing_policy(name: str, phi: float) -> Any:  # noqa: ANN401
     Raises ``InputError`` for an unknown name, ``PluginError`` for a plugin that cannot be loaded.
     """
     plugin = one("schedulers", name, POLICY_NAMES)
-    return make(name, phi) if plugin is None else PluggedPolicy(plugin, phi)
+    return make_policy(name, phi) if plugin is None else PluggedPolicy(plugin, phi)

@@ -12,13 +12,13 @@ import numpy as np
 from commonwatt.forecasting._network_layers import Layers, NetworkShape, build, forward
 from commonwatt.model.arrays import Floats, Ints
 
-__all__ = ["Examples", "Recipe", "forecast", "train"]
+__all__ = ["Examples", "TrainingSettings", "forecast", "train"]
 
 _UPPER = 0.895  # levels above this are those a promise is made of
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingSettings:
     """How a network is trained.
 
     Parameters
@@ -74,8 +74,8 @@ class Examples:
 
 
 def train(
-    shape: NetworkShape, recipe: Recipe, levels: Floats | None, examples: Examples, held_out: Ints, trained: Ints,
-    start: Floats, seed: int, go_on: Callable[[], bool], advanced: Callable[[float], None],
+    shape: NetworkShape, settings: TrainingSettings, levels: Floats | None, examples: Examples, held_out: Ints,
+    trained: Ints, start: Floats, seed: int, go_on: Callable[[], bool], advanced: Callable[[float], None],
 ) -> Layers:  # fmt: skip
     """Train one network and return the running average of its weights after the epoch of least loss on *held_out*.
 
@@ -100,13 +100,13 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         layers = build(shape, start)
-        run = _Run(shape, recipe, layers, levels, examples, held_out)
+        run = _Run(shape, settings, layers, levels, examples, held_out)
         run.judge()
-        count = max(1, round(recipe.share * len(trained)))
-        batches = -(-count // recipe.batch)
-        step = _stepper(layers, recipe, recipe.epochs * batches)
+        count = max(1, round(settings.share * len(trained)))
+        batches = -(-count // settings.batch)
+        step = _stepper(layers, settings, settings.epochs * batches)
         done = 0
-        for _ in range(recipe.epochs):
+        for _ in range(settings.epochs):
             drawn = pool[torch.randperm(len(pool))[:count]]
             for part in torch.tensor_split(drawn, batches):
                 if not go_on():
@@ -114,24 +114,24 @@ def train(
                 step(run.loss(layers, examples.at(part)))
                 run.follow()
                 done += 1
-                advanced(done / (recipe.epochs * batches))
+                advanced(done / (settings.epochs * batches))
             run.judge()
-            if run.since_best >= recipe.patience:
+            if run.since_best >= settings.patience:
                 break
         advanced(1.0)
         return run.best()
 
 
-def _stepper(layers: Layers, recipe: Recipe, steps: int) -> Callable[[Any], None]:
+def _stepper(layers: Layers, settings: TrainingSettings, steps: int) -> Callable[[Any], None]:
     import torch
 
     usual = list(layers["usual"].parameters())  # what is forecast without any input: 0 would be no neutral value
     ids = {id(each) for each in usual}
     others = [each for each in layers.parameters() if id(each) not in ids]
-    groups = [{"params": usual, "weight_decay": 0.0}, {"params": others, "weight_decay": recipe.decay}]
-    optimizer = torch.optim.AdamW(groups, lr=recipe.rate)
+    groups = [{"params": usual, "weight_decay": 0.0}, {"params": others, "weight_decay": settings.decay}]
+    optimizer = torch.optim.AdamW(groups, lr=settings.rate)
     total = max(steps + 1, 6)  # of fewer, a fifth is no rise
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.rate, total_steps=total, pct_start=0.2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.rate, total_steps=total, pct_start=0.2)
 
     def step(loss: Any) -> None:  # noqa: ANN401
         optimizer.zero_grad()
@@ -149,7 +149,7 @@ class _Run:
     def __init__(
         self,
         shape: NetworkShape,
-        recipe: Recipe,
+        settings: TrainingSettings,
         layers: Layers,
         levels: Floats | None,
         examples: Examples,
@@ -157,9 +157,9 @@ class _Run:
     ) -> None:
         import torch
 
-        self.shape, self.recipe, self.layers = shape, recipe, layers
+        self.shape, self.settings, self.layers = shape, settings, layers
         self.levels = None if levels is None else torch.tensor(levels, dtype=torch.float32)
-        weights = np.ones(1) if levels is None else np.where(levels > _UPPER, recipe.upper, 1.0)
+        weights = np.ones(1) if levels is None else np.where(levels > _UPPER, settings.upper, 1.0)
         self.weights = torch.tensor(weights / weights.mean(), dtype=torch.float32)
         self.held_out = examples.at(torch.from_numpy(held_out)) if len(held_out) else None
         self.mean = deepcopy(layers).eval()
@@ -180,7 +180,7 @@ class _Run:
         import torch
 
         self.steps += 1
-        kept = min(self.recipe.smoothing, self.steps / (self.steps + 9))
+        kept = min(self.settings.smoothing, self.steps / (self.steps + 9))
         with torch.no_grad():
             for mean, now in zip(self.mean.parameters(), self.layers.parameters(), strict=True):
                 mean.lerp_(now, 1 - kept)

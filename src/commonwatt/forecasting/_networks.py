@@ -21,7 +21,7 @@ from commonwatt.forecasting._history import (
 )
 from commonwatt.forecasting._network_inputs import MEMORY, context_width, contexts, level_sequences, sequences
 from commonwatt.forecasting._network_layers import KINDS, Layers, NetworkShape, build
-from commonwatt.forecasting._network_training import Examples, Recipe, forecast, train
+from commonwatt.forecasting._network_training import Examples, TrainingSettings, forecast, train
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import HORIZON, LEVELS, LOOK_BACK, DemandSeries, QuantileForecast
 from commonwatt.model.errors import InputError
@@ -59,7 +59,7 @@ class NetworkSettings:
     ignored: float = 0.1
     held_out: float = 0.0
     raw: bool = False
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: TrainingSettings = field(default_factory=TrainingSettings)
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ class NetworkPredictor(ObservingPredictor):
         import torch
 
         chosen = dict(about["settings"])
-        settings = NetworkSettings(**{**chosen, "recipe": Recipe(**chosen["recipe"])})
+        settings = NetworkSettings(**{**chosen, "recipe": TrainingSettings(**chosen["recipe"])})
         made = cls(
             about["kind"], point=about["point"], look_back=about["look_back"], horizon=about["horizon"],
             settings=settings,

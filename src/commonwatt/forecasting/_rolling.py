@@ -16,11 +16,11 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import LEVELS, DemandSeries, Predictor, quantile_at
 from commonwatt.model.errors import InputError
 
-__all__ = ["Rolled", "roll"]
+__all__ = ["RollingForecasts", "forecast_rolling"]
 
 
 @dataclass(frozen=True)
-class Rolled:
+class RollingForecasts:
     """Forecasts from consecutive origins, and actual demand.
 
     Parameters
@@ -47,10 +47,10 @@ class Rolled:
         """Return the forecasts of one *step* (the last) at *level*, as ``quantile_at``. Shape [K], GPUs."""
         return quantile_at(self.levels, self.gpus[:, step], level)
 
-    def last(self, count: int) -> Rolled:
+    def last(self, count: int) -> RollingForecasts:
         """Return the last *count* forecasts."""
         kept = slice(-count, None)
-        return Rolled(self.origins[kept], self.levels, self.gpus[kept], self.actual[kept], self.fits)
+        return RollingForecasts(self.origins[kept], self.levels, self.gpus[kept], self.actual[kept], self.fits)
 
     def scores(self, levels: Floats, step: int = -1) -> tuple[tuple[LevelScores, ...], float]:
         """Score the forecasts of one *step* of the horizon (the last): by level, and the CRPS."""
@@ -59,10 +59,10 @@ class Rolled:
         return rows, crps(self.levels, self.gpus[:, step], actual)
 
 
-def roll(
+def forecast_rolling(
     predictor: Predictor, series: DemandSeries, first: int, rng: np.random.Generator, refit_every: int | None = None,
     fit_before: int | None = None,
-) -> Rolled:  # fmt: skip
+) -> RollingForecasts:  # fmt: skip
     """Forecast every value from index *first* on from the origin ``horizon`` steps before it.
 
     Parameters
@@ -97,7 +97,7 @@ def roll(
             fits += 1
         parts.append(predictor.predict_many(series, np.arange(begin, end)))
     steps = origins[:, None] + np.arange(1, m + 1)
-    return Rolled(origins, LEVELS, np.concatenate(parts), series.gpus[steps], fits)
+    return RollingForecasts(origins, LEVELS, np.concatenate(parts), series.gpus[steps], fits)
 
 
 def _stretches(origins: Ints, until: int, every: int | None) -> list[tuple[int, int]]:

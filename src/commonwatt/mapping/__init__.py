@@ -1,10 +1,10 @@
 """G#: which layer job runs on which sub-accelerator, and in what order, under one shared bandwidth.
 
-- ``answer``, ``evaluate``: map the jobs of a problem file; score a mapping of them.
+- ``solve_file``, ``evaluate``: map the jobs of a problem file; score a mapping of them.
 - ``MappingProblem``, ``Goal``: the job table, and what a mapping is judged by. ``Mapping``: two genes for every job.
-- ``timeline``, ``costs_of``, ``lower_bound``: what happens when (Algorithm 1), what mappings cost, what none can beat.
+- ``timeline`` (Algorithm 1), ``population_costs``, ``lower_bound``: what happens when, the costs, and their bound.
 - ``ALGORITHMS``: every way to map by its name; ``GSharp``, ``GSharpSettings``: the genetic search of the paper.
-- ``scheduled``, ``continued``: a mapping as a schedule; the problem of the next batch while one runs.
+- ``build_schedule``, ``continue_mapping``: a mapping as a schedule; the problem of the next batch while one runs.
 - ``Transfer``: start from the mapping of another batch; ``Transfer.tuned`` is an algorithm that does.
 
 What layers take on sub-accelerators is in ``commonwatt.mapping.costs``.

@@ -1,7 +1,3 @@
-from ._answer import ALGORITHMS as ALGORITHMS
-from ._answer import answer as answer
-from ._answer import evaluate as evaluate
-from ._answer import scheduled as scheduled
 from ._encoding import Mapping as Mapping
 from ._goal import Goal as Goal
 from ._gsharp import GSharp as GSharp
@@ -9,9 +5,13 @@ from ._gsharp import GSharpSettings as GSharpSettings
 from ._lower_bound import lower_bound as lower_bound
 from ._problem import MappingProblem as MappingProblem
 from ._scoring import MappingTimeline as MappingTimeline
-from ._scoring import costs_of as costs_of
+from ._scoring import population_costs as population_costs
 from ._scoring import timeline as timeline
-from ._stream import continued as continued
+from ._solve_file import ALGORITHMS as ALGORITHMS
+from ._solve_file import build_schedule as build_schedule
+from ._solve_file import evaluate as evaluate
+from ._solve_file import solve_file as solve_file
+from ._stream import continue_mapping as continue_mapping
 from ._transfer import Transfer as Transfer
 
 __all__ = [
@@ -23,11 +23,11 @@ __all__ = [
     "MappingProblem",
     "MappingTimeline",
     "Transfer",
-    "answer",
-    "continued",
-    "costs_of",
+    "build_schedule",
+    "continue_mapping",
     "evaluate",
     "lower_bound",
-    "scheduled",
+    "population_costs",
+    "solve_file",
     "timeline",
 ]

@@ -37,7 +37,7 @@ from numpy.random import Generator
 from commonwatt.mapping._baselines import List
 from commonwatt.mapping._encoding import Mapping
 from commonwatt.mapping._problem import MappingProblem
-from commonwatt.mapping._scoring import costs_of, enough
+from commonwatt.mapping._scoring import enough, population_costs
 from commonwatt.mapping._search import MappingSearch, drive, score
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, MissingExtraError
@@ -216,7 +216,7 @@ def _environment(problem: MappingProblem, search: Incumbent[Mapping], usual: flo
             episode.place(int(action[0]), int(action[1]))
             reward = 0.0
             if episode.is_over and search.goes_on():
-                worth = float(costs_of(problem, episode.mapping[None])[0])
+                worth = float(population_costs(problem, episode.mapping[None])[0])
                 search.offer(episode.mapping, worth)
                 reward = float(np.log(usual / worth))
             return episode.seen().astype(np.float32), reward, episode.is_over, False, {}

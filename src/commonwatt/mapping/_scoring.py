@@ -18,11 +18,11 @@ __all__ = [
     "MappingTimeline",
     "Terms",
     "cost",
-    "costs_of",
     "enough",
     "makespan",
     "makespans",
     "pinned",
+    "population_costs",
     "satisfaction",
     "tails",
     "terms",
@@ -154,7 +154,7 @@ def pinned(problem: MappingProblem, mappings: Mapping) -> Mapping:
     return Mapping(mappings.accelerator, np.where(free, mappings.priority, problem.priority))
 
 
-def costs_of(problem: MappingProblem, mappings: Mapping, goal: Goal | None = None) -> Floats:
+def population_costs(problem: MappingProblem, mappings: Mapping, goal: Goal | None = None) -> Floats:
     """Return what each of a population of mappings costs ([P]), infinite where a job cannot run.
 
     *goal* stands in for the problem's own. Under the default goal a cost is a makespan, in cycles.
@@ -199,7 +199,7 @@ class MappingTimeline:
 
 def makespans(problem: MappingProblem, mappings: Mapping) -> Floats:
     """Return the makespan of each of a population of mappings ([P]), infinite where a job cannot run, in cycles."""
-    return costs_of(problem, mappings, Goal(precedence=problem.goal.precedence))
+    return population_costs(problem, mappings, Goal(precedence=problem.goal.precedence))
 
 
 def makespan(problem: MappingProblem, mapping: Mapping) -> float:

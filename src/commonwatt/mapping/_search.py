@@ -9,7 +9,7 @@ import numpy as np
 
 from commonwatt.mapping._encoding import Mapping
 from commonwatt.mapping._problem import MappingProblem
-from commonwatt.mapping._scoring import costs_of, enough, pinned
+from commonwatt.mapping._scoring import enough, pinned, population_costs
 from commonwatt.model.arrays import Floats
 from commonwatt.optimize import Budget, Incumbent, KeepGoing, SearchResult, Solver, always
 
@@ -35,7 +35,7 @@ class Optimiser(Protocol):
 def score(problem: MappingProblem, mappings: Mapping) -> MappingSearch:
     """Return the best of a population."""
     search = Incumbent[Mapping](Budget(len(mappings)))
-    _offer(search, mappings, costs_of(problem, mappings))
+    _offer(search, mappings, population_costs(problem, mappings))
     return _pinned(problem, search)
 
 
@@ -47,7 +47,7 @@ def drive(problem: MappingProblem, optimiser: Optimiser, budget: int, keep_going
     search = Incumbent[Mapping](Budget(max(1, budget), keep_going, enough(problem)))
     while search.goes_on():
         asked = optimiser.ask()[: search.left]
-        costs = costs_of(problem, asked)
+        costs = population_costs(problem, asked)
         optimiser.tell(asked, costs)
         _offer(search, asked, costs)
     return _pinned(problem, search)

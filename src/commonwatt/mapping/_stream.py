@@ -19,10 +19,10 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import FixedMapping, MapFile, MapTable, Rows
 
-__all__ = ["Continued", "continued"]
+__all__ = ["ContinuedMapping", "continue_mapping"]
 
 
-class Continued(NamedTuple):
+class ContinuedMapping(NamedTuple):
     """What is to be mapped: jobs of the batch before come first. *start* is where a search may start from."""
 
     file: MapFile
@@ -41,7 +41,7 @@ class _Before(NamedTuple):
     accelerator: Ints
 
 
-def continued(file: MapFile, before: MapFile, mapping: Mapping, at_cycles: float) -> Continued:
+def continue_mapping(file: MapFile, before: MapFile, mapping: Mapping, at_cycles: float) -> ContinuedMapping:
     """Return the problem of mapping *file* at *at_cycles* of *mapping*, the running one of *before*.
 
     Both files have their job tables. Targets of the makespan count from *at_cycles* on; targets of tenants that only
@@ -67,7 +67,7 @@ def continued(file: MapFile, before: MapFile, mapping: Mapping, at_cycles: float
         ]
     )
     rest = _Before(before, old, jobs, runs, part, mapping.priority[jobs], mapping.accelerator[jobs])
-    return Continued(_joined(file, new, rest, at_cycles), _start(new, rest))
+    return ContinuedMapping(_joined(file, new, rest, at_cycles), _start(new, rest))
 
 
 def _left(problem: MappingProblem, played: MappingTimeline, mapping: Mapping, job: int, at_cycles: float) -> float:

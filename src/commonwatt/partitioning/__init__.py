@@ -1,9 +1,9 @@
 """Partitioning: choose a hardware configuration for the tenants, and divide it among them.
 
-``answer`` solves a problem file: it divides every configuration by a Fisher market and picks the best by welfare.
-``sweep`` repeats that for a range of weights of one tenant. ``Market``, ``solve``, ``residual`` and ``bid`` are the
-market itself; ``weighted_equal_speedup``, ``utilization`` and ``choose`` compare divisions. ``characterize`` fits how a
-program scales, and ``law_of`` turns a fitted law into a function.
+``solve_file`` solves a problem file: it divides every configuration by a Fisher market and picks the best by welfare.
+``sweep`` repeats that for a range of weights of one tenant. ``Market``, ``solve``, ``residual`` and ``run_bidding`` are
+the market itself; ``weighted_equal_speedup``, ``utilization`` and ``choose_configuration`` compare divisions.
+``characterize`` fits how a program scales, and ``make_law`` turns a fitted law into a function.
 
 ``commonwatt.partitioning.mig`` does the same for GPUs that MIG divides into instances.
 """

@@ -21,7 +21,7 @@ from commonwatt.partitioning._scaling_laws import (
     Estimate,
     ScalingLaw,
     bootstrap,
-    choose,
+    choose_law,
     fit_all,
     from_counters_of_runs,
     from_karp_flatt,
@@ -116,7 +116,7 @@ def _kernel(
         at_most = medians[1] / medians[most] if most in medians else None
         estimates.append(_fraction(from_counters_of_runs(counted, at_most), None))
     fits = fit_all(above.tolist(), speedups.tolist())
-    chosen, why = choose(fits)
+    chosen, why = choose_law(fits)
     return KernelResult(
         name=name,
         runs=tuple(

@@ -38,7 +38,7 @@ __all__ = [
     "Reason",
     "best_weighted",
     "busy",
-    "choose",
+    "choose_configuration",
     "envy",
     "explain",
     "pareto_violation",
@@ -68,7 +68,7 @@ def welfare(kind: str, weights: Floats, utilities: Floats) -> float:
     return float((utilities / (weights * len(weights))).min())
 
 
-def choose(utilities: Sequence[Floats], budgets: Floats, kind: str = "nash") -> PartitionChoice:
+def choose_configuration(utilities: Sequence[Floats], budgets: Floats, kind: str = "nash") -> PartitionChoice:
     """Rank configurations by the *utilities* tenants have in them; *budgets* sum to 1.
 
     The margin is the relative advantage over the next; for Nash welfare that of the weighted geometric mean.

@@ -20,7 +20,7 @@ import numpy as np
 from commonwatt.model.arrays import Bools, Floats
 from commonwatt.partitioning._curves import Pieces, Point, slope_at
 
-__all__ = ["at_bounds", "crossings", "without_crumbs"]
+__all__ = ["at_bounds", "crossings", "drop_negligible_prices"]
 
 _MOST_UNKNOWNS = 1500
 _LEANS = (1.0, 1e-4, 1e4)  # ways to decide what is bought where that is in doubt
@@ -145,7 +145,7 @@ def at_bounds(pieces: Pieces, at: Point) -> Floats:
     return np.where(nothing, 0.0, np.where(full, wide, x))
 
 
-def without_crumbs(pieces: Pieces, prices: Floats, fees: Floats) -> tuple[Floats, Floats]:
+def drop_negligible_prices(pieces: Pieces, prices: Floats, fees: Floats) -> tuple[Floats, Floats]:
     """Return the prices with 0 in place of those that are next to nothing for everybody who pays them."""
     paid = prices[pieces.cluster] + fees[pieces.tenant]
     least, cheapest = np.full(len(prices), np.inf), np.full(len(fees), np.inf)

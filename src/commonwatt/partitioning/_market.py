@@ -29,11 +29,11 @@ from commonwatt.partitioning._scaling_laws import (
     ScalingLaw,
     TabulatedLaw,
     UniversalScalability,
-    choose,
+    choose_law,
     fit_all,
 )
 
-__all__ = ["SPREAD", "Market", "Shape", "law_of", "shape_of", "together"]
+__all__ = ["SPREAD", "Market", "Shape", "make_law", "shape_of", "together"]
 
 # -- envelopes of laws
 
@@ -49,7 +49,7 @@ class Shape:
     lifted: bool
 
 
-def law_of(spec: LawSpec) -> ScalingLaw:
+def make_law(spec: LawSpec) -> ScalingLaw:
     """Return the law that *spec* describes; of ``fit`` the one that fits best. Raises ``InputError``."""
     if spec.law == "linear":
         return Amdahl(1.0)
@@ -65,7 +65,7 @@ def law_of(spec: LawSpec) -> ScalingLaw:
         )  # fmt: skip
     pes, speedups = [n for n, _ in above], [s for _, s in above]
     if spec.law == "fit":
-        return choose(fit_all(pes, speedups))[0].law
+        return choose_law(fit_all(pes, speedups))[0].law
     return TabulatedLaw.fit(np.array(pes), np.array(speedups))
 
 

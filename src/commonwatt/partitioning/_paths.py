@@ -32,7 +32,7 @@ from commonwatt.partitioning._curves import Pieces, Point
 from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._newton import assembled, centred, eliminate, polish, workspace
 
-__all__ = ["Bidding", "bid", "equal_bids", "limited_path", "respond", "softened_path"]
+__all__ = ["Bidding", "equal_bids", "limited_path", "respond", "run_bidding", "softened_path"]
 
 # -- bidding
 
@@ -79,7 +79,7 @@ def respond(market: Market, bids: Floats, prices: Floats) -> Floats:
     return new
 
 
-def bid(
+def run_bidding(
     market: Market, iterations: int, change: float = 0.0, *, relative: float = 0.0, bids: Floats | None = None,
     keep: int = 1000,
 ) -> Bidding:  # fmt: skip

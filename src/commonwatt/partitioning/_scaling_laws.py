@@ -32,7 +32,7 @@ __all__ = [
     "TabulatedLaw",
     "UniversalScalability",
     "bootstrap",
-    "choose",
+    "choose_law",
     "fit_all",
     "from_counters",
     "from_counters_of_runs",
@@ -201,7 +201,7 @@ def _misfit(law: ScalingLaw, n: Floats, s: Floats) -> float:
     return float(np.sqrt(np.mean(relative**2)))
 
 
-def choose(fits: Sequence[Fitted]) -> tuple[Fitted, str]:
+def choose_law(fits: Sequence[Fitted]) -> tuple[Fitted, str]:
     """Return the law to use, and why in one sentence."""
     by_name = {fit.law.name: fit for fit in fits}
     simplest = by_name["amdahl"]

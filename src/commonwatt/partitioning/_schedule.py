@@ -33,7 +33,7 @@ from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.partition_file import PartitionConfiguration, PartitionFile
 from commonwatt.partitioning._curves import Curves
-from commonwatt.partitioning._market import Market, law_of
+from commonwatt.partitioning._market import Market, make_law
 from commonwatt.partitioning._scaling_laws import Amdahl, ScalingLaw
 
 __all__ = [
@@ -126,7 +126,7 @@ def laws_of(file: PartitionFile, configuration: PartitionConfiguration) -> list[
         for c in range(configuration.width()):
             spec = file.law(configuration, i, c)
             fractions = configuration.parallel_fraction
-            row.append(law_of(spec) if spec is not None else Amdahl(fractions[i][c] if fractions else 1.0))
+            row.append(make_law(spec) if spec is not None else Amdahl(fractions[i][c] if fractions else 1.0))
         rows.append(row)
     return rows
 

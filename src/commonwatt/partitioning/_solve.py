@@ -30,12 +30,12 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError, SolverError
-from commonwatt.partitioning._crossover import at_bounds, crossings, without_crumbs
+from commonwatt.partitioning._crossover import at_bounds, crossings, drop_negligible_prices
 from commonwatt.partitioning._curves import Pieces, Point
 from commonwatt.partitioning._demand import residual
 from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._newton import centred, placed, polish
-from commonwatt.partitioning._paths import Bidding, bid, limited_path, softened_path
+from commonwatt.partitioning._paths import Bidding, limited_path, run_bidding, softened_path
 
 __all__ = ["Equilibrium", "Method", "residual", "solve"]
 
@@ -181,14 +181,14 @@ class _Search:
 
     def _judge(self, pieces: Pieces, at: Point, history: list[Floats]) -> None:
         """Take a point if it is the best so far; cross over to the equilibrium where rounding is left."""
-        prices, fees = without_crumbs(pieces, at.prices, at.tenant[2])
+        prices, fees = drop_negligible_prices(pieces, at.prices, at.tenant[2])
         off = self._take(pieces, prices, fees, at_bounds(pieces, at), history)
         limited = self.market.limits is not None
         unsold = at.left > _FINE * pieces.pe_count  # must cost nothing
         if off <= (_ENOUGH if limited else min(self.tolerance, _FINE)) and not (limited and prices[unsold].any()):
             return
         for prices, fees, x in crossings(pieces, at):
-            off = min(off, self._take(pieces, *without_crumbs(pieces, prices, fees), x, history))
+            off = min(off, self._take(pieces, *drop_negligible_prices(pieces, prices, fees), x, history))
             if off <= _ENOUGH:
                 return
 
@@ -210,9 +210,9 @@ class _Search:
     def _bid_to(self, goal: int) -> Bidding:
         """Bid up to so many rounds in all, also where prices rest: bids may not yet."""
         if self.state is None:
-            self.state = bid(self.market, 0)
+            self.state = run_bidding(self.market, 0)
         before = self.state
-        self.state = bid(
+        self.state = run_bidding(
             self.market, goal - before.iterations, -1.0, relative=-1.0, bids=before.bids,
             keep=max(0, _KEPT - len(before.history)),
         )  # fmt: skip

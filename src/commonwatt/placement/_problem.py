@@ -400,7 +400,7 @@ PlacementSearch = SearchResult[Schedule]
 
 
 class PlacementSolver(Solver[PlacementProblem, Schedule], Protocol):
-    """A solver, and what its schedules need before they are carried out; see ``settled`` and ``guarantees.decided``."""
+    """A solver, and what its schedules need first; see ``drop_needless_moves`` and ``guarantees.decided``."""
 
     plans: ClassVar[bool]
     """Whether it weighs moves of running jobs against each other, as solvers of eq. (1) do not."""

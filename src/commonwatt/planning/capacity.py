@@ -13,11 +13,11 @@ import numpy as np
 
 from commonwatt.capacity import (
     CapacityPlanner,
-    Outlook,
+    DemandForecaster,
     calibration_steps,
     check_spec,
     make_calibrator,
-    make_outlook,
+    make_demand_forecaster,
 )
 from commonwatt.control.capacity import Capacity
 from commonwatt.data.demand import LogDemand
@@ -351,24 +351,26 @@ def make_capacity(
         if otherwise is None:
             raise
         joint = {}  # each pool by itself: then its error is told
-    outlooks: list[Outlook] = []
+    forecasters: list[DemandForecaster] = []
     targets: list[Target | None] = []
     for p, (name, gpus) in enumerate(zip(pools.names, pools.gpus(cluster).tolist(), strict=True)):
         own, kept = past.of_pool(spec, name), fits.of_pool(name)
         future = None if foreseen is None else foreseen[p]
         try:
             check(name)
-            outlook, target = _outlook(spec, cluster, pools, p, gpus, own, seed, future, kept, tariff, joint.get(name))
+            forecaster, target = _forecaster(
+                spec, cluster, pools, p, gpus, own, seed, future, kept, tariff, joint.get(name)
+            )
         except Exception as error:
             if otherwise is None:
                 raise
             otherwise(name, error)
             plain = spec.model_copy(update={"policy": "last-value", "delay_price": None})
-            outlook, target = make_outlook(plain, gpus), None
-        outlooks.append(outlook)
+            forecaster, target = make_demand_forecaster(plain, gpus), None
+        forecasters.append(forecaster)
         targets.append(target)
     cap_w = None if tariff is None else tariff.cap_w
-    return Capacity(CapacityPlanner(cluster, outlooks, spec, cap_w), targets)
+    return Capacity(CapacityPlanner(cluster, forecasters, spec, cap_w), targets)
 
 
 def _joint(
@@ -403,11 +405,11 @@ def _learned(spec: CapacitySpec, demand: DemandSeries) -> int:
     return len(demand) - calibration_steps(spec, len(demand))
 
 
-def _outlook(
+def _forecaster(
     spec: CapacitySpec, cluster: Cluster, pools: Pools, pool: int, gpus: int, past: Past, seed: int,
     foreseen: DemandSeries | None, fits: FitCache, tariff: Tariff | None,
     joint: tuple[DemandSeries, Predictor] | None,
-) -> tuple[Outlook, Target | None]:  # fmt: skip
+) -> tuple[DemandForecaster, Target | None]:  # fmt: skip
     """Return what looks ahead in one pool of so many *gpus*, and what is promised there; ``None``: nothing."""
     predictor, observed = None, 0
     if joint is not None:
@@ -422,7 +424,7 @@ def _outlook(
         gpu_w = _asleep_saves_w(spec, cluster, pools.reach[pool])
         target = _cheapest(spec.delay_price, tariff, gpu_w, predictor, past, spec, observed, gpus)
         spec = spec.model_copy(update={"target": target})
-    outlook = make_outlook(
+    forecaster = make_demand_forecaster(
         spec,
         gpus,
         foreseen=foreseen,
@@ -431,7 +433,7 @@ def _outlook(
         observed=observed,
         arrivals=past.jobs(spec),
     )
-    return outlook, spec.target if spec.policy == "cuff" else None
+    return forecaster, spec.target if spec.policy == "cuff" else None
 
 
 def _asleep_saves_w(spec: CapacitySpec, cluster: Cluster, reach: Bools) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from commonwatt import __version__
 from commonwatt.capacity import make_calibrator
 from commonwatt.capacity.scores import energy_saving, gpus_served, slots_served
-from commonwatt.forecasting import Rolled, Threshold, make_predictor, roll
+from commonwatt.forecasting import RollingForecasts, Threshold, forecast_rolling, make_predictor
 from commonwatt.forecasting.scores import finite_mean, whole_gpus
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.capacity import Target, WaitingTarget, share_at, target_label, target_number, target_of
@@ -95,7 +95,9 @@ def evaluate_series(
     calibrator = make_calibrator(target, step_s=series.step_s, whole_gpus=total_gpus, steps=predictor.horizon)
     first = calibrated_from(series, predictor, test_from, fitted=fitted)
     timed = TimedPredictor(predictor, progress, clock)
-    rolled = roll(timed, series, first, np.random.default_rng(seed), refit_every, test_from if fitted else first)
+    rolled = forecast_rolling(
+        timed, series, first, np.random.default_rng(seed), refit_every, test_from if fitted else first
+    )
     if loaded.arrivals is not None:
         rolled = replace(rolled, gpus=with_due(rolled.gpus, loaded.arrivals.due(rolled.origins, predictor.horizon)))
     kept = calibrator.follow(series.gpus, rolled.origins, rolled.levels, rolled.gpus, loaded.arrivals)
@@ -139,7 +141,7 @@ def _check(
         raise InputError(f"steps from 1 to the horizon, {predictor.horizon}", field="score_steps", value=wrong[0])
 
 
-def _quantiles(tested: Rolled) -> tuple[tuple[ForecastQuantileScores, ...], float | None]:
+def _quantiles(tested: RollingForecasts) -> tuple[tuple[ForecastQuantileScores, ...], float | None]:
     """Return the scores of each level at the last step, and the CRPS."""
     rows, crps = tested.scores(LEVELS)
     scores = tuple(
@@ -153,14 +155,16 @@ def _quantiles(tested: Rolled) -> tuple[tuple[ForecastQuantileScores, ...], floa
 
 
 def _steps(
-    loaded: LoadedSeries, tested: Rolled, kept: Ints, steps: Sequence[int], target: Target, test_from: int,
+    loaded: LoadedSeries, tested: RollingForecasts, kept: Ints, steps: Sequence[int], target: Target, test_from: int,
     predictor: Predictor,
 ) -> tuple[ForecastStepScores, ...]:  # fmt: skip
     """Score each of *steps*: what was kept on h steps ahead, at the instants h steps after each origin."""
     series, m = loaded.file.series, predictor.horizon
     plain = tested
     if predictor.name != _PLAIN:
-        plain = roll(make_predictor(_PLAIN, 1, m), series, test_from, np.random.default_rng(0)).last(len(kept))
+        plain = forecast_rolling(make_predictor(_PLAIN, 1, m), series, test_from, np.random.default_rng(0)).last(
+            len(kept)
+        )
     rows = []
     for step in sorted({*steps, m}):
         first = test_from - m + step  # the first value that was forecast so many steps ahead
@@ -184,7 +188,7 @@ def _steps(
 
 
 def _promise(
-    outcome: Hindsight, tested: Rolled, on: Floats, promised: Bools, target: Target, total_gpus: int | None
+    outcome: Hindsight, tested: RollingForecasts, on: Floats, promised: Bools, target: Target, total_gpus: int | None
 ) -> ForecastPromise:
     actual, raw = tested.actual[:, -1], whole_gpus(tested.at(share_at(target)))
     waiting, kept = outcome.waiting(on), on[~np.isnan(actual)].sum()
@@ -208,7 +212,12 @@ def _promise(
 
 
 def _equal(
-    loaded: LoadedSeries, tested: Rolled, predictor: Predictor, test_from: int, target: Target, outcome: Hindsight
+    loaded: LoadedSeries,
+    tested: RollingForecasts,
+    predictor: Predictor,
+    test_from: int,
+    target: Target,
+    outcome: Hindsight,
 ) -> tuple[ForecastGpuHours, ...]:
     series, actual = loaded.file.series, tested.actual[:, -1]
 
@@ -226,7 +235,7 @@ def _equal(
     compared = {predictor.name: tested}
     if predictor.name != _PLAIN:
         plain = make_predictor(_PLAIN, 1, predictor.horizon)
-        compared[_PLAIN] = roll(plain, series, test_from, np.random.default_rng(0))
+        compared[_PLAIN] = forecast_rolling(plain, series, test_from, np.random.default_rng(0))
     ways = []
     for name, rolled in compared.items():
         on = whole_gpus(rolled.at(share_at(target)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commonwatt import __version__
-from commonwatt.capacity import KnobHistory, KnobPoint, beyond_total, learn_knob, make_calibrator
+from commonwatt.capacity import KnobHistory, KnobPoint, fit_knob, make_calibrator, unkeepable_reason
 from commonwatt.capacity.scores import gpus_served, slots_served
 from commonwatt.data.series_files import SeriesFile
 from commonwatt.model.arrays import Floats, Ints
@@ -114,7 +114,7 @@ def plan_series(
     kept = calibrator.follow(series.gpus, origins, LEVELS, quantiles, loaded.arrivals)
     last = quantiles[:-m, -1]  # of the values from index first on
     whole = _most(series.gpus[:begin]) if total_gpus is None else total_gpus
-    knob = learn_knob(KnobHistory(LEVELS, last[: begin - first], series.gpus[first:begin], whole))
+    knob = fit_knob(KnobHistory(LEVELS, last[: begin - first], series.gpus[first:begin], whole))
     chosen = knob.choose(share_at(target))
     replayed = slice(begin - first, -m)
     actual, now, unbound = series.gpus[begin:], last[begin - first :], kept.gpus[replayed, -1]
@@ -207,7 +207,7 @@ def _promise(
 ) -> ForecastPlanPromise:
     """Describe the promise; *state* is what the calibration says of it, *short* what power lacks, GPUs [m]."""
     actual = outcome.actual[~np.isnan(outcome.actual)]
-    beyond = None if total_gpus is None else beyond_total(actual, share_at(target), total_gpus)
+    beyond = None if total_gpus is None else unkeepable_reason(actual, share_at(target), total_gpus)
     if beyond is None and short.any():
         beyond = f"the power budget allows {int(short.max())} GPUs fewer than it needs"
     return ForecastPlanPromise(

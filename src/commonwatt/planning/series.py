@@ -12,8 +12,8 @@ from commonwatt import __version__
 from commonwatt.data.catalog import guess_format
 from commonwatt.data.check import LOG_NAMES, locate_input
 from commonwatt.data.demand import demand_of
+from commonwatt.data.file_kinds import DEMAND, kind_of_text, other_kind
 from commonwatt.data.generators.week import DemandSpec, generate_demand
-from commonwatt.data.kinds import DEMAND, kind_of_text, other_kind
 from commonwatt.data.log import JobLog, part_of, time_of
 from commonwatt.data.readers import READERS, read_log
 from commonwatt.data.series_files import FIRST_DATE_S, LONGEST_GAP_S, SeriesFile, read_series, write_series

@@ -24,7 +24,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from commonwatt import __version__
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.files import write_atomic
 from commonwatt.model.errors import ArgumentError, InputError, MissingExtraError
 from commonwatt.model.names import one_of
@@ -300,7 +300,7 @@ def _one(run: TopicRun, *, draw: bool) -> dict[str, Any]:
 
 def _stand_in(topic: Topic) -> str | None:
     """Return the third-party data of *topic* that is missing; ``None``: nothing is."""
-    traces = locate.folder()
+    traces = third_party.folder()
 
     def there(name: str) -> bool:
         folder, _, rest = name.partition("/")  # the folder of traces may have another name

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.files import validate
 from commonwatt.model.errors import InputError
 from commonwatt.model.results import PolicyResult, ReproducePoint, ReproduceRow, SimulationResult
@@ -86,8 +86,8 @@ def alibaba_fleet(days: float) -> dict[str, Any]:
     The sample holds about 35 GPUs at a time, of a cluster of 1,523 nodes: 16 nodes of 4 are of its size. Raises
     ``InputError`` where the log is not available.
     """
-    if locate.find("alibaba_jobs.csv.gz") is None:
-        expected = f"alibaba_jobs.csv.gz in the folder {locate.VARIABLE} names"
+    if third_party.find("alibaba_jobs.csv.gz") is None:
+        expected = f"alibaba_jobs.csv.gz in the folder {third_party.VARIABLE} names"
         raise InputError(expected, field="fleet-alibaba", value="none")
     made = generated_fleet(days)
     node = {"name": "n", "count": 16, "gpu_type": "V100", "gpus": 4, "idle_w": 300, "gpu_w": 250, "share": ["time"],

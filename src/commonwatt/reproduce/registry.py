@@ -84,9 +84,9 @@ _ANDREAS_TOPICS = (
 
 
 def _run_cuff(request: TopicRequest) -> TopicAnswer:
-    from commonwatt.reproduce.papers.cuff import answer
+    from commonwatt.reproduce.papers.cuff import run_topic
 
-    return answer(request)
+    return run_topic(request)
 
 
 _CUFF_TOPICS = (
@@ -120,9 +120,9 @@ _ETF_FIGURES = {
 
 
 def _run_etf(request: TopicRequest, figures: tuple[str, ...]) -> TopicAnswer:
-    from commonwatt.reproduce.papers.etf_figures import answer
+    from commonwatt.reproduce.papers.etf_figures import run_topic
 
-    return answer(request, figures)
+    return run_topic(request, figures)
 
 
 _ETF_TOPICS = (
@@ -168,9 +168,9 @@ _UNDRAWN = {"figure-10", "figure-14", "table-6", "table-7", *_OTHERS}
 
 
 def _run_gsharp(request: TopicRequest, parts: tuple[str, ...]) -> TopicAnswer:
-    from commonwatt.reproduce.papers.gsharp import answer
+    from commonwatt.reproduce.papers.gsharp import run_topic
 
-    return answer(request, parts)
+    return run_topic(request, parts)
 
 
 def _run_gsharp_all(request: TopicRequest) -> TopicAnswer:
@@ -209,9 +209,9 @@ _GSHARP_TOPICS = (
 
 
 def _run_market(request: TopicRequest) -> TopicAnswer:
-    from commonwatt.reproduce.papers.market import answer
+    from commonwatt.reproduce.papers.market import run_topic
 
-    return answer(request)
+    return run_topic(request)
 
 
 _MARKET_TOPICS = (
@@ -315,20 +315,20 @@ def reproduce(topic: Topic, request: TopicRequest) -> tuple[ReproduceResult, Top
     from commonwatt.model.results import ReproduceResult
 
     began = perf_counter()
-    answer = topic.run(request)
+    run_topic = topic.run(request)
     return ReproduceResult(
         version=__version__,
         seed=request.seed,
-        seeds=answer.seeds,
-        input_digest=hashlib.sha256("\n".join(answer.digests).encode()).hexdigest(),
+        seeds=run_topic.seeds,
+        input_digest=hashlib.sha256("\n".join(run_topic.digests).encode()).hexdigest(),
         name=topic.name,
         title=topic.title,
         paper=topic.paper,
         extent=request.extent,
-        rows=answer.rows,
-        x_name=answer.x_name,
-        points=answer.points,
-        story=answer.story,
-        notes=answer.notes,
+        rows=run_topic.rows,
+        x_name=run_topic.x_name,
+        points=run_topic.points,
+        story=run_topic.story,
+        notes=run_topic.notes,
         wall_s=perf_counter() - began,
-    ), answer
+    ), run_topic

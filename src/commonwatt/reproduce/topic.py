@@ -13,7 +13,7 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 
 if TYPE_CHECKING:
     from commonwatt.model.results import ReproducePoint, ReproduceRow
@@ -200,7 +200,7 @@ def see(event: str, arguments: tuple[Any, ...]) -> None:
 
 def data_digest() -> str:
     """Return the SHA-256 of the third-party data that is at hand: traces, and the folders beside them."""
-    traces = locate.folder()
+    traces = third_party.folder()
     if traces is None:
         return "none"
     folders = [traces, *(traces.parent / name for name in ("mapping", "market"))]

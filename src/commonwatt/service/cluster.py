@@ -37,11 +37,11 @@ from commonwatt.service.context import (
     Limit,
     NewestFirst,
     ServiceContext,
-    answer,
     answers_of,
     cache_of,
     context_of,
     encoded,
+    json_response,
     run_query,
     unchanged,
 )
@@ -120,7 +120,7 @@ async def capacity(
         samples = context.store.samples(now_s - hours * HOUR_S)
         return encoded(capacity_state(context.snapshot(), plan, samples, now_s))
 
-    return answer(await cache_of(request).get(("capacity", hours), find))
+    return json_response(await cache_of(request).get(("capacity", hours), find))
 
 
 @router.get("/services", response_model=ServicePage)
@@ -128,7 +128,7 @@ async def services(request: Request, caller: Member) -> Response:
     """List inference services, all or a tenant's own: replicas, requests, latency, energy."""
     context = context_of(request)
     states = (service_state(s) for s in context.snapshot().services if caller.sees(s.tenant))
-    return answer(ServicePage(services=tuple(states), currency=context.config.electricity.currency))
+    return json_response(ServicePage(services=tuple(states), currency=context.config.electricity.currency))
 
 
 @router.post(
@@ -213,7 +213,7 @@ async def events(
         return store.events(after=after, before=before, limit=limit, tenant=caller.tenant, newest_first=newest_first)
 
     few = limit if caller.operator else FEW + 1  # a tenant's are looked for among those of all
-    return answer(event_page(await run_query(request, find, rows=few), after))
+    return json_response(event_page(await run_query(request, find, rows=few), after))
 
 
 @router.get("/samples", response_model=SamplePage)
@@ -228,7 +228,7 @@ async def samples(
     def find() -> bytes:
         return encoded(samples_page(store.samples(since, limit=limit), caller))
 
-    return answer(await run_query(request, find, rows=limit))
+    return json_response(await run_query(request, find, rows=limit))
 
 
 @router.get("/ledger", response_model=LedgerPage, responses=_UNCHANGED)

@@ -39,11 +39,11 @@ __all__ = [
     "ServiceContext",
     "TenantName",
     "TtlCache",
-    "answer",
     "answers_of",
     "cache_of",
     "context_of",
     "encoded",
+    "json_response",
     "run_query",
     "unchanged",
 ]
@@ -173,7 +173,7 @@ async def run_query(request: Request, find: Callable[[], T], *, rows: int = 1) -
     return await run_in_threadpool(find)
 
 
-def answer(document: object) -> Response:
+def json_response(document: object) -> Response:
     """Return a *document*, or what it was ``encoded`` to, as the answer of a route.
 
     Nothing is checked: it is for what was made here, in the form of the route's ``response_model``.

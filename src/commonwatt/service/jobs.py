@@ -27,9 +27,9 @@ from commonwatt.service.context import (
     NewestFirst,
     ServiceContext,
     TenantName,
-    answer,
     cache_of,
     context_of,
+    json_response,
     run_query,
 )
 from commonwatt.service.problems import ApiRefusal, refusals
@@ -130,7 +130,7 @@ async def jobs(
     of, rows = await run_query(request, find, rows=limit)
     counts = await cache_of(request).get(("jobs", of), lambda: context.store.counts(of))
     more = len(rows) > limit
-    return answer(_page(rows[:limit], snapshot, rows[limit - 1].id if more else None, counts))
+    return json_response(_page(rows[:limit], snapshot, rows[limit - 1].id if more else None, counts))
 
 
 def _page(rows: Sequence[JobRow], snapshot: Snapshot, cursor: int | None, counts: dict[str, int]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ async def ended(request: Request, caller: Member, tenant: TenantName = None, lim
 
     of, rows = await run_query(request, find, rows=FEW + 1)
     counts = await cache_of(request).get(("jobs", of), lambda: context.store.counts(of))
-    return answer(_page(rows, snapshot, None, counts))
+    return json_response(_page(rows, snapshot, None, counts))
 
 
 @router.get("/{job}", response_model=JobDetail, responses=refusals(404))
@@ -164,7 +164,7 @@ async def job(request: Request, caller: Member, job: JobNumber) -> Response:
         return row, context.store.account(job) if row.attempts else dict(NOTHING)
 
     row, account = await run_query(request, find)
-    return answer(job_detail(row, snapshot, account))
+    return json_response(job_detail(row, snapshot, account))
 
 
 @router.get("/{job}/explain", response_model=JobExplanation, responses=refusals(404))
@@ -180,7 +180,7 @@ async def explain(request: Request, caller: Member, job: JobNumber) -> Response:
     row, history = await run_query(request, lambda: find(FEW), rows=FEW)
     if len(history) == FEW:  # there may be more
         row, history = await run_query(request, lambda: find(LONGEST_HISTORY), rows=LONGEST_HISTORY)
-    return answer(explanation(row, snapshot, history))
+    return json_response(explanation(row, snapshot, history))
 
 
 @router.get("/{job}/events", response_model=EventPage, responses=refusals(404))
@@ -195,7 +195,7 @@ async def job_events(
         _visible_job(context, context.snapshot(), caller, job)
         return context.store.events(job=job, after=after, before=before, limit=limit, newest_first=newest_first)
 
-    return answer(event_page(await run_query(request, find, rows=limit), after))
+    return json_response(event_page(await run_query(request, find, rows=limit), after))
 
 
 @router.get(

@@ -25,7 +25,7 @@ from commonwatt.model.live_results import (
     WhoAmI,
 )
 from commonwatt.service.auth import AuditedRoute, Authenticator, Caller, Member, Operator, about
-from commonwatt.service.context import PREFIX, After, Limit, ServiceContext, answer, cache_of, context_of
+from commonwatt.service.context import PREFIX, After, Limit, ServiceContext, cache_of, context_of, json_response
 from commonwatt.service.problems import ApiRefusal, refusals
 from commonwatt.service.serializers import body_of, described
 
@@ -46,7 +46,7 @@ async def tenants(request: Request, caller: Member) -> Response:
     context = context_of(request)
     states = await cache_of(request).get("tenants", lambda: [s.model_dump(mode="json") for s in _states(context)])
     own = [state for state in states if caller.sees(state["name"])]
-    return answer({"tenants": own, "currency": context.config.electricity.currency, "phi": _phi(context)})
+    return json_response({"tenants": own, "currency": context.config.electricity.currency, "phi": _phi(context)})
 
 
 @router.get("/{tenant}", response_model=TenantState, responses=refusals(404))

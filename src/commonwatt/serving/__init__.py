@@ -3,8 +3,8 @@
 - ``backend``: the interface behind the protocol; ``sharing``: its implementation on a shared device.
 - ``submission``: requests on their way to the device; ``worker``: the thread that drives it.
 - ``operation``: what an operator sees and can change. ``triton_documents``: configuration and statistics.
-- ``server``, ``front``, ``rest``, ``rest_body``, ``grpc_front``, ``tensors``, ``refusals``: the protocol.
-- ``keys``: API keys. ``metrics``: for the operator. ``wanted``: modules of the ``serve`` extra, imported when needed.
+- ``server``, ``frontend``, ``rest``, ``rest_body``, ``grpc_front``, ``tensors``, ``rejections``: the protocol.
+- ``keys``: API keys. ``metrics``: for the operator. ``import_extra``: modules of the ``serve`` extra, when needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from commonwatt.model.errors import MissingExtraError
 
-__all__ = ["Foreign", "wanted"]
+__all__ = ["Foreign", "import_extra"]
 
 Foreign: TypeAlias = Any
 """An object of a package that may not be installed."""
@@ -23,7 +23,7 @@ Foreign: TypeAlias = Any
 PACKAGES = {"prometheus_client": "prometheus-client", "grpc": "grpcio"}
 
 
-def wanted(module: str) -> ModuleType:
+def import_extra(module: str) -> ModuleType:
     """Import *module*; raises ``MissingExtraError`` if it is not installed."""
     try:
         return import_module(module)

@@ -12,7 +12,7 @@ from commonwatt.devices.language.generation import Generation, LanguagePlan
 from commonwatt.devices.language.text import GenerationOrder
 from commonwatt.model.errors import DeviceError, InputError
 from commonwatt.serving.backend import BackendError, TextPiece, TextRequest, UnavailableError
-from commonwatt.serving.refusals import ParameterError
+from commonwatt.serving.rejections import ParameterError
 from commonwatt.serving.triton_documents import ModelCounts
 from commonwatt.serving.worker import RequestCounts
 from commonwatt.timeslicing import Task

@@ -8,11 +8,11 @@ from typing import Any
 
 from commonwatt.data.certificates import PemFiles
 from commonwatt.devices.base import Tensor
-from commonwatt.serving import Foreign, wanted
+from commonwatt.serving import Foreign, import_extra
 from commonwatt.serving.backend import ModelDescription
-from commonwatt.serving.front import Front
+from commonwatt.serving.frontend import Front
 from commonwatt.serving.keys import presented_key
-from commonwatt.serving.refusals import Refusal, RequestError, refusal_of
+from commonwatt.serving.rejections import Refusal, RequestError, refusal_of
 from commonwatt.serving.tensors import (
     CONTENTS,
     Given,
@@ -33,9 +33,9 @@ __all__ = ["credentials", "grpc_server"]
 
 def grpc_server(front: Front, largest: int) -> Foreign:
     """Return a gRPC server without a port; it refuses messages of more than *largest* bytes."""
-    messages = wanted("tritonclient.grpc.service_pb2")
-    services = wanted("tritonclient.grpc.service_pb2_grpc")
-    aio, grpc = wanted("grpc.aio"), wanted("grpc")
+    messages = import_extra("tritonclient.grpc.service_pb2")
+    services = import_extra("tritonclient.grpc.service_pb2_grpc")
+    aio, grpc = import_extra("grpc.aio"), import_extra("grpc")
     options = [
         ("grpc.max_receive_message_length", largest),
         ("grpc.max_send_message_length", -1),
@@ -49,7 +49,7 @@ def grpc_server(front: Front, largest: int) -> Foreign:
 
 def credentials(pem: Callable[[], PemFiles]) -> Foreign:
     """Return credentials of a gRPC server: each new connection gets the certificate that *pem* returns then."""
-    grpc, now = wanted("grpc"), pem()
+    grpc, now = import_extra("grpc"), pem()
 
     def configuration(files: PemFiles) -> Foreign:
         return grpc.ssl_server_certificate_configuration([(files.key, files.certificate)], files.client_ca)
@@ -72,7 +72,7 @@ class _Servicer:
 
     def __init__(self, front: Front, messages: Foreign, codes: Foreign) -> None:
         self._front, self._messages, self._codes = front, messages, codes
-        self._json = wanted("google.protobuf.json_format")
+        self._json = import_extra("google.protobuf.json_format")
 
     def __getattr__(self, name: str) -> Callable[[Any, Any], Awaitable[None]]:
         if not name[0].isupper():

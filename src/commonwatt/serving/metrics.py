@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from commonwatt.model.histogram import Histogram
-from commonwatt.serving import Foreign, wanted
+from commonwatt.serving import Foreign, import_extra
 
 __all__ = ["OUTCOMES", "Measurements", "TenantMeasurements", "TokenCounts", "metrics_page"]
 
@@ -60,9 +60,9 @@ class Measurements:
 
 def metrics_page(measurements: Callable[[], Measurements]) -> Callable[[], tuple[bytes, str]]:
     """Return a function that returns Prometheus' text and its content type, from *measurements* at each call."""
-    prometheus = wanted("prometheus_client")
+    prometheus = import_extra("prometheus_client")
     registry = prometheus.CollectorRegistry()
-    registry.register(_Collector(wanted("prometheus_client.core"), measurements))
+    registry.register(_Collector(import_extra("prometheus_client.core"), measurements))
     return lambda: (prometheus.generate_latest(registry), str(prometheus.CONTENT_TYPE_LATEST))
 
 

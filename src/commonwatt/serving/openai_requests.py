@@ -16,7 +16,7 @@ from commonwatt.devices.language.base import Message
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel
 from commonwatt.serving.backend import TextRequest
-from commonwatt.serving.refusals import ParameterError
+from commonwatt.serving.rejections import ParameterError
 
 __all__ = ["OpenAIRequest", "parsed_chat", "parsed_completion"]
 

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from commonwatt.serving import Foreign, wanted
+from commonwatt.serving import Foreign, import_extra
 from commonwatt.serving.backend import ModelDescription, NotReadyError, TextGeneration, TextPiece, UnknownModelError
-from commonwatt.serving.front import Front
+from commonwatt.serving.frontend import Front
 from commonwatt.serving.openai_requests import OpenAIRequest, parsed_chat, parsed_completion
-from commonwatt.serving.refusals import GoneError, ParameterError, Refusal, refusal_of
+from commonwatt.serving.rejections import GoneError, ParameterError, Refusal, refusal_of
 from commonwatt.serving.rest import (
     LARGEST_DOCUMENT,
     Endpoint,
@@ -39,7 +39,7 @@ _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_excee
 
 def openai_routes(front: Front, largest: int) -> list[Foreign]:
     """Return the routes; they refuse bodies of more than *largest* bytes, or a megabyte."""
-    route = wanted("starlette.routing").Route
+    route = import_extra("starlette.routing").Route
     rest = _OpenAI(front, min(largest, LARGEST_DOCUMENT))
     table: list[tuple[str, str, Endpoint]] = [
         ("GET", "/v1/models", rest.models),

@@ -21,8 +21,8 @@ from typing import Any
 from commonwatt.data.files import write_atomic
 from commonwatt.model.errors import InputError
 from commonwatt.model.histogram import FINE_BOUNDS_S, Histogram
-from commonwatt.serving import Foreign, wanted
-from commonwatt.serving.front import VERSION
+from commonwatt.serving import Foreign, import_extra
+from commonwatt.serving.frontend import VERSION
 from commonwatt.serving.rest import HttpAnswer, json_answer
 from commonwatt.serving.server import listening
 
@@ -139,7 +139,7 @@ class ReplicaFront:
                     request.method, f"http://{replica.address}{path}", content=body,
                     headers={**headers, "authorization": f"Bearer {replica.key}"},
                 )  # fmt: skip
-            except wanted("httpx").HTTPError as error:
+            except import_extra("httpx").HTTPError as error:
                 last = json_answer({"error": f"a replica of {name} does not answer: {type(error).__name__}"}, 502)
                 continue
             finally:
@@ -179,7 +179,7 @@ class ReplicaFront:
 
     def application(self) -> Foreign:
         """Return the ASGI application."""
-        applications, routing = wanted("starlette.applications"), wanted("starlette.routing")
+        applications, routing = import_extra("starlette.applications"), import_extra("starlette.routing")
         routes = [
             routing.Route(COUNTS, self.counted, methods=["GET"]),
             routing.Route("/v2/health/live", self.health, methods=["GET"]),
@@ -212,7 +212,7 @@ async def _body(request: Foreign) -> bytes | None:
 
 async def run_front(folder: Path, host: str, port: int) -> None:
     """Serve until SIGTERM; raises ``InputError`` if the port is in use."""
-    httpx, uvicorn = wanted("httpx"), wanted("uvicorn")
+    httpx, uvicorn = import_extra("httpx"), import_extra("uvicorn")
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     async with httpx.AsyncClient(timeout=TIMEOUT_S, limits=limits, trust_env=False) as client:
         front = ReplicaFront(folder / "routes.json", client)

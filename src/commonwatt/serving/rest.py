@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from commonwatt.devices.base import TensorSpec
 from commonwatt.model.errors import InputError
-from commonwatt.serving import Foreign, wanted
+from commonwatt.serving import Foreign, import_extra
 from commonwatt.serving.backend import ModelDescription
-from commonwatt.serving.front import Front
+from commonwatt.serving.frontend import Front
 from commonwatt.serving.keys import presented_key
-from commonwatt.serving.refusals import GoneError, Refusal, RequestError, UnauthenticatedError, refusal_of
+from commonwatt.serving.rejections import GoneError, Refusal, RequestError, UnauthenticatedError, refusal_of
 from commonwatt.serving.rest_body import (
     decode_infer,
     decode_json,
@@ -108,7 +108,7 @@ def rest_application(
 
     *metrics* returns Prometheus' page; *more* are routes beside its own.
     """
-    applications, routing = wanted("starlette.applications"), wanted("starlette.routing")
+    applications, routing = import_extra("starlette.applications"), import_extra("starlette.routing")
     rest = _Rest(front, largest, metrics)
     model = "/v2/models/{model}"
     versions = (model, model + "/versions/{version}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from commonwatt.devices.base import Tensor
 from commonwatt.serving.backend import ModelDescription
-from commonwatt.serving.refusals import GoneError, RequestError, SlowClientError, TooLargeError
+from commonwatt.serving.rejections import GoneError, RequestError, SlowClientError, TooLargeError
 from commonwatt.serving.tensors import (
     Given,
     TensorError,

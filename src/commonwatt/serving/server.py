@@ -16,14 +16,14 @@ from typing import Any
 from commonwatt.data.certificates import Certificates
 from commonwatt.model.errors import InputError
 from commonwatt.model.timeslice_file import ModelServerSpec
-from commonwatt.serving import Foreign, wanted
+from commonwatt.serving import Foreign, import_extra
 from commonwatt.serving.backend import Backend
-from commonwatt.serving.front import Front
+from commonwatt.serving.frontend import Front
 from commonwatt.serving.grpc_front import credentials, grpc_server
 from commonwatt.serving.keys import Keys
 from commonwatt.serving.metrics import metrics_page
 from commonwatt.serving.openai_rest import openai_routes
-from commonwatt.serving.refusals import BoundedFilter
+from commonwatt.serving.rejections import BoundedFilter
 from commonwatt.serving.rest import rest_application
 
 __all__ = ["Addresses", "check_host", "listening", "serve"]
@@ -168,7 +168,7 @@ def _joined(host: str, port: int) -> str:
 
 def _uvicorn(application: Foreign, certificates: Certificates | None) -> Foreign:
     """Return uvicorn's server without its signal handlers, access log and trust in proxies."""
-    uvicorn = wanted("uvicorn")
+    uvicorn = import_extra("uvicorn")
     config = uvicorn.Config(
         application, log_config=None, log_level=logging.WARNING, access_log=False, lifespan="off", ws="none",
         proxy_headers=False, server_header=False, timeout_keep_alive=75, timeout_graceful_shutdown=int(LAST_WORDS_S),

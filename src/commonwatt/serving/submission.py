@@ -15,7 +15,7 @@ from commonwatt.model.errors import DeviceError
 from commonwatt.model.timeslice_file import ServedModel, SharingTenant, TimesliceConfig
 from commonwatt.serving.backend import BackendError, TooManyRequestsError, UnavailableError
 from commonwatt.serving.generating import GenerationCall
-from commonwatt.serving.refusals import TooLargeError
+from commonwatt.serving.rejections import TooLargeError
 from commonwatt.serving.worker import InferenceCall, RequestCounts
 from commonwatt.timeslicing import Task
 

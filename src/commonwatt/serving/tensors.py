@@ -19,7 +19,7 @@ import numpy as np
 from commonwatt.devices.base import Tensor, TensorSpec
 from commonwatt.model.units import plural
 from commonwatt.serving.backend import ModelDescription
-from commonwatt.serving.refusals import RequestError
+from commonwatt.serving.rejections import RequestError
 
 __all__ = [
     "CONTENTS",

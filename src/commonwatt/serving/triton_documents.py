@@ -22,7 +22,7 @@ from commonwatt.devices.base import LoadedModel, TensorSpec
 from commonwatt.model.errors import InputError
 from commonwatt.model.timeslice_file import DynamicBatchingSpec, ServedModel, SharingTenant, TimesliceConfig
 from commonwatt.model.timeslice_results import IgnoredField
-from commonwatt.serving import Foreign, wanted
+from commonwatt.serving import Foreign, import_extra
 
 if TYPE_CHECKING:
     from commonwatt.devices.session import Checks
@@ -360,8 +360,8 @@ def _parsed(file: Path) -> Foreign:
     """Return the configuration in *file*; raises ``InputError`` with line and column for what is none."""
     if not file.is_file():
         raise InputError("a file that can be read, or none", file=file)
-    text_format = wanted("google.protobuf.text_format")
-    message = wanted("tritonclient.grpc.model_config_pb2").ModelConfig()
+    text_format = import_extra("google.protobuf.text_format")
+    message = import_extra("tritonclient.grpc.model_config_pb2").ModelConfig()
     if file.stat().st_size == 0:
         return message
     try:

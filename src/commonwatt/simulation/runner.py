@@ -30,8 +30,8 @@ from commonwatt.model.scenario import Knowledge, PolicySpec, Scenario
 from commonwatt.model.study_results import RunService
 from commonwatt.placement import lower_bound
 from commonwatt.planning.capacity import Past
-from commonwatt.simulation.compose import due_dates_move, run_policy, slowdowns
 from commonwatt.simulation.record import KeptRuns, Record, code_digest
+from commonwatt.simulation.run_setup import due_dates_move, run_policy, slowdowns
 from commonwatt.simulation.summary import record_of
 
 __all__ = [

@@ -14,7 +14,7 @@ from commonwatt.control.fleet.layouts import check_mig
 from commonwatt.control.quotas import job_quotas
 from commonwatt.data.fleet import make_fleet
 from commonwatt.data.series_files import FIRST_DATE_S, iso_moment
-from commonwatt.data.workload import FitTypes, Made, demand_before, make_workload, period_begins_s
+from commonwatt.data.workload import BuiltWorkload, FitTypes, demand_before, make_workload, period_begins_s
 from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import ArgumentError, InputError
@@ -24,7 +24,7 @@ from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.planning.capacity import Past, check_capacity, is_model, pool_of_each
-from commonwatt.simulation.compose import check_runs
+from commonwatt.simulation.run_setup import check_runs
 from commonwatt.simulation.runner import Prepared
 
 __all__ = ["check_tenants", "prepare"]
@@ -71,7 +71,7 @@ def with_policies(scenario: Scenario, policies: Sequence[str]) -> Scenario:
     return scenario.model_copy(update={"policies": kept})
 
 
-def _fleets(scenario: Scenario, folder: Path, cluster: Cluster, made: Made, seed: int) -> dict[str, Fleet]:
+def _fleets(scenario: Scenario, folder: Path, cluster: Cluster, made: BuiltWorkload, seed: int) -> dict[str, Fleet]:
     """Return services and fractional jobs as each policy sees them; none where there are none."""
     if not scenario.has_fleet:
         return {}
@@ -85,7 +85,7 @@ def _fleets(scenario: Scenario, folder: Path, cluster: Cluster, made: Made, seed
     return fleets
 
 
-def _fleet_tenants(scenario: Scenario, made: Made) -> tuple[str, ...]:
+def _fleet_tenants(scenario: Scenario, made: BuiltWorkload) -> tuple[str, ...]:
     """Return the tenants of services and fractional jobs."""
     names = [service.tenant for service in scenario.services] + [job.tenant for job in made.fractions]
     if isinstance(scenario.fractional, FractionalLaw):
@@ -104,7 +104,7 @@ def check_tenants(tenants: Sequence[Tenant], names: Sequence[str]) -> None:
         raise InputError(f"a tenant of the workload ({', '.join(names)})", field="tenants", value=name)
 
 
-def _treatments(made: Made, scenario: Scenario) -> dict[str, int]:
+def _treatments(made: BuiltWorkload, scenario: Scenario) -> dict[str, int]:
     """Return how many jobs and nodes were not taken as they are, by how."""
     powerless = sum(node.count for node in made.nodes if node.idle_w == 0 and node.gpu_w == 0)
     waiting = sum(map(bool, made.table.after))

@@ -32,7 +32,15 @@ from commonwatt.store.database import Database
 from commonwatt.store.migrate import head, later_steps, revision
 from commonwatt.store.tables import metadata
 
-__all__ = ["OWN_SETTINGS", "back_up", "check_backup", "give_on", "last_given", "last_given_before", "restore"]
+__all__ = [
+    "OWN_SETTINGS",
+    "back_up",
+    "check_backup",
+    "continue_row_numbers",
+    "last_given",
+    "last_given_before",
+    "restore",
+]
 
 _NUMBERED = tuple(table for table in metadata.sorted_tables if "id" in table.c)
 
@@ -61,7 +69,7 @@ def last_given_before(database: Database, last: Mapping[str, int]) -> None:
                 c.execute(sa.text(f"ALTER TABLE {table.name} AUTO_INCREMENT = {int(wanted) + 1}"))
 
 
-def give_on(c: sa.Connection, last: Mapping[str, int]) -> None:
+def continue_row_numbers(c: sa.Connection, last: Mapping[str, int]) -> None:
     """Continue row numbers after *last*, and after all existing rows."""
     for table in _NUMBERED:
         there = int(c.scalar(sa.select(sa.func.coalesce(sa.func.max(table.c.id), 0))) or 0)
@@ -139,7 +147,7 @@ def restore(database: Database, path: Path, *, overwrite: bool = False) -> dict[
                 if hasattr(step, "fill"):
                     step.fill(c)
             _revoke(c, revoked)
-            give_on(c, numbers)
+            continue_row_numbers(c, numbers)
     return rows
 
 

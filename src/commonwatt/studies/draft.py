@@ -30,7 +30,7 @@ from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
 from commonwatt.model.study_file import STEPS, StepName, StudyFile, left_to_study, refuse_set
 from commonwatt.model.units import DAY_S, WEEK_S, plural
 
-__all__ = ["Wishes", "load_study", "wished", "with_accounting"]
+__all__ = ["DraftOptions", "draft_options", "load_study", "with_accounting"]
 
 MOST_WEEKS = 4
 """Weeks of a long log that are studied if nothing is said."""
@@ -40,7 +40,7 @@ OFF = PowerState(name="off", power_w=15.0, enter_s=60.0, wake_s=300.0)
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DraftOptions:
     """What a user says beside the files; ``None`` leaves it to the file, or to what suits the log."""
 
     nodes: Path | None = None
@@ -67,7 +67,7 @@ class Wishes:
         check_number("pue", self.pue, 1)
 
 
-def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
+def load_study(given: str | Path, options: DraftOptions) -> tuple[StudyFile, Path]:
     """Return the study that *given* is, or is drafted for, and the folder its paths are relative to.
 
     Parameters
@@ -78,23 +78,23 @@ def load_study(given: str | Path, wishes: Wishes) -> tuple[StudyFile, Path]:
     Raises
     ------
     InputError
-        For whatever is wrong in one of the files, and for a log without ``wishes.nodes``.
+        For whatever is wrong in one of the files, and for a log without ``options.nodes``.
     """
     path, source = locate_input(str(given), "log", LOG_NAMES)
-    document = None if source or wishes.source else _document(path)
+    document = None if source or options.source else _document(path)
     if document is None:
-        file = _of_log(path, source or wishes.source, wishes)
-        return wished(file, replace(wishes, nodes=None, qos=None, associations=None, priority=None)), Path()
+        file = _of_log(path, source or options.source, options)
+        return draft_options(file, replace(options, nodes=None, qos=None, associations=None, priority=None)), Path()
     if "workload" in document and "nodes" not in document:
         raise InputError("at least one node", file=path, field="nodes", value="none")
     if _is_scenario(document):
-        return wished(_of_scenario(load_yaml(path, Scenario), path), wishes), path.parent
+        return draft_options(_of_scenario(load_yaml(path, Scenario), path), options), path.parent
     study = load_yaml(path, StudyFile)
     try:
         refuse_set(document)
     except FieldError as error:
         raise InputError(error.expected, file=path, field=error.field, value=error.value) from None
-    return wished(study, wishes), path.parent
+    return draft_options(study, options), path.parent
 
 
 def _document(path: Path) -> dict[str, Any] | None:
@@ -146,9 +146,9 @@ def _of_scenario(scenario: Scenario, path: Path) -> StudyFile:
     return validate(StudyFile(**fields, **baseline).model_dump(), StudyFile)
 
 
-def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
+def _of_log(path: Path, source: str | None, options: DraftOptions) -> StudyFile:
     try:
-        checked = check(path, source, wishes.columns)
+        checked = check(path, source, options.columns)
     except InputError:
         if _lists_nodes(path):
             expected = "a job log as LOG, and the nodes with --nodes"
@@ -157,13 +157,13 @@ def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
     log = checked.log
     if log is None:
         raise InputError("a job log", file=path, value=checked.result.format)
-    if wishes.nodes is None:
+    if options.nodes is None:
         raise ArgumentError("the cluster: what `scontrol show node` printed, or a scenario's nodes", field="nodes")
-    nodes, assumed = _nodes(wishes.nodes)
-    begin, days, weeks, empty = _period(log, wishes)
-    ran_on, notes = _logged_type(log, nodes, wishes)
+    nodes, assumed = _nodes(options.nodes)
+    begin, days, weeks, empty = _period(log, options)
+    ran_on, notes = _logged_type(log, nodes, options)
     workload = LogWorkload(
-        source=checked.result.format, path=str(path.resolve()), columns=dict(wishes.columns), begin=begin, days=days,
+        source=checked.result.format, path=str(path.resolve()), columns=dict(options.columns), begin=begin, days=days,
         logged_gpu_type=ran_on,
     )  # fmt: skip
     apart = len({node.partitions for node in nodes}) > 1 and bool(log.partition)
@@ -171,11 +171,11 @@ def _of_log(path: Path, source: str | None, wishes: Wishes) -> StudyFile:
     file = StudyFile(
         name=path.stem, workload=workload, nodes=nodes, weeks=weeks, steps=steps, assumed=(*assumed, *notes, *empty)
     )  # fmt: skip
-    return with_accounting(file, wishes)
+    return with_accounting(file, options)
 
 
-def with_accounting(file: StudyFile, wishes: Wishes) -> StudyFile:
-    """Return *file* with the QOS, the associations and the priority of the files that *wishes* name, if any.
+def with_accounting(file: StudyFile, options: DraftOptions) -> StudyFile:
+    """Return *file* with the QOS, the associations and the priority of the files that *options* name, if any.
 
     Where priorities of QOS differ and nothing says their weight, they count as much as age. Raises ``InputError``.
     """
@@ -183,15 +183,15 @@ def with_accounting(file: StudyFile, wishes: Wishes) -> StudyFile:
     unknown: tuple[str, ...] = ()
     preempt = SlurmPreemption(by_qos=True, mode="cluster", exempt_s=0.0)
     baseline = file.baseline
-    if wishes.priority is not None:
-        config = read_config(wishes.priority)
-        baseline, config_notes = configured(baseline, config, wishes.priority)
-        preempt = preemption_of(config, wishes.priority)
+    if options.priority is not None:
+        config = read_config(options.priority)
+        baseline, config_notes = configured(baseline, config, options.priority)
+        preempt = preemption_of(config, options.priority)
         changed["baseline"], notes = baseline, [*config_notes, *preempt.notes]
         if not preempt.by_qos:
             changed["qos"] = tuple(one.model_copy(update={"preempts": ()}) for one in file.qos)
-    if wishes.qos is not None:
-        qos = read_qos(wishes.qos, mode=preempt.mode, exempt_s=preempt.exempt_s)
+    if options.qos is not None:
+        qos = read_qos(options.qos, mode=preempt.mode, exempt_s=preempt.exempt_s)
         specs, unknown = spelt(qos.qos, types)
         if not preempt.by_qos and any(one.preempts for one in specs):
             notes.append("QOS preempt no jobs: PreemptType is not preempt/qos")
@@ -200,11 +200,11 @@ def with_accounting(file: StudyFile, wishes: Wishes) -> StudyFile:
             notes += qos.notes
         changed["qos"] = specs
         differ = len({one.priority for one in specs}) > 1
-        if differ and wishes.priority is None and baseline.solver == "fair-share" and not baseline.qos_weight:
+        if differ and options.priority is None and baseline.solver == "fair-share" and not baseline.qos_weight:
             changed["baseline"] = baseline.model_copy(update={"qos_weight": 1.0})
             notes.append("the priority of a QOS counts as much as age (baseline.qos_weight: 1): see PriorityWeightQOS")
-    if wishes.associations is not None:
-        table = read_associations(wishes.associations)
+    if options.associations is not None:
+        table = read_associations(options.associations)
         changed["associations"], others = spelt(table.associations, types)
         unknown, notes = (*unknown, *others), [*notes, *table.notes]
     if unknown:
@@ -212,21 +212,21 @@ def with_accounting(file: StudyFile, wishes: Wishes) -> StudyFile:
     return file.model_copy(update={**changed, "assumed": (*file.assumed, *notes)}) if changed else file
 
 
-def _period(log: JobLog, wishes: Wishes) -> tuple[str | None, float, int, tuple[str, ...]]:
-    """Return begin, days and number of periods, as wished, else the last whole weeks of the log; and what was left out.
+def _period(log: JobLog, options: DraftOptions) -> tuple[str | None, float, int, tuple[str, ...]]:
+    """Return begin, days and number of periods, as requested or the last whole weeks of the log; and what was left out.
 
-    Of these, those before a week without submissions are left out.
+    Of these weeks, those before a week without submissions are left out.
     """
     last = log.span_s[1]
-    days = wishes.days or min(7.0, round(max(last - log.whole_from_s, 3600.0) / DAY_S + 0.005, 2))
-    if wishes.begin is not None:
-        return wishes.begin, days, wishes.weeks or 1, ()
+    days = options.days or min(7.0, round(max(last - log.whole_from_s, 3600.0) / DAY_S + 0.005, 2))
+    if options.begin is not None:
+        return options.begin, days, options.weeks or 1, ()
     fit = max(1, int((last - log.whole_from_s) // (days * DAY_S)))
-    weeks = wishes.weeks or min(MOST_WEEKS, fit)
+    weeks = options.weeks or min(MOST_WEEKS, fit)
     if last - log.whole_from_s < WEEK_S and weeks == 1:
         return None, days, 1, ()
     whole = weeks
-    while wishes.weeks is None and weeks > 1 and _any_empty(log, last - weeks * days * DAY_S, days, weeks):
+    while options.weeks is None and weeks > 1 and _any_empty(log, last - weeks * days * DAY_S, days, weeks):
         weeks -= 1
     begin_s = max(log.whole_from_s, last - weeks * days * DAY_S)
     begin = f"{begin_s:.0f}" if log.origin is None else log.moment(begin_s)
@@ -239,10 +239,10 @@ def _any_empty(log: JobLog, begin_s: float, days: float, weeks: int) -> bool:
     return bool((np.diff(at) == 0).any())
 
 
-def _logged_type(log: JobLog, nodes: tuple[NodeSpec, ...], wishes: Wishes) -> tuple[str, tuple[str, ...]]:
+def _logged_type(log: JobLog, nodes: tuple[NodeSpec, ...], options: DraftOptions) -> tuple[str, tuple[str, ...]]:
     """Return the GPU type of jobs whose log names none, and what was assumed for that."""
-    if wishes.gpu_type is not None:
-        return wishes.gpu_type, ()
+    if options.gpu_type is not None:
+        return options.gpu_type, ()
     counts: dict[str, int] = {}
     for node in nodes:
         counts[node.gpu_type] = counts.get(node.gpu_type, 0) + node.count * node.gpus
@@ -306,20 +306,20 @@ def _states(node: InitNode) -> dict[str, Any]:
     return {} if node.host is not None else {"states": (OFF,)}
 
 
-def wished(file: StudyFile, wishes: Wishes) -> StudyFile:
-    """Return *file* with *wishes* in place of what it says; raises ``InputError``."""
-    if wishes.nodes is not None:
-        nodes, assumed = _nodes(wishes.nodes)
+def draft_options(file: StudyFile, options: DraftOptions) -> StudyFile:
+    """Return *file* with *options* in place of what it says; raises ``InputError``."""
+    if options.nodes is not None:
+        nodes, assumed = _nodes(options.nodes)
         file = file.model_copy(update={"nodes": nodes, "assumed": assumed})
-    file = with_accounting(file, wishes)
+    file = with_accounting(file, options)
     changed: dict[str, Any] = {
-        name: value for name in ("weeks", "seeds", "knowledge") if (value := getattr(wishes, name)) is not None
+        name: value for name in ("weeks", "seeds", "knowledge") if (value := getattr(options, name)) is not None
     }
-    period = {name: value for name in ("begin", "days") if (value := getattr(wishes, name)) is not None}
+    period = {name: value for name in ("begin", "days") if (value := getattr(options, name)) is not None}
     if period and isinstance(file.workload, LogWorkload):
         changed["workload"] = file.workload.model_copy(update=period)
     bill = {
-        name: value for name in ("price_per_kwh", "pue", "currency") if (value := getattr(wishes, name)) is not None
+        name: value for name in ("price_per_kwh", "pue", "currency") if (value := getattr(options, name)) is not None
     }
     if bill:
         changed["electricity"] = Electricity.model_validate(file.electricity.model_dump() | bill)

@@ -21,8 +21,8 @@ from commonwatt.model.study_file import StudyFile, StudyWorkload
 from commonwatt.model.study_results import RunService
 from commonwatt.model.units import DAY_S
 from commonwatt.simulation.as_logged import LogReplay, replay_log
-from commonwatt.simulation.compose import check_runs
 from commonwatt.simulation.record import code_digest
+from commonwatt.simulation.run_setup import check_runs
 from commonwatt.simulation.runner import Listener, Prepared, run_each, warm_up_all
 from commonwatt.simulation.workload import check_tenants, prepare
 from commonwatt.studies.rows import StudyRow, rows_of, scenario_of

@@ -1,17 +1,17 @@
-from ._answer import Fairness as Fairness
-from ._answer import answer as answer
-from ._answer import fairness as fairness
-from ._answer import phi_fair as phi_fair
 from ._energy import EnergyLedger as EnergyLedger
 from ._policies import Etf as Etf
 from ._policies import QuantumProblem as QuantumProblem
-from ._policies import make as make
+from ._policies import make_policy as make_policy
 from ._scheduler import Charge as Charge
 from ._scheduler import FairScheduler as FairScheduler
 from ._scheduler import FifoScheduler as FifoScheduler
 from ._scheduler import Scheduler as Scheduler
 from ._scheduler import Task as Task
 from ._scheduler import TenantQueue as TenantQueue
+from ._solve_file import Fairness as Fairness
+from ._solve_file import fairness as fairness
+from ._solve_file import phi_fair as phi_fair
+from ._solve_file import solve_file as solve_file
 from ._tokens import VtcScheduler as VtcScheduler
 
 __all__ = [
@@ -26,8 +26,8 @@ __all__ = [
     "Task",
     "TenantQueue",
     "VtcScheduler",
-    "answer",
     "fairness",
-    "make",
+    "make_policy",
     "phi_fair",
+    "solve_file",
 ]

@@ -46,7 +46,7 @@ __all__ = [
     "energy_fair_shares",
     "give_least",
     "guaranteed",
-    "make",
+    "make_policy",
     "time_fair_shares",
 ]
 
@@ -317,7 +317,7 @@ class EtfEnergy:
         return _divide(problem, self.guarantee(problem), np.ones(len(problem)))
 
 
-def make(name: str, phi: float) -> SharingPolicy:
+def make_policy(name: str, phi: float) -> SharingPolicy:
     """Return the policy called *name*; raises ``InputError`` for another name or a phi outside [0, 1]."""
     check_number("phi", phi, most=1)
     policies: dict[str, SharingPolicy] = {"etf": Etf(phi), "ef": Ef(), "tf": Tf(), "etf-energy": EtfEnergy(phi)}

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from commonwatt.devices.language.decoder import ByteCoder
 from commonwatt.devices.language.pretrained import load_pretrained
-from commonwatt.devices.language.text import GenerationOrder, StopSearch, choose
+from commonwatt.devices.language.text import GenerationOrder, StopSearch, sample_token
 from commonwatt.model.errors import InputError
 from tests.devices.language.made import RUNTIME, write_pretrained
 
@@ -61,20 +61,20 @@ def test_draws_follow_the_chances():
     logits, rng = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32)), np.random.default_rng(0)
 
     def drawn(**more):
-        seen = np.bincount([choose(logits, order(**more), rng) for _ in range(20_000)], minlength=4)
+        seen = np.bincount([sample_token(logits, order(**more), rng) for _ in range(20_000)], minlength=4)
         return seen / seen.sum()
 
     assert drawn(temperature=1.0) == pytest.approx([0.5, 0.3, 0.15, 0.05], abs=0.02)
     assert drawn(temperature=1.0, top_p=0.8) == pytest.approx([0.625, 0.375, 0, 0], abs=0.02)
     assert drawn(temperature=1.0, top_p=0.81) == pytest.approx([0.526, 0.316, 0.158, 0], abs=0.02)
     assert drawn(temperature=0.5) == pytest.approx(np.array([0.25, 0.09, 0.0225, 0.0025]) / 0.365, abs=0.02)
-    assert choose(logits, order(), rng) == 0
+    assert sample_token(logits, order(), rng) == 0
 
 
 def test_logits_that_are_not_numbers():
     for wrong in (np.nan, np.inf):
         with pytest.raises(ValueError, match="not numbers"):
-            choose(np.array([0.0, wrong]), order(), np.random.default_rng(0))
+            sample_token(np.array([0.0, wrong]), order(), np.random.default_rng(0))
 
 
 def streamed(coder, tokens):

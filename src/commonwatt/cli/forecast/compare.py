@@ -16,7 +16,15 @@ from commonwatt.cli.forecast._options import (
     series_options,
     window_options,
 )
-from commonwatt.cli.output import compiling, json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import (
+    compiling,
+    json_option,
+    plot_option,
+    print_json,
+    print_message,
+    progress_bar,
+    seed_option,
+)
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
@@ -81,7 +89,7 @@ def compare(
         from commonwatt.report.forecast_plots import save_comparison
 
         save_comparison(result, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(result)
     else:

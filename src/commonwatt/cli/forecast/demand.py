@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commonwatt.cli.forecast._options import NumberRange, naming_options, pairs
-from commonwatt.cli.output import json_option, print_json, say, seed_option
+from commonwatt.cli.output import json_option, print_json, print_message, seed_option
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def demand(
             )
     if out is not None:
         counted.write(out)
-        say(f"written: {out}")
+        print_message(f"written: {out}")
     result = counted.result(out, seed)
     if as_json:
         print_json(result)

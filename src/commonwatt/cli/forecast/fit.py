@@ -21,7 +21,15 @@ from commonwatt.cli.forecast._options import (
     series_options,
     window_options,
 )
-from commonwatt.cli.output import compiling, json_option, plot_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import (
+    compiling,
+    json_option,
+    plot_option,
+    print_json,
+    print_message,
+    progress_bar,
+    seed_option,
+)
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
@@ -97,19 +105,19 @@ def fit(
         naming_options(series), compiling(f"forecaster {name}") as watch,
         progress_bar(f"training {name}", 1, 1.0) as bar, interruptible as interrupted,
     ):  # fmt: skip
-        say(f"training {name} on {until:,} values{hint}")
+        print_message(f"training {name} on {until:,} values{hint}")
         result = fit_series(
             file, predictor, out, until=until, seed=seed, go_on=lambda: not interrupted(),
             progress=lambda part: bar.at(predictor.name, part), clock=lambda: watch.elapsed_s,
         )  # fmt: skip
     if result.interrupted:
-        say("interrupted: what it had learned by then is kept")
+        print_message("interrupted: what it had learned by then is kept")
     if as_json:
         print_json(result)
     else:
         models, values = plural(result.members, "model"), plural(until, "value")
-        say(f"{result.model}: {models} trained on {values} up to {result.last} in {result.fit_s:.1f} s")
-        say(f"written: {out} ({result.file_bytes / 1000:,.0f} kB)")
+        print_message(f"{result.model}: {models} trained on {values} up to {result.last} in {result.fit_s:.1f} s")
+        print_message(f"written: {out} ({result.file_bytes / 1000:,.0f} kB)")
 
 
 def _check_out(out: Path) -> None:
@@ -174,7 +182,7 @@ def predict(
         from commonwatt.report.forecast_plots import save_fan
 
         save_fan(result, file.series, len(file.series) - 1 if origin is None else origin, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(result)
     else:

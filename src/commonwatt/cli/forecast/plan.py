@@ -24,7 +24,7 @@ from commonwatt.cli.forecast._options import (
     target_option,
     window_options,
 )
-from commonwatt.cli.output import compiling, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import compiling, json_option, plot_option, print_json, print_message, seed_option
 from commonwatt.model.units import money, plural
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def plan(
         from commonwatt.report.forecast_plots import save_plan
 
         save_plan(replayed, file, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(replayed.result)
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import blamed_on, json_option, print_json, say, seed_option
+from commonwatt.cli.output import json_option, naming_file, print_json, print_message, seed_option
 from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
@@ -60,16 +60,18 @@ def layers(
         from commonwatt.data.layer_files import write_layers
 
         write_layers(out, made)
-        say(f"written: {out}")
+        print_message(f"written: {out}")
     result = collection.result(model, made)
     if as_json:
         print_json(result)
         return
     tell_layers(result.layers, f"{model}: {plural(len(made), 'layer')}, {result.macs:,} multiply-accumulates")
     if result.unsupported:
-        say("counted as nothing: " + ", ".join(f"{name} ({count})" for name, count in result.unsupported.items()))
+        print_message(
+            "counted as nothing: " + ", ".join(f"{name} ({count})" for name, count in result.unsupported.items())
+        )
     if result.approximated:
-        say("inputs counted in part (unequal strides, dilations): " + ", ".join(result.approximated))
+        print_message("inputs counted in part (unequal strides, dilations): " + ", ".join(result.approximated))
 
 
 def _collected(model: str, sizes: dict[str, int], tokens: int | None) -> Collection:
@@ -87,7 +89,7 @@ def _collected(model: str, sizes: dict[str, int], tokens: int | None) -> Collect
     if suffix == ".pt2":
         from commonwatt.data.model_layers.from_torch import collect_program
 
-        with blamed_on(path):
+        with naming_file(path):
             return collect_program(path, sizes)
     if sizes:
         raise InputError("a model file (.onnx or .pt2) with it", field="--dim", value=next(iter(sizes)))
@@ -138,7 +140,7 @@ def _tell_networks(*, as_json: bool) -> None:
         counts = (str(row.layers), f"{row.macs / 1e6:,.1f}", f"{row.parameters / 1e6:,.2f}")
         table.add_row(row.model + ("" if row.in_table_3 else " (not in it)"), row.task, *counts)
     Console().print(table)
-    say("--json has the source of each and how its layers were derived")
+    print_message("--json has the source of each and how its layers were derived")
 
 
 _SHOWN = 40  # layers in the terminal; --json and --out have all
@@ -160,7 +162,7 @@ def tell_layers(rows: Sequence[MapLayer], title: str) -> None:
         table.add_row(name, row.kind, _shape(row), f"{row.macs:,}")
     Console().print(table)
     if len(rows) > _SHOWN:
-        say(f"and {len(rows) - _SHOWN} more; --json and --out have all")
+        print_message(f"and {len(rows) - _SHOWN} more; --json and --out have all")
 
 
 def _shape(row: MapLayer) -> str:
@@ -204,7 +206,7 @@ def batch(batch_class: BatchClass, *, jobs: int, products: bool, out: Path | Non
         from commonwatt.data.layer_files import write_layers
 
         write_layers(out, drawn)
-        say(f"written: {out}")
+        print_message(f"written: {out}")
     if as_json:
         print_json(result)
         return
@@ -242,7 +244,7 @@ def table(problem: Path, *, cost_model: ModelName | None, out: Path | None, as_j
     result = table_result(loaded)
     if out is not None:
         _write(loaded, out)
-        say(f"written: {out}")
+        print_message(f"written: {out}")
     if as_json:
         print_json(result)
     else:
@@ -276,7 +278,7 @@ def _tell(result: MapTableResult) -> None:
         shown.add_row(job, *(text for cell in cells for text in _cell(*cell)))
     Console().print(shown)
     if len(result.jobs) > _SHOWN_JOBS:
-        say(f"and {len(result.jobs) - _SHOWN_JOBS} more; --json and --out have all")
+        print_message(f"and {len(result.jobs) - _SHOWN_JOBS} more; --json and --out have all")
 
 
 def _cell(cycles: float | None, gbs: float | None) -> tuple[str, str]:

@@ -11,13 +11,13 @@ import click
 
 from commonwatt.cli.output import (
     PluginChoice,
-    blamed_on,
     compiling,
     json_option,
+    naming_file,
     plot_option,
     print_json,
+    print_message,
     progress_bar,
-    say,
     seed_option,
 )
 from commonwatt.model.units import plural
@@ -123,12 +123,12 @@ def solve(
     """Map the jobs of PROBLEM (YAML or JSON) onto its sub-accelerators, and order them on each."""
     from commonwatt._map import mapper, task_of
     from commonwatt.data.map_problem import load_map
-    from commonwatt.mapping import Transfer, scheduled
+    from commonwatt.mapping import Transfer, build_schedule
 
     task = task_of(load_map(problem), problem, after, at_cycles)
     if objective is not None:
         task = task._replace(file=task.file.model_copy(update={"objective": objective}))
-    with blamed_on(problem):
+    with naming_file(problem):
         by, first = mapper(
             task, algorithm, ALGORITHMS + OTHERS, budget, time_limit_s, start=start, transfer=transfer, epochs=epochs,
             match=match,
@@ -137,12 +137,12 @@ def solve(
     if save_transfer is not None:
         _save(save_transfer, Transfer.of_result(task.file, result).file())
     if schedule is not None:
-        _save(schedule, scheduled(task.file, result, begin_cycles=task.begin_cycles))
+        _save(schedule, build_schedule(task.file, result, begin_cycles=task.begin_cycles))
     if plot is not None:
         from commonwatt.report.decision_plots import save_map
 
         save_map(result, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(result)
     else:
@@ -157,16 +157,16 @@ def _solve(
     path: Path, task: MapTask, name: str, by: str | Solver[MappingProblem, Mapping], first: Mapping | None,
     start: Path | None, budget: int | None, time_limit_s: float | None, bound: Literal["sharp", "quick"], seed: int,
 ) -> MapResult:  # fmt: skip
-    from commonwatt.mapping import answer
+    from commonwatt.mapping import solve_file
     from commonwatt.model.plugins import valid
 
     with (
-        blamed_on(path if start is None else start),
+        naming_file(path if start is None else start),
         compiling(f"algorithm {name}") as watch,
         _shown(time_limit_s, task.file.objective, lambda: watch.elapsed_s) as report,
         valid("mappers", name, ALGORITHMS + OTHERS),
     ):
-        return answer(
+        return solve_file(
             task.file, clock=lambda: watch.elapsed_s, algorithm=by, budget=budget, time_limit_s=time_limit_s,
             start=first, seed=seed, report=report, bound=bound,
         )  # fmt: skip
@@ -176,7 +176,7 @@ def _save(path: Path, document: BaseModel) -> None:
     from commonwatt.data.files import write_atomic
 
     write_atomic(path, document.model_dump_json(indent=1) + "\n")
-    say(f"written: {path}")
+    print_message(f"written: {path}")
 
 
 @contextmanager
@@ -232,13 +232,13 @@ def evaluate(
     from commonwatt.mapping import evaluate as score
 
     file = task_of(load_map(problem), problem, after, at_cycles).file
-    with blamed_on(problem):
+    with naming_file(problem):
         result = score(file, mapping_in(mapping, file, "mapping"), seed=seed)
     if plot is not None:
         from commonwatt.report.decision_plots import save_map
 
         save_map(result, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(result)
     else:
@@ -266,10 +266,10 @@ def tell(result: MapEvaluateResult, title: str) -> None:
     Console().print(table)
     worth = "proven optimal" if result.optimal else f"at most {100 * result.gap:.3g}% above the best possible"
     if result.objective != "latency":
-        say(f"{result.objective}: {result.objective_value:.6g}{_UNITS[result.objective]}")
+        print_message(f"{result.objective}: {result.objective_value:.6g}{_UNITS[result.objective]}")
     if result.target_met is not None:
-        say("the target of the makespan is " + ("met" if result.target_met else "not met"))
-    say(
+        print_message("the target of the makespan is " + ("met" if result.target_met else "not met"))
+    print_message(
         f"makespan {fmt.cycles(result.makespan_cycles)} cycles, {worth} (lower bound "
         f"{fmt.cycles(result.lower_bound_cycles)}); bandwidth is short for "
         f"{fmt.cycles(result.bandwidth_limited_cycles)} cycles"

@@ -9,12 +9,12 @@ import click
 
 from commonwatt.cli.output import (
     PluginChoice,
-    blamed_on,
     compiling,
     json_option,
+    naming_file,
     plot_option,
     print_json,
-    say,
+    print_message,
     seed_option,
 )
 from commonwatt.model.names import MECHANISMS, WELFARES
@@ -58,7 +58,7 @@ def divide(
     """Choose a configuration for the tenants of PROBLEM (YAML or JSON), and divide it among them."""
     from commonwatt.data.partition import load_partition
     from commonwatt.model.plugins import chosen, valid
-    from commonwatt.partitioning import answer, sweep
+    from commonwatt.partitioning import solve_file, sweep
 
     file, by = load_partition(problem), chosen("partitioners", mechanism, MECHANISMS)
     how: dict[str, Any] = {
@@ -66,17 +66,17 @@ def divide(
         "iterations": iterations, "seed": seed,
     }  # fmt: skip
     if sweep_weight is not None:
-        with blamed_on(problem), compiling("the market solver"), valid("partitioners", mechanism, MECHANISMS):
+        with naming_file(problem), compiling("the market solver"), valid("partitioners", mechanism, MECHANISMS):
             swept = sweep(file, *_range(file, sweep_weight), **how)
         _show_sweep(swept, plot, as_json=as_json)
         return
-    with blamed_on(problem), compiling("the market solver"), valid("partitioners", mechanism, MECHANISMS):
-        result = answer(file, **how)
+    with naming_file(problem), compiling("the market solver"), valid("partitioners", mechanism, MECHANISMS):
+        result = solve_file(file, **how)
     if plot is not None:
         from commonwatt.report.decision_plots import save_partition
 
         save_partition(result, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(result)
     else:
@@ -109,7 +109,7 @@ def _show_sweep(result: PartitionSweepResult, plot: Path | None, *, as_json: boo
         from commonwatt.report.decision_plots import save_sweep
 
         save_sweep(result, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(result)
         return
@@ -123,7 +123,7 @@ def _show_sweep(result: PartitionSweepResult, plot: Path | None, *, as_json: boo
         margin = "unknown" if point.margin is None else f"{100 * point.margin:.2f}%"
         table.add_row(f"{point.weight:.4g}", point.chosen, margin, *(f"{u:.3f}" for u in point.utilities.values()))
     Console().print(table)
-    say(result.sentence)
+    print_message(result.sentence)
 
 
 def _tell(result: PartitionResult, *, explain: bool) -> None:
@@ -143,7 +143,7 @@ def _tell(result: PartitionResult, *, explain: bool) -> None:
     console.print(ranking)
     chosen = next(one for one in result.configurations if one.name == result.chosen)
     console.print(_shares(chosen))
-    say(result.sentence)
+    print_message(result.sentence)
     if explain:
         for tenant in chosen.tenants:
             click.echo(f"{tenant.name}: {tenant.sentence}")
@@ -227,10 +227,10 @@ def characterize(
         counters=None if counters is None else read_counters(counters, tuple(timings)),
     )  # fmt: skip
     for warning in result.warnings:
-        say(f"warning: {warning}")
+        print_message(f"warning: {warning}")
     if out is not None:
         write_atomic(out, result.model_dump_json(indent=2) + "\n")
-        say(f"written: {out}")
+        print_message(f"written: {out}")
     if plot is not None:
         _draw(result.kernels[0], plot)
     if as_json:
@@ -253,16 +253,16 @@ def _counts(text: str) -> list[int]:
 
 def _draw(kernel: KernelResult, path: Path) -> None:
     from commonwatt.model.partition_file import LawSpec
-    from commonwatt.partitioning import law_of
+    from commonwatt.partitioning import make_law
     from commonwatt.report.decision_plots import save_scaling
 
     threads, speedups = [float(r.threads) for r in kernel.runs], [r.speedup for r in kernel.runs]
     laws = {}
     for fit in kernel.laws:
         given = {"pes": threads[1:], "speedups": speedups[1:]} if fit.law == "table" else fit.parameters
-        laws[fit.law] = law_of(LawSpec.model_validate({"law": fit.law, **given})).speedup
+        laws[fit.law] = make_law(LawSpec.model_validate({"law": fit.law, **given})).speedup
     save_scaling(threads, speedups, laws, kernel.chosen, path)
-    say(f"written: {path}")
+    print_message(f"written: {path}")
 
 
 def _show_scaling(result: CharacterizeResult) -> None:
@@ -279,5 +279,5 @@ def _show_scaling(result: CharacterizeResult) -> None:
         for f in kernel.fractions:
             error = "unknown" if f.standard_error is None else f"{f.standard_error:.2g}"
             off = "unknown" if f.misfit is None else f"{f.misfit:.1%}"
-            say(f"F by {f.method}: {f.parallel_fraction:.4f}, standard error {error}; speedups off by {off}")
-        say(f"{kernel.chosen}: {kernel.sentence}")
+            print_message(f"F by {f.method}: {f.parallel_fraction:.4f}, standard error {error}; speedups off by {off}")
+        print_message(f"{kernel.chosen}: {kernel.sentence}")

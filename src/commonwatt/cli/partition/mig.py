@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commonwatt.cli.output import blamed_on, compiling, json_option, plot_option, print_json, say, seed_option
+from commonwatt.cli.output import (
+    compiling,
+    json_option,
+    naming_file,
+    plot_option,
+    print_json,
+    print_message,
+    seed_option,
+)
 from commonwatt.model.names import MIG_MODES, WELFARES
 from commonwatt.model.units import plural, welfare_name, welfare_shown
 
@@ -59,25 +67,25 @@ def mig(
     from commonwatt.data.mig_parted import parted_of, write_mig_parted
     from commonwatt.model.errors import InputError
     from commonwatt.model.partition_file import MigFile
-    from commonwatt.partitioning.mig import answer
+    from commonwatt.partitioning.mig import solve_file
 
     file = load_yaml(problem, MigFile)
     if present is not None:
         file = _with_present(file, present, present_config)
     elif present_config is not None:
         raise InputError("--present to name the file it stands in", field="--present-config", value=present_config)
-    with blamed_on(problem), compiling("the market solver") as watch:
-        result = answer(
+    with naming_file(problem), compiling("the market solver") as watch:
+        result = solve_file(
             file, clock=lambda: watch.elapsed_s, mode=mode, welfare=welfare, time_limit_s=time_limit_s, seed=seed
         )
     if write is not None:
         write_mig_parted(parted_of(result.chosen), write)
-        say(f"written: {write} (GPUs are numbered as in the problem)")
+        print_message(f"written: {write} (GPUs are numbered as in the problem)")
     if plot is not None:
         from commonwatt.report.decision_plots import save_layouts
 
         save_layouts(result.chosen, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(result)
     else:
@@ -95,7 +103,7 @@ def _with_present(file: MigFile, path: Path, name: str | None) -> MigFile:
     if isinstance(document, MigResult):
         if name is not None:
             raise InputError("a file of mig-parted beside it", file=path, field="--present-config", value=name)
-        with blamed_on(path):
+        with naming_file(path):
             return after(file, document)
     if name is None:
         if len(document.configs) > 1:
@@ -103,7 +111,7 @@ def _with_present(file: MigFile, path: Path, name: str | None) -> MigFile:
             raise InputError(f"--present-config to name one of {here}", file=path, field="--present-config")
         name = next(iter(document.configs))
     counts = [document.instances(name, place, path) for place in range(len(file.gpus))]
-    with blamed_on(path):
+    with naming_file(path):
         return with_present(file, counts, f"mig-configs.{name}")
 
 
@@ -130,14 +138,16 @@ def _tell(result: MigResult) -> None:
         tenants.add_row(t.name, f"{t.utility:.4g}", t.sentence)
     console.print(tenants)
     if chosen.prices:
-        say("prices: " + ", ".join(f"{p.instance} {p.price:.3g}" for p in chosen.prices))
+        print_message("prices: " + ", ".join(f"{p.instance} {p.price:.3g}" for p in chosen.prices))
     proven = (
         "the best of all layouts" if chosen.optimal else f"not proven best: at most {chosen.gap:.3g} more is possible"
     )
-    say(f"{proven}; solved in {chosen.solve_s:.3f} s")
+    print_message(f"{proven}; solved in {chosen.solve_s:.3f} s")
     if chosen.drained:
-        say(f"{plural(chosen.drained, 'instance')} must drain")
+        print_message(f"{plural(chosen.drained, 'instance')} must drain")
     if result.market_advantage is not None:
-        say(f"time shares give {result.market_advantage:.2%} more than whole instances (weighted geometric mean)")
+        print_message(
+            f"time shares give {result.market_advantage:.2%} more than whole instances (weighted geometric mean)"
+        )
     elif result.other_refusal:
-        say(f"the other mode has no answer: {result.other_refusal}")
+        print_message(f"the other mode has no answer: {result.other_refusal}")

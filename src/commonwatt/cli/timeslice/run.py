@@ -9,13 +9,13 @@ import click
 
 from commonwatt.cli.output import (
     PluginChoice,
-    blamed_on,
     compiling,
     json_option,
+    naming_file,
     plot_option,
     print_json,
+    print_message,
     progress_bar,
-    say,
     seed_option,
 )
 from commonwatt.model.units import plural
@@ -48,17 +48,17 @@ def plan(problem: Path, *, policy: str, phi: float | None, plot: Path | None, se
     from commonwatt.data.files import load_yaml
     from commonwatt.model.plugins import chosen, valid
     from commonwatt.model.timeslice_file import PlanFile
-    from commonwatt.timeslicing import answer
+    from commonwatt.timeslicing import solve_file
 
     file = load_yaml(problem, PlanFile)
     by = chosen("schedulers", policy, PLAN_POLICIES, file.phi if phi is None else phi)
-    with blamed_on(problem), compiling(f"policy {policy}"), valid("schedulers", policy, PLAN_POLICIES):
-        result = answer(file, policy=by, phi=phi, seed=seed)
+    with naming_file(problem), compiling(f"policy {policy}"), valid("schedulers", policy, PLAN_POLICIES):
+        result = solve_file(file, policy=by, phi=phi, seed=seed)
     if plot is not None:
         from commonwatt.report.decision_plots import save_plan
 
         save_plan(result, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(result)
     else:
@@ -75,12 +75,12 @@ def _show_plan(result: TimeslicePlanResult) -> None:
     for t in result.tenants:
         table.add_row(t.name, f"{t.weight:g}", f"{t.power_w:g}", str(t.time), f"{t.energy_j:.6g}", t.sentence)
     Console().print(table)
-    say(
+    print_message(
         f"fairness of time {_shown(result.time_fairness)}, of energy {_shown(result.energy_fairness)}, "
         f"of both {_shown(result.system_fairness)}; energy can be perfectly fair up to phi {result.phi_fair:.3f}"
     )
     if result.unused:
-        say(f"{result.unused} units are not used: all demand is met")
+        print_message(f"{result.unused} units are not used: all demand is met")
 
 
 def _shown(value: float | None) -> str:
@@ -127,13 +127,13 @@ def run(
     file = load_yaml(config, TimesliceConfig).model_copy(update={k: v for k, v in changed.items() if v is not None})
     from commonwatt.devices.run import measure
 
-    with blamed_on(config), compiling(f"policy {file.policy}"), progress_bar("run", 1, file.duration_s) as bar:
+    with naming_file(config), compiling(f"policy {file.policy}"), progress_bar("run", 1, file.duration_s) as bar:
         result = measure(file, config.parent, seed, lambda time_s: bar.at("", time_s))
     if plot is not None:
         from commonwatt.report.decision_plots import save_run
 
         save_run(result, plot)
-        say(f"written: {plot}")
+        print_message(f"written: {plot}")
     if as_json:
         print_json(result)
     else:
@@ -158,14 +158,16 @@ def _tell(result: TimesliceRunResult) -> None:
     table.add_row("(idle)", "", "", "", "", f"{result.idle.energy_j:.4g}", "", "", "")
     Console().print(table)
     sources = sorted({t.power_source for t in result.tenants})
-    say(f"energy is {', '.join(sources)}; shares are kept by: {result.enforcement}")
+    print_message(f"energy is {', '.join(sources)}; shares are kept by: {result.enforcement}")
     if result.system_fairness is not None:
-        say(f"fairness of time {result.time_fairness:.3f}, of energy {result.energy_fairness:.3f}")
+        print_message(f"fairness of time {result.time_fairness:.3f}, of energy {result.energy_fairness:.3f}")
     if result.scheduling_share is not None:
-        say(f"{plural(result.steps, 'step')}; scheduling took {100 * result.scheduling_share:.2g}% of the busy time")
+        print_message(
+            f"{plural(result.steps, 'step')}; scheduling took {100 * result.scheduling_share:.2g}% of the busy time"
+        )
     refused = sum(t.refused for t in result.tenants)
     if refused:
-        say(f"refused {plural(refused, 'request')}: queues were full")
+        print_message(f"refused {plural(refused, 'request')}: queues were full")
 
 
 def _percent(share: float | None) -> str:

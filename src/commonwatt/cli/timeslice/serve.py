@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from commonwatt.cli.output import blamed_on, json_option, print_json, progress_bar, say, seed_option
+from commonwatt.cli.output import json_option, naming_file, print_json, print_message, progress_bar, seed_option
 
 if TYPE_CHECKING:
     from commonwatt.devices.base import Device, LoadedModel
@@ -145,7 +145,7 @@ def _tell(result: TimesliceProfileResult) -> None:
         )  # fmt: skip
     Console().print(table)
     if result.written is not None:
-        say(f"written: {result.written}")
+        print_message(f"written: {result.written}")
 
 
 @click.command(short_help="Serve models over the Open Inference Protocol.")
@@ -174,15 +174,15 @@ def serve(
     from commonwatt.data.files import load_yaml
     from commonwatt.devices.session import open_session
     from commonwatt.model.timeslice_file import TimesliceConfig
-    from commonwatt.serving import wanted
+    from commonwatt.serving import import_extra
     from commonwatt.serving.keys import resolve_keys
     from commonwatt.serving.server import check_host
     from commonwatt.serving.triton_documents import read_repositories
 
     for package in ("starlette", "uvicorn", "grpc", "tritonclient.grpc", "prometheus_client"):
-        wanted(package)
+        import_extra(package)
     file = _encrypted(load_yaml(config, TimesliceConfig), tls_certificate, tls_key)
-    with blamed_on(config):
+    with naming_file(config):
         if file.server.tls is not None:
             Certificates(file.server.tls, config.parent, "server.tls")  # refused before models are loaded
         if file.device.kind == "simulated":
@@ -205,7 +205,7 @@ def serve(
 
     backend.start()
     try:
-        with blamed_on(config):
+        with naming_file(config):
             asyncio.run(
                 serve_it(
                     backend, keys, file.server, folder=config.parent,
@@ -214,7 +214,7 @@ def serve(
             )  # fmt: skip
     finally:
         backend.close()
-    say("stopped: every request that was accepted has been answered or refused")
+    print_message("stopped: every request that was accepted has been answered or refused")
 
 
 def _encrypted(file: TimesliceConfig, certificate: Path | None, key: Path | None) -> TimesliceConfig:
@@ -302,7 +302,7 @@ def _show(document: TimesliceServeResult, where: Addresses | None, *, as_json: b
     import sys
 
     for one in document.ignored:
-        say(f"{one.tenant}, {one.model}: {one.field} of config.pbtxt is ignored: {one.reason}")
+        print_message(f"{one.tenant}, {one.model}: {one.field} of config.pbtxt is ignored: {one.reason}")
     if where is not None:
         document = document.model_copy(update={"rest": where.rest, "grpc": where.grpc})
     if as_json:
@@ -325,15 +325,15 @@ def _show(document: TimesliceServeResult, where: Addresses | None, *, as_json: b
     Console().print(table)
     for m in document.models:
         if m.language is not None:
-            say(
+            print_message(
                 f"{m.tenant}, {_called(m)}: generates text, up to {m.language.most_tokens} tokens with the prompt; "
                 f"{m.language.step_tokens} tokens in a step, {m.language.max_sequences} requests at a time, cache of "
                 f"{m.language.kv_cache_tokens} tokens ({m.language.kv_cache_mb:.3g} MB)"
             )
         if m.undivided:
-            say(f"{m.tenant}, {_called(m)}: rows of a request stay together, as {m.undivided}")
+            print_message(f"{m.tenant}, {_called(m)}: rows of a request stay together, as {m.undivided}")
     if where is not None:
-        say(
+        print_message(
             f"serving: REST on {where.rest}"
             + (f", gRPC on {where.grpc}" if where.grpc else "")
             + (", with TLS" if where.tls else "")

@@ -22,7 +22,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.partition_file import MigFile, MigGpu, MigTenant
 from commonwatt.partitioning.mig import MigProblem, mig_memory_gb, mig_types, plan_gpus, solve_integer
 
-__all__ = ["LayoutPlanner", "PresentCut", "check_mig", "thriftiest"]
+__all__ = ["LayoutPlanner", "PresentCut", "check_mig", "most_efficient_type"]
 
 _SLICES = 7  # of compute, of a whole GPU
 DRAIN_PENALTY = 0.03
@@ -223,7 +223,7 @@ class LayoutPlanner:
         return Instance(word, service, part_of[profile], rate)
 
 
-def thriftiest(service: ServiceModel, cluster: Cluster, types: Sequence[str]) -> str | None:
+def most_efficient_type(service: ServiceModel, cluster: Cluster, types: Sequence[str]) -> str | None:
     """Return the GPU type on which a request takes least energy, idle included, if that is one of *types*."""
     idle_w = {k.gpu_type: k.idle_w / k.gpus for k in cluster.classes}
     joules = {t: (model.power_w + idle_w[t]) / model.rate_rps for t, model in service.types.items()}

@@ -12,7 +12,7 @@ from commonwatt.control.fleet.shared_gpus import Resident, SharedGpu, SharedGpus
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet, SharingSpec
 from commonwatt.model.nodes import Cluster
-from commonwatt.timeslicing import QuantumProblem, make
+from commonwatt.timeslicing import QuantumProblem, make_policy
 
 __all__ = ["GpuSlicer", "GpuWork", "Sharer", "slices_of"]
 
@@ -60,10 +60,10 @@ def slices_of(sharers: Sequence[Sharer], spec: SharingSpec) -> TimeSlices:
         [sharer.most_milli * UNITS // WHOLE_MILLI for sharer in sharers],
     )
     if spec.slices != "etf":
-        return TimeSlices(_parts(make("tf" if equal else spec.slices, 1.0).slices, problem), None)
+        return TimeSlices(_parts(make_policy("tf" if equal else spec.slices, 1.0).slices, problem), None)
     needs = np.array([sharer.needs for sharer in sharers])
     for phi in np.linspace(spec.phi, 1.0, STEPS + 1).tolist():
-        parts = _parts(make("etf", phi).slices, problem)
+        parts = _parts(make_policy("etf", phi).slices, problem)
         if (parts >= needs - 1e-9).all():
             break
     return TimeSlices(parts, phi)

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.generators.week import WeekModel
 from commonwatt.data.log import JobLog, window
 from commonwatt.data.readers import read_log
@@ -39,9 +39,9 @@ _ROUNDS = 500
 
 def philly_weeks() -> JobLog:
     """Return the period of the fit; raises ``InputError`` if the log is not available."""
-    path = locate.find("philly_jobs.csv.gz")
+    path = third_party.find("philly_jobs.csv.gz")
     if path is None:
-        raise InputError(f"philly_jobs.csv.gz in the folder {locate.VARIABLE} names", value="none")
+        raise InputError(f"philly_jobs.csv.gz in the folder {third_party.VARIABLE} names", value="none")
     return window(read_log("philly", path), BEGIN, 7.0 * WEEKS, carry_in=False)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.profiles.base import CLASSES, GPU_TYPES, Profiles, canonical, known_gpu_type
 from commonwatt.data.profiles.declared import (
@@ -24,8 +24,8 @@ from commonwatt.data.profiles.declared import (
     preferred,
     profiles_for,
     standard_name,
-    taken_as_fast,
     type_name,
+    types_of_assumed_speed,
 )
 from commonwatt.data.profiles.law import LAW
 from commonwatt.model.errors import InputError
@@ -44,8 +44,8 @@ __all__ = [
     "preferred",
     "profiles_for",
     "standard_name",
-    "taken_as_fast",
     "type_name",
+    "types_of_assumed_speed",
 ]
 
 
@@ -56,11 +56,11 @@ def load_profiles(choice: str = "auto") -> Profiles:
     """
     if choice not in ("auto", "measured", "law"):
         raise InputError("one of auto, measured, law", field="profiles", value=choice)
-    table = None if choice == "law" else locate.find(gavel.FILE)
+    table = None if choice == "law" else third_party.find(gavel.FILE)
     if table is not None:
-        return Measured.read(table, locate.find(zeus.FILE))
+        return Measured.read(table, third_party.find(zeus.FILE))
     if choice == "measured":
-        expected = f"{gavel.FILE} in the folder {locate.VARIABLE} names"
+        expected = f"{gavel.FILE} in the folder {third_party.VARIABLE} names"
         raise InputError(expected, field="profiles", value=choice)
     return LAW
 

@@ -11,15 +11,24 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.names import did_you_mean
 
 __all__ = [
-    "CLASSES", "GPU_TYPES", "MIG_SLICES", "MigSlice", "Profiles", "Stand", "canonical", "class_of",
-    "known_gpu_type", "mig_slice", "type_in",
+    "CLASSES",
+    "GPU_TYPES",
+    "MIG_SLICES",
+    "ClassRepresentatives",
+    "MigSlice",
+    "Profiles",
+    "canonical",
+    "class_of",
+    "known_gpu_type",
+    "mig_slice",
+    "type_in",
 ]  # fmt: skip
 
 _BERT = (("squad", "bert_base_uncased", "adamw"), ("sentiment140", "bert_base_uncased", "adamw"))
 
 
 @dataclass(frozen=True)
-class Stand:
+class ClassRepresentatives:
     """Representatives of a class in each table."""
 
     gavel: str | None
@@ -29,13 +38,13 @@ class Stand:
 
 
 CLASSES = {
-    "resnet18": Stand("ResNet-18", (("cifar100", "shufflenetv2", "adadelta"),), "cifar10"),
-    "resnet50": Stand("ResNet-50", (("imagenet", "resnet50", "adadelta"),), "imagenet"),
-    "transformer": Stand("Transformer", _BERT, "bert"),
-    "bert": Stand(None, _BERT, "bert"),
+    "resnet18": ClassRepresentatives("ResNet-18", (("cifar100", "shufflenetv2", "adadelta"),), "cifar10"),
+    "resnet50": ClassRepresentatives("ResNet-50", (("imagenet", "resnet50", "adadelta"),), "imagenet"),
+    "transformer": ClassRepresentatives("Transformer", _BERT, "bert"),
+    "bert": ClassRepresentatives(None, _BERT, "bert"),
     # an LSTM: BERT scales better
-    "lm": Stand("LM", (("librispeech", "deepspeech2", "adamw"),), "bert", sia_scales=False),
-    "recommendation": Stand("Recommendation", (("movielens-1m", "ncf", "adam"),), "ncf"),
+    "lm": ClassRepresentatives("LM", (("librispeech", "deepspeech2", "adamw"),), "bert", sia_scales=False),
+    "recommendation": ClassRepresentatives("Recommendation", (("movielens-1m", "ncf", "adam"),), "ncf"),
 }
 
 

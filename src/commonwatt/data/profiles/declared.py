@@ -39,8 +39,15 @@ from commonwatt.model.nodes import REFERENCE_TYPE, GpuTypeSpec
 from commonwatt.model.training_profile import TrainingProfile
 
 __all__ = [
-    "DEFAULT_LOGGED", "Declared", "OneType", "is_known", "preferred", "profiles_for", "standard_name",
-    "taken_as_fast", "type_name",
+    "DEFAULT_LOGGED",
+    "Declared",
+    "OneType",
+    "is_known",
+    "preferred",
+    "profiles_for",
+    "standard_name",
+    "type_name",
+    "types_of_assumed_speed",
 ]  # fmt: skip
 
 DEFAULT_LOGGED = "P100"  # GPU type of logged run times where neither the log nor the workload names one
@@ -51,7 +58,7 @@ def preferred(profiles: Profiles) -> tuple[str, ...]:
     return profiles.preferred if isinstance(profiles, Declared) else ()
 
 
-def taken_as_fast(profiles: Profiles) -> tuple[str, ...]:
+def types_of_assumed_speed(profiles: Profiles) -> tuple[str, ...]:
     """Return the GPU types that the log names, the cluster lacks and nobody knows: taken to be as fast as its own."""
     return profiles.others if isinstance(profiles, OneType) else ()
 

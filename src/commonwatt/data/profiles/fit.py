@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.profiles import gavel, zeus
-from commonwatt.data.profiles.base import CLASSES, Stand, known_gpu_type
+from commonwatt.data.profiles.base import CLASSES, ClassRepresentatives, known_gpu_type
 from commonwatt.data.profiles.law import Law
 from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
@@ -67,13 +67,13 @@ class _Tables:
     zeus: Mapping[zeus.Training, Mapping[str, tuple[float, float]]]
     sia: Mapping[SiaStep, Speeds]
 
-    def of_gavel(self, stand: Stand) -> list[Speeds]:
+    def of_gavel(self, stand: ClassRepresentatives) -> list[Speeds]:
         return [speeds for run, speeds in self.gavel.items() if run.model == stand.gavel]
 
-    def of_zeus(self, stand: Stand) -> list[Mapping[str, tuple[float, float]]]:
+    def of_zeus(self, stand: ClassRepresentatives) -> list[Mapping[str, tuple[float, float]]]:
         return [times for run, times in self.zeus.items() if (run.dataset, run.model, run.optimizer) in stand.zeus]
 
-    def of_sia(self, stand: Stand) -> list[Speeds]:
+    def of_sia(self, stand: ClassRepresentatives) -> list[Speeds]:
         return [speeds for step, speeds in self.sia.items() if step.model == stand.sia]
 
 
@@ -98,7 +98,7 @@ def fit_law(folder: Path) -> FittedLaw:
     return FittedLaw(Law(speed, exponent, power_w), misfit)
 
 
-def _speeds(tables: _Tables, stand: Stand) -> dict[str, float]:
+def _speeds(tables: _Tables, stand: ClassRepresentatives) -> dict[str, float]:
     measured, trained, stepped = tables.of_gavel(stand), tables.of_zeus(stand), tables.of_sia(stand)
     speeds = {"P100": 1.0}
     if stand.gavel:
@@ -123,7 +123,7 @@ def _ratio(pairs: Iterable[tuple[float | None, float | None]]) -> float:
     return float(np.exp(np.mean([np.log(a / b) for a, b in pairs if a and b])))
 
 
-def _scaling(tables: _Tables, stand: Stand) -> dict[str, tuple[float, float]]:
+def _scaling(tables: _Tables, stand: ClassRepresentatives) -> dict[str, tuple[float, float]]:
     """Exponent and misfit by GPU type."""
     own = tables.of_gavel(stand)
     stepped = tables.of_sia(stand)
@@ -155,7 +155,7 @@ def _exponent(tables: Iterable[Iterable[Speeds]], types: list[str]) -> tuple[flo
     return slope, float(np.sqrt(np.mean((y - min(1.0, slope) * x) ** 2)))
 
 
-def _power(tables: _Tables, stand: Stand) -> dict[str, float]:
+def _power(tables: _Tables, stand: ClassRepresentatives) -> dict[str, float]:
     trained = tables.of_zeus(stand)
     names = ("P100", "V100", "RTX6000", "A40")
     return {name: float(np.median([row[name][1] for row in trained if name in row])) for name in names}
@@ -163,9 +163,9 @@ def _power(tables: _Tables, stand: Stand) -> dict[str, float]:
 
 def main() -> None:
     """Print the fitted figures in the form of ``law``."""
-    root = locate.folder()
+    root = third_party.folder()
     if root is None:
-        raise InputError(f"a folder of measured tables in {locate.VARIABLE}", value="none")
+        raise InputError(f"a folder of measured tables in {third_party.VARIABLE}", value="none")
     fitted = fit_law(root)
     write = sys.stdout.write
     for title, table, digits in (

@@ -11,7 +11,7 @@ import numpy as np
 from commonwatt.devices.base import Tensor
 from commonwatt.devices.language.base import TokenCoder
 
-__all__ = ["Answer", "Finish", "GenerationOrder", "StopSearch", "choose"]
+__all__ = ["Answer", "Finish", "GenerationOrder", "StopSearch", "sample_token"]
 
 Finish = Literal["stop", "length"]
 
@@ -48,7 +48,7 @@ class GenerationOrder:
         return len(self.prompt) + self.max_tokens
 
 
-def choose(logits: Tensor, order: GenerationOrder, rng: np.random.Generator) -> int:
+def sample_token(logits: Tensor, order: GenerationOrder, rng: np.random.Generator) -> int:
     """Return a token by its logits ([vocabulary]); raises ``ValueError`` if they are not numbers."""
     if not np.isfinite(logits.max()):
         raise ValueError("the model's logits are not numbers")
@@ -106,7 +106,7 @@ class Answer:
 
     def extend(self, logits: Tensor) -> str:
         """Choose the next token; returns the text that is certain with it."""
-        token = choose(logits[: self._coder.vocabulary], self._order, self._rng)
+        token = sample_token(logits[: self._coder.vocabulary], self._order, self._rng)
         self.tokens.append(token)
         if token in self._coder.ends:
             return self._ended("stop")

@@ -1,6 +1,3 @@
-from ._answer import after as after
-from ._answer import answer as answer
-from ._answer import with_present as with_present
 from ._layouts import mig_memory_gb as mig_memory_gb
 from ._layouts import mig_types as mig_types
 from ._modes import TimeShares as TimeShares
@@ -10,6 +7,9 @@ from ._modes import solve_market as solve_market
 from ._plan import plan_gpus as plan_gpus
 from ._problem import MigDecision as MigDecision
 from ._problem import MigProblem as MigProblem
+from ._solve_file import after as after
+from ._solve_file import solve_file as solve_file
+from ._solve_file import with_present as with_present
 
 __all__ = [
     "MigDecision",
@@ -17,10 +17,10 @@ __all__ = [
     "TimeShares",
     "WholeInstances",
     "after",
-    "answer",
     "mig_memory_gb",
     "mig_types",
     "plan_gpus",
+    "solve_file",
     "solve_integer",
     "solve_market",
     "with_present",

@@ -39,13 +39,13 @@ __all__ = [
     "MOST_COUNTS",
     "Listing",
     "all_counts",
+    "approximate_equilibria",
     "certified",
     "constant",
     "gaps",
     "highest",
     "least_utilities",
     "on_layout",
-    "roughly",
 ]
 
 # -- rough solutions
@@ -54,7 +54,7 @@ __all__ = [
 _STEPS = 100
 
 
-def roughly(weights: Floats, rates: Floats, close: float) -> tuple[Floats, Floats]:
+def approximate_equilibria(weights: Floats, rates: Floats, close: float) -> tuple[Floats, Floats]:
     """Return shares [B, N, K] and prices [B, K] near the equilibria of linear markets whose goods have supply 1.
 
     *weights* [N] sum to 1 and are the same for all, *rates* are [B, N, K]; a good nobody can use is not divided.
@@ -297,7 +297,7 @@ class Listing:
         scale = worth.max(axis=2, keepdims=True)
         if not len(rows):
             return
-        shares, prices = roughly(weights, worth / scale, ROUGHLY)
+        shares, prices = approximate_equilibria(weights, worth / scale, ROUGHLY)
         gap = gaps(weights, worth / scale, shares, prices)
         most = certified(self.kind, weights, (worth * shares).sum(axis=2), gap)
         self._bounds[rows] = np.minimum(self._bounds[rows], most - self._penalties[rows])

@@ -22,6 +22,7 @@ from commonwatt.model.errors import SolverError
 from commonwatt.optimize import KeepGoing, always, ranked
 from commonwatt.placement._backfill import Backfill
 from commonwatt.placement._entitlement import TenantFairness, fair_schedule, shares_of
+from commonwatt.placement._needless_moves import drop_needless_moves, filled
 from commonwatt.placement._objective import check
 from commonwatt.placement._peers import Peer
 from commonwatt.placement._priority_order import PriorityOrder
@@ -32,7 +33,6 @@ from commonwatt.placement._problem import (
     PlacementSolver,
     Schedule,
 )
-from commonwatt.placement._settle import filled, settled
 from commonwatt.placement.guarantees._kept import Guarantees, Reservation
 
 __all__ = ["checked", "decided", "held_back"]
@@ -56,7 +56,7 @@ def decided(
         search = solver.solve(part, rng, keep_going)
         if isinstance(solver, Peer):
             return search.best
-        return settled(part, search.best, planned=solver.plans, fill=solver.leaves_room)
+        return drop_needless_moves(part, search.best, planned=solver.plans, fill=solver.leaves_room)
 
     schedule = _within_guarantees(problem, solver, solve)
     return schedule if fairness is None else replace(schedule, shares=shares_of(problem, fairness))

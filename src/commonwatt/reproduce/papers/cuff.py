@@ -9,7 +9,7 @@ from operator import lt
 import numpy as np
 
 from commonwatt.capacity.scores import energy_saving, slots_served
-from commonwatt.forecasting import Rolled
+from commonwatt.forecasting import RollingForecasts
 from commonwatt.forecasting.scores import level_scores, whole_gpus
 from commonwatt.model.demand import LEVELS
 from commonwatt.model.errors import MissingExtraError
@@ -31,7 +31,7 @@ from commonwatt.reproduce.papers.cuff_traces import (
 )
 from commonwatt.reproduce.topic import Bar, TopicAnswer, TopicRequest
 
-__all__ = ["CuffStudy", "answer", "rows_of"]
+__all__ = ["CuffStudy", "rows_of", "run_topic"]
 
 _NAMES = {"gru": "GRU", "bilstm": "Bi-LSTM", "cnn": "CNN"}
 _SAVED_W = 25.0  # section 4.2: lowest clocks
@@ -67,7 +67,7 @@ NOTES = (
 )
 
 
-def answer(request: TopicRequest) -> TopicAnswer:
+def run_topic(request: TopicRequest) -> TopicAnswer:
     """Run everything."""
     try:
         import torch  # noqa: F401
@@ -201,14 +201,14 @@ def _best_network(study: CuffStudy, scores: Mapping[str, tuple[float, float]]) -
     return row.model_copy(update={"comparable": False, "note": f"{TIE}; {row.note}"}) if tied(scores) else row
 
 
-def _mae(study: CuffStudy, rolled: Rolled, level: float = 0.5) -> float:
+def _mae(study: CuffStudy, rolled: RollingForecasts, level: float = 0.5) -> float:
     return level_scores(level, study.scored(rolled, level), study.actual).mae
 
 
 def _figure_4(study: CuffStudy) -> list[ReproduceRow]:
     actual = study.actual
     high = actual >= np.nanquantile(actual, chosen.HIGH_DEMAND)
-    ways: Mapping[str, tuple[Rolled, float]] = {
+    ways: Mapping[str, tuple[RollingForecasts, float]] = {
         "point forecast": (study.point["gru"], 0.5),
         "quantile .90": (study.quantile["gru"], chosen.CUFF_LEVEL),
         "quantile .98": (study.quantile["gru"], 0.98),

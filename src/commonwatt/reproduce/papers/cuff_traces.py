@@ -12,10 +12,16 @@ import numpy as np
 
 from commonwatt.capacity import Calibrator
 from commonwatt.capacity.scores import energy_saving, slots_served
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.generators.week import DemandSpec, generate_demand
 from commonwatt.data.series_files import read_series
-from commonwatt.forecasting import NetworkPredictor, NetworkSettings, Recipe, Rolled, roll
+from commonwatt.forecasting import (
+    NetworkPredictor,
+    NetworkSettings,
+    RollingForecasts,
+    TrainingSettings,
+    forecast_rolling,
+)
 from commonwatt.forecasting.scores import whole_gpus
 from commonwatt.model.arrays import Floats
 from commonwatt.model.demand import LEVELS, DemandSeries
@@ -38,8 +44,8 @@ KINDS: dict[Extent, tuple[str, ...]] = {
 }
 
 _SETTINGS: dict[Extent, NetworkSettings] = {
-    "quick": NetworkSettings(members=1, hidden=16, width=32, recipe=Recipe(epochs=3, share=0.5, patience=2)),
-    "default": NetworkSettings(members=1, recipe=Recipe(epochs=4, share=0.25, patience=2)),
+    "quick": NetworkSettings(members=1, hidden=16, width=32, recipe=TrainingSettings(epochs=3, share=0.5, patience=2)),
+    "default": NetworkSettings(members=1, recipe=TrainingSettings(epochs=4, share=0.25, patience=2)),
     "full": NetworkSettings(),
 }
 HIGH_DEMAND, CUFF_LEVEL, MUCH_LESS = 0.9, 0.90, 0.5
@@ -94,8 +100,8 @@ class CuffStudy:
     """Forecasts of one trace by all networks: the paper's, which see 120 raw levels, or ours."""
 
     trace: Trace
-    point: dict[str, Rolled] = field(default_factory=dict)
-    quantile: dict[str, Rolled] = field(default_factory=dict)
+    point: dict[str, RollingForecasts] = field(default_factory=dict)
+    quantile: dict[str, RollingForecasts] = field(default_factory=dict)
     ours: bool = False
 
     @property
@@ -103,11 +109,11 @@ class CuffStudy:
         """Demand of the scored part."""
         return self.trace.series.gpus[self.trace.begin :]
 
-    def scored(self, rolled: Rolled, level: float = 0.5) -> Floats:
+    def scored(self, rolled: RollingForecasts, level: float = 0.5) -> Floats:
         """Forecasts of the scored part at *level*, whole GPUs."""
         return whole_gpus(rolled.at(level))[-len(self.actual) :]
 
-    def calibrated(self, rolled: Rolled, target: float) -> Floats:
+    def calibrated(self, rolled: RollingForecasts, target: float) -> Floats:
         """GPUs kept on for *target* by the calibration, which has first been run before the scored part."""
         calibrator = Calibrator(target, whole_gpus=self.trace.total_gpus, steps=rolled.gpus.shape[1])
         kept = calibrator.follow(self.trace.series.gpus, rolled.origins, rolled.levels, rolled.gpus)
@@ -130,7 +136,7 @@ def traces(extent: Extent, seed: int) -> tuple[Trace, ...]:
     """Return the traces that are available, else a generated one. The last seventh of each is not used."""
     traces = []
     for name, paper, file, column, total, comparable, note in _PUBLISHED:
-        path = locate.find(file)
+        path = third_party.find(file)
         if path is None or (extent == "quick" and name != "Earth"):
             continue
         whole = read_series(path, column).series
@@ -149,7 +155,7 @@ def _generated(extent: Extent, seed: int) -> Trace:
     return Trace("generated", "", series, len(series) * 5 // 6, total, comparable=False, note="no public trace here")
 
 
-def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool, raw: bool) -> Rolled:
+def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool, raw: bool) -> RollingForecasts:
     """Fit a network before the scored part and forecast it, and two days before it for the calibration to begin on.
 
     *raw*: it sees levels themselves, as the paper's do; else changes and a summary of a day.
@@ -158,7 +164,7 @@ def forecasts(trace: Trace, kind: str, extent: Extent, seed: int, *, point: bool
     settings = replace(chosen, raw=raw)
     predictor = NetworkPredictor(kind, point=point, settings=settings)
     first = trace.begin - round(_WARM_UP_DAYS * DAY_S / trace.series.step_s)
-    return roll(predictor, trace.series, first, np.random.default_rng(seed), fit_before=trace.begin)
+    return forecast_rolling(predictor, trace.series, first, np.random.default_rng(seed), fit_before=trace.begin)
 
 
 def average_day(trace: Trace) -> list[float | None]:

@@ -32,7 +32,7 @@ from commonwatt.reproduce.papers.etf_runs import (
 from commonwatt.reproduce.topic import Extent, TopicAnswer, TopicRequest
 from commonwatt.timeslicing import Etf, QuantumProblem
 
-__all__ = ["EtfFigure", "answer"]
+__all__ = ["EtfFigure", "run_topic"]
 
 _QUANTA: dict[Extent, int] = {"quick": 80, "default": 200, "full": 2000}
 _LONG_QUANTA: dict[Extent, int] = {"quick": 40, "default": 200, "full": 2000}
@@ -52,7 +52,7 @@ NOTES = (
 )
 
 
-def answer(request: TopicRequest, figures: tuple[str, ...]) -> TopicAnswer:
+def run_topic(request: TopicRequest, figures: tuple[str, ...]) -> TopicAnswer:
     """Run the figures called *figures*."""
     runs = Runs(request.seed, _QUANTA[request.extent], [], _LONG_QUANTA[request.extent])
     done = []

@@ -24,7 +24,7 @@ from commonwatt.reproduce.papers.gsharp_search import learners, searches
 from commonwatt.reproduce.papers.gsharp_study import MARGIN, TASKS, WAYS, GSharpPart, GSharpStudy, beside_published
 from commonwatt.reproduce.topic import Extent, TopicAnswer, TopicRequest
 
-__all__ = ["answer", "claims_9", "cost_models", "figure_9", "totals_9"]
+__all__ = ["claims_9", "cost_models", "figure_9", "run_topic", "totals_9"]
 
 _SETTINGS = ("S3", "S4", "S5")
 _BANDWIDTHS = (1.0, 16.0, 256.0)
@@ -168,7 +168,7 @@ NOTES = (
 )
 
 
-def answer(request: TopicRequest, parts: tuple[str, ...]) -> TopicAnswer:
+def run_topic(request: TopicRequest, parts: tuple[str, ...]) -> TopicAnswer:
     """Run the parts called *parts*."""
     seeds = tuple(range(request.seed, request.seed + (request.seeds or _SEEDS[request.extent])))
     done: list[GSharpPart] = []

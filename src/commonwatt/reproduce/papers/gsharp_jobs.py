@@ -12,7 +12,7 @@ import numpy as np
 
 from commonwatt.data.layer_batches import as_published
 from commonwatt.data.networks import network_layers, task_layers
-from commonwatt.mapping import GSharp, Mapping, MappingProblem, Transfer, costs_of
+from commonwatt.mapping import GSharp, Mapping, MappingProblem, Transfer, population_costs
 from commonwatt.mapping.costs import MODELS, PLATFORMS, Array, JobTable, Layer, ModelName, TaskClass, job_table
 from commonwatt.reproduce.papers import gsharp_plots as plots
 from commonwatt.reproduce.papers.gsharp_study import GSHARPS, PAPERS, TASKS, Case, GSharpPart, GSharpStudy, Task
@@ -204,7 +204,7 @@ def _ratios(study: GSharpStudy, task: Task, case: Case, way: _Way, seed: int) ->
         problem = study.problem(task, case, test)
         full = study.solve(method, task, case, test, seed=seed).cost
         rng = np.random.default_rng((seed, test))
-        ratios["Raw"].append(float(costs_of(problem, Mapping.random(problem, 100, rng)).mean()) / full)
+        ratios["Raw"].append(float(population_costs(problem, Mapping.random(problem, 100, rng)).mean()) / full)
         for name, epochs in _EPOCHS.items():
             tuned = replace(transfer.tuned(epochs, match, guard=guard), settings=GSHARPS[method])
             ratios[name].append(tuned.solve(problem, np.random.default_rng((seed, test))).cost / full)
@@ -254,7 +254,7 @@ def table_6(study: GSharpStudy, part: GSharpPart) -> None:
 
 def _each(study: GSharpStudy, part: GSharpPart, way: str, ratios: _Ratios) -> None:
     """Each batch of Table 6(a), and the two numbers that the text draws from their means."""
-    raw = [float(costs_of(problem, Mapping.random(problem, 100, np.random.default_rng((seed, 0)))).mean())
+    raw = [float(population_costs(problem, Mapping.random(problem, 100, np.random.default_rng((seed, 0)))).mean())
            / study.solve("gsharp", "mix", ("S4", 1.0), 0, seed=seed).cost
            for seed in study.seeds for problem in (study.problem("mix", ("S4", 1.0), 0),)]  # fmt: skip
     where = f"mix, S4, 1 GB/s, {way}"

@@ -19,7 +19,7 @@ from commonwatt.mapping import (
     Mapping,
     MappingProblem,
     Transfer,
-    costs_of,
+    population_costs,
     timeline,
 )
 from commonwatt.mapping.costs import PLATFORMS
@@ -257,7 +257,7 @@ def figure_14(study: GSharpStudy, part: GSharpPart) -> None:
         problem = study.problem("mix", ("S3", 1.0))
         place = rng.permutation(len(problem)).astype(np.int64)
         asked = replace(problem, goal=Goal(objective="satisfaction", place=place))
-        before.append(100 * (1 - float(costs_of(asked, Mapping.random(asked, 100, rng)).mean())))
+        before.append(100 * (1 - float(population_costs(asked, Mapping.random(asked, 100, rng)).mean())))
         after.append(100 * (1 - GSharp(study.budget, PAPERS).solve(asked, rng).cost))
     note = "the target order is not printed: drawn at random; the formula is missing in our copy, ours is in _goal.py"
     part.row("jobs satisfied by a random mapping", 24.0, float(np.mean(before)), "%", note, comparable=False)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from commonwatt.data import locate
+from commonwatt.data import third_party
 from commonwatt.data.layer_batches import BatchClass, sample_batch
 from commonwatt.data.layer_files import read_layers
 from commonwatt.mapping import ALGORITHMS, GSharp, GSharpSettings, Mapping, MappingProblem
@@ -131,7 +131,7 @@ class GSharpPart:
 
 def reference_folder() -> Path | None:
     """Return the folder of the published batches; ``None`` if it is not available."""
-    traces = locate.folder()
+    traces = third_party.folder()
     folder = traces.parent / "mapping" if traces is not None else None
     return folder if folder is not None and (folder / "instances").is_dir() else None
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats
 from commonwatt.model.results import ReproducePoint, ReproduceRow
-from commonwatt.partitioning import bid, residual
+from commonwatt.partitioning import residual, run_bidding
 from commonwatt.report.pictures import TENANTS, policy_colour, saved
 from commonwatt.reproduce.papers.market_cases import (
     CONFIGURATIONS,
@@ -31,7 +31,7 @@ from commonwatt.reproduce.topic import Extent, TopicAnswer, TopicRequest
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["answer"]
+__all__ = ["run_topic"]
 
 _ON_THE_ORDER = "the thesis: on the order of 100, so no limit"
 _SAMPLE = (
@@ -62,7 +62,7 @@ NOTES = (
 )
 
 
-def answer(request: TopicRequest) -> TopicAnswer:
+def run_topic(request: TopicRequest) -> TopicAnswer:
     """Run the case study, and check its claims over draws of the unpublished inputs."""
     inputs, draws = stated(), _DRAWS[request.extent]
     threads, cores = study(inputs, threads=True), study(inputs, threads=False)
@@ -101,7 +101,7 @@ def _convergence(inputs: Inputs) -> list[ReproduceRow]:
     made = market(SAMPLE, SETS[2], inputs, threads=False, weights=(1, 1, 1))
     rows = []
     for change, paper in ((1e-4, 15.0), (1e-5, 100.0)):
-        state = bid(made, 10_000, change)
+        state = run_bidding(made, 10_000, change)
         off, _ = residual(made, state.prices, state.bids / state.prices)
         said = "the thesis: within so many" if change > 1e-5 else _ON_THE_ORDER
         note = (
@@ -110,7 +110,7 @@ def _convergence(inputs: Inputs) -> list[ReproduceRow]:
         )
         what = f"Fig. 5.3: rounds until no price changes by {change:g}"
         rows.append(_row(what, paper, float(state.iterations), "rounds", note))
-    state = bid(made, 1000, 1e-12)
+    state = run_bidding(made, 1000, 1e-12)
     alike = abs(state.prices[0] / state.prices[1] - 1) < EQUAL
     return [*rows, _row("Fig. 5.3: core clusters 1 and 2 have the same price", paper=True, ours=bool(alike))]
 
@@ -167,7 +167,7 @@ def _points(of: Study) -> list[ReproducePoint]:
 
 def _draw(inputs: Inputs, of: Study, path: Path) -> None:
     made = market(SAMPLE, SETS[2], inputs, threads=False, weights=(1, 1, 1))
-    _draw_page(np.array(bid(made, 60).history), of, path)
+    _draw_page(np.array(run_bidding(made, 60).history), of, path)
 
 
 _NAMES = ("CFG1", "CFG2", "CFG3")

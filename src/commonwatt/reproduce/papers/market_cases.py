@@ -13,7 +13,14 @@ import numpy as np
 import yaml
 
 from commonwatt.model.arrays import Floats
-from commonwatt.partitioning import Equilibrium, Market, choose, solve, utilization, weighted_equal_speedup
+from commonwatt.partitioning import (
+    Equilibrium,
+    Market,
+    choose_configuration,
+    solve,
+    utilization,
+    weighted_equal_speedup,
+)
 
 __all__ = [
     "CHOSEN",
@@ -168,7 +175,9 @@ def claims(of: Study) -> dict[str, tuple[bool, str]]:
     """Return whether each claim holds, and the figures that say so."""
     names = [configuration.name for configuration in CONFIGURATIONS]
     alike = np.full(len(WEIGHTS), 1.0 / len(WEIGHTS))  # Definition 3.4.6 multiplies utilities without weights
-    best = {n: names[choose([of[n, name].equilibrium.utilities for name in names], alike).best] for n in SETS}
+    best = {
+        n: names[choose_configuration([of[n, name].equilibrium.utilities for name in names], alike).best] for n in SETS
+    }
     first = {name: float(of[1, name].parts()[0, :2].max()) for name in ("CFG1", "CFG2")}
     second = {name: float(of[2, name].parts()[0, :2].max()) for name in ("CFG1", "CFG2")}
     moved = of[2, "CFG3"].parts()[0, :2].sum() - of[1, "CFG3"].parts()[0, :2].sum()

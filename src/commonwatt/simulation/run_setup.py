@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 import numpy as np
 
-from commonwatt.control.beliefs import Beliefs, relative_times, requested_rows
 from commonwatt.control.capacity import coming_jobs
 from commonwatt.control.controller import Controller
 from commonwatt.control.electricity import check_electricity
@@ -19,6 +18,7 @@ from commonwatt.control.fleet.controller import FleetController, eager
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.policy import Policy
 from commonwatt.control.preemption import PreemptionTracker
+from commonwatt.control.run_time_estimates import RunTimeEstimates, relative_times, requested_rows
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
@@ -312,7 +312,7 @@ def run_policy(
     tariff = scenario.electricity.tariff()
     submitted_s = float(table.submit_s.min()), float(table.submit_s.max())
     knowledge = spec.knowledge or scenario.knowledge
-    beliefs = None if knowledge == "oracle" else Beliefs(knowledge)
+    estimates = None if knowledge == "oracle" else RunTimeEstimates(knowledge)
     named: dict[str, Any] = dict(  # noqa: C408 - arguments by name
         cluster=cluster,
         policy=Policy.of(spec),
@@ -330,7 +330,7 @@ def run_policy(
         rng=np.random.default_rng([seed, 1]),
         tenant_weights=tenant_weights(scenario),
         capacity=None if plan is None else make_capacity(plan, cluster, past or Past(), seed, foreseen, tariff=tariff),
-        beliefs=beliefs,
+        estimates=estimates,
     )
     engine, controller = _controlled(fleet, spec, cluster, table, world, named)
     table = _with_priority(scenario, table)

@@ -29,7 +29,7 @@ from commonwatt.model.partition_results import (
 from commonwatt.model.units import welfare_name
 from commonwatt.partitioning._comparison import (
     PartitionChoice,
-    choose,
+    choose_configuration,
     envy,
     explain,
     sharing_incentive_violation,
@@ -40,7 +40,7 @@ from commonwatt.partitioning._market import Market
 from commonwatt.partitioning._schedule import laws_of, market_of, run, schedule
 from commonwatt.partitioning._solve import Equilibrium, solve
 
-__all__ = ["MECHANISMS", "MIG_MODES", "WELFARES", "Divided", "Mechanism", "answer", "divide_all", "sweep"]
+__all__ = ["MECHANISMS", "MIG_MODES", "WELFARES", "Divided", "Mechanism", "divide_all", "solve_file", "sweep"]
 
 _UNITS = 1000
 _MOST_PLANNED = 10_000  # slices that are worked out and simulated
@@ -87,7 +87,7 @@ class Divided:
         return self.market.total(self.shares)
 
 
-def answer(
+def solve_file(
     file: PartitionFile, *, mechanism: str | Mechanism = "fisher", welfare: str = "nash", tolerance: float = 1e-9,
     iterations: int | None = None, seed: int = 0,
 ) -> PartitionResult:  # fmt: skip
@@ -135,14 +135,14 @@ def answer(
 def divide_all(
     file: PartitionFile, mechanism: str | Mechanism, welfare: str, tolerance: float, iterations: int | None
 ) -> tuple[PartitionChoice, list[Divided]]:
-    """Divide every configuration; return the choice among them too. Raises as ``answer``."""
+    """Divide every configuration; return the choice among them too. Raises as ``solve_file``."""
     if isinstance(mechanism, str):
         check_choice("mechanism", mechanism, MECHANISMS)
     check_choice("welfare", welfare, WELFARES)
     check_number("tolerance", tolerance, above=True)
     check_count("iterations", iterations)
     divided = [_divide(file, spec, mechanism, tolerance, iterations) for spec in file.configurations]
-    return choose([one.utilities for one in divided], divided[0].market.budgets, welfare), divided
+    return choose_configuration([one.utilities for one in divided], divided[0].market.budgets, welfare), divided
 
 
 def _divide(
@@ -308,7 +308,7 @@ def sweep(
     weights
         Positive, in ascending order.
     mechanism, welfare, tolerance, iterations, seed
-        As in ``answer``.
+        As in ``solve_file``.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """What demand to expect over the next steps: the part of a capacity policy that looks ahead.
 
-Each outlook observes the demand of now and returns the ``ExpectedDemand`` of the steps after it.
+Each forecaster observes the demand of now and returns the ``ExpectedDemand`` of the steps after it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from commonwatt.model.demand import (
 from commonwatt.model.units import DAY_S
 
 __all__ = [
-    "AlwaysOnOutlook",
-    "CalibratedOutlook",
+    "AlwaysOnForecaster",
+    "CalibratedForecaster",
+    "DemandForecaster",
     "ExpectedDemand",
-    "ForesightOutlook",
-    "LastValueOutlook",
-    "Outlook",
-    "ThresholdOutlook",
+    "ForesightForecaster",
+    "LastValueForecaster",
+    "ThresholdForecaster",
     "calibration_steps",
-    "make_outlook",
+    "make_demand_forecaster",
 ]
 
 CALIBRATION_DAYS = 7.0
@@ -81,7 +81,7 @@ class ExpectedDemand:
         return exceedance(self.levels, self.quantiles, before_gpus)
 
 
-class Outlook(Protocol):
+class DemandForecaster(Protocol):
     """Expects demand, step by step."""
 
     @property
@@ -108,14 +108,14 @@ def _promise(gpus: Floats, most: int) -> ExpectedDemand:
 
 
 class _Stateless:
-    """An outlook that learns nothing from past demand."""
+    """A forecaster that learns nothing from past demand."""
 
     def missed(self, steps: int) -> None:
         """Do nothing: only the demand of now counts."""
 
 
 @dataclass(frozen=True)
-class AlwaysOnOutlook(_Stateless):
+class AlwaysOnForecaster(_Stateless):
     """Every GPU may be needed at any time."""
 
     whole_gpus: int
@@ -129,7 +129,7 @@ class AlwaysOnOutlook(_Stateless):
 
 
 @dataclass(frozen=True)
-class LastValueOutlook(_Stateless):
+class LastValueForecaster(_Stateless):
     """Demand stays as it is now, but for jobs known to come."""
 
     whole_gpus: int
@@ -143,7 +143,7 @@ class LastValueOutlook(_Stateless):
 
 
 @dataclass(frozen=True)
-class ForesightOutlook(_Stateless):
+class ForesightForecaster(_Stateless):
     """Future demand is known.
 
     Parameters
@@ -167,7 +167,7 @@ class ForesightOutlook(_Stateless):
         return _promise(gpus, self.whole_gpus)
 
 
-class ThresholdOutlook:
+class ThresholdForecaster:
     """The point forecast (the median) and a margin; CUFF, section 4.4."""
 
     def __init__(self, predictor: Predictor, margin: float, whole_gpus: int) -> None:
@@ -189,7 +189,7 @@ class ThresholdOutlook:
             self._predictor.update(math.nan)
 
 
-class CalibratedOutlook:
+class CalibratedForecaster:
     """CUFF: the GPUs the calibrated promise needs, and the distribution shifted alike."""
 
     def __init__(self, predictor: Predictor, calibrator: OnlineCalibrator) -> None:
@@ -252,11 +252,11 @@ def calibration_steps(spec: CapacitySpec, steps: int) -> int:
     return min(round(CALIBRATION_DAYS * DAY_S / spec.step_s), steps // 3)
 
 
-def make_outlook(
+def make_demand_forecaster(
     spec: CapacitySpec, whole_gpus: int, *, foreseen: DemandSeries | None = None, predictor: Predictor | None = None,
     past: DemandSeries | None = None, observed: int = 0, arrivals: Arrivals | None = None,
-) -> Outlook:  # fmt: skip
-    """Return the outlook of a policy.
+) -> DemandForecaster:  # fmt: skip
+    """Return the forecaster of a policy.
 
     Parameters
     ----------
@@ -274,17 +274,17 @@ def make_outlook(
         The jobs that came in *past*, for a promise about jobs.
     """
     if spec.policy == "last-value":
-        return LastValueOutlook(whole_gpus, spec.horizon)
+        return LastValueForecaster(whole_gpus, spec.horizon)
     if spec.policy == "foresight" and foreseen is not None:
-        return ForesightOutlook(foreseen, whole_gpus, spec.horizon)
+        return ForesightForecaster(foreseen, whole_gpus, spec.horizon)
     if predictor is None:
-        return AlwaysOnOutlook(whole_gpus, spec.horizon)
+        return AlwaysOnForecaster(whole_gpus, spec.horizon)
     if spec.policy == "threshold":
         for gpus in () if past is None else past.gpus[observed:]:
             predictor.update(float(gpus))
-        return ThresholdOutlook(predictor, spec.margin, whole_gpus)
+        return ThresholdForecaster(predictor, spec.margin, whole_gpus)
     calibrator = make_calibrator(spec.target, step_s=spec.step_s, whole_gpus=whole_gpus, steps=predictor.horizon)
-    calibrated = CalibratedOutlook(predictor, calibrator)
+    calibrated = CalibratedForecaster(predictor, calibrator)
     if past is not None:
         calibrated.warm(past, observed, arrivals)
     return calibrated

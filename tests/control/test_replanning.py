@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.control import pacing
+from commonwatt.control import replanning
 from commonwatt.control.job_registry import Status
-from commonwatt.control.pacing import LONGEST, SMALL, Pacing, Scope
+from commonwatt.control.replanning import LONGEST, SMALL, Replanning, Scope
 from commonwatt.model.place_file import PlaceFile
 from commonwatt.placement import PlacementProblem, Schedule
 from tests.control.worlds import cluster_of, random_jobs, simulate
@@ -19,12 +19,12 @@ H = 300.0
 LARGE = SMALL + 150
 
 
-def planned(at_s: float = 1000.0) -> Pacing:
-    """Pacing that has planned at *at_s*."""
+def planned(at_s: float = 1000.0) -> Replanning:
+    """Replanning that has planned at *at_s*."""
     nodes = [{"name": "n", "gpu_type": "V100", "gpus": 2, "idle_w": 300, "gpu_w": 100}]
     jobs = [{"name": "a", "tardiness_weight": 0, "times_s": {"V100": [10]}}]
     problem = PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
-    known = Pacing(H)
+    known = Replanning(H)
     known.planned(at_s, problem, Schedule.empty(problem))
     return known
 
@@ -35,7 +35,7 @@ def test_few_jobs_are_all_planned_at_every_event():
 
 
 def test_the_first_time_and_at_rescheduling_points_all_are_planned():
-    assert Pacing(H).scope(0.0, LARGE, set()) is Scope.ALL
+    assert Replanning(H).scope(0.0, LARGE, set()) is Scope.ALL
     assert planned(1000.0).scope(1000.0 + H, LARGE, set()) is Scope.ALL
 
 
@@ -82,7 +82,7 @@ def test_what_is_more_than_a_completion_is_not_put_off():
 def test_the_background_says_how_long_nodes_stay_on(p):
     """As long as the last of their jobs."""
     running = Schedule.unchanged(p)
-    now = Pacing(H)
+    now = Replanning(H)
     now.planned(p.now_s, p, running)
     on_s = np.zeros(len(p.node_gpus))
     for j in np.flatnonzero(running.choice >= 0):
@@ -100,7 +100,7 @@ def test_paced_every_job_ends_and_the_ledger_adds_up(seed):
     """With jobs that are many where a dozen are."""
     table = random_jobs(60, seed, gpus=4, gap_s=60.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pacing, "SMALL", 4)
+        patch.setattr(replanning, "SMALL", 4)
         done = simulate(cluster_of(nodes=4, gpus=4), table, "lookahead")
     assert (done.registry.job("status") == Status.COMPLETED).all()
     assert done.ledger.total().energy_uj == done.ledger.meter.energy_uj

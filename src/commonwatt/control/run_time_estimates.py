@@ -3,7 +3,7 @@
 It observes when jobs work, where, and when they end: never how much is left. Work is measured in seconds of the job's
 requested configuration, whatever GPU type that is on; a second elsewhere counts by the believed relative speed. What is
 left follows from what a job has *attained* and from what is known beforehand: its declared limit, the run times of
-jobs that have ended, or nothing. The table of jobs a controller with beliefs registers has relative times only
+jobs that have ended, or nothing. The table of jobs a controller with estimates registers has relative times only
 (``relative_times``), so nothing else can leak in.
 """
 
@@ -21,7 +21,7 @@ from commonwatt.model.scenario import Knowledge
 from commonwatt.model.units import DAY_S
 from commonwatt.runtimes import JobFeatures, RuntimeDistribution, RuntimePredictor
 
-__all__ = ["FIRST_REVISION_S", "OUTCOMES", "Beliefs", "Remaining", "relative_times", "requested_rows"]
+__all__ = ["FIRST_REVISION_S", "OUTCOMES", "Remaining", "RunTimeEstimates", "relative_times", "requested_rows"]
 
 OUTCOMES = 10
 PLANNED = 8  # the outcome with which backfill plans: the 85th percentile
@@ -91,7 +91,7 @@ _JOB = np.dtype(
 )
 
 
-class Beliefs:
+class RunTimeEstimates:
     """Attained work of every job, by handle, and what is believed to be left."""
 
     def __init__(self, knowledge: Knowledge) -> None:

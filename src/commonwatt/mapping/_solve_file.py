@@ -39,7 +39,7 @@ from commonwatt.model.map_results import (
 from commonwatt.model.names import check_choice, check_count, check_number
 from commonwatt.optimize import seeded, within
 
-__all__ = ["ALGORITHMS", "MappingExplanation", "answer", "evaluate", "explain", "scheduled"]
+__all__ = ["ALGORITHMS", "MappingExplanation", "build_schedule", "evaluate", "explain", "solve_file"]
 
 EXACT_S = 60.0
 DEFAULT_BUDGET = 10_000
@@ -50,7 +50,7 @@ SLICE = 0.1
 """Part of a time limit that each program with integers may take."""
 
 
-def answer(
+def solve_file(
     file: MapFile, *, clock: Callable[[], float], algorithm: str | Algorithm = "auto", budget: int | None = None,
     time_limit_s: float | None = None, objective: str | None = None, start: Mapping | None = None, seed: int = 0,
     report: Report | None = None, bound: BoundName = "sharp",
@@ -247,7 +247,7 @@ def _details(problem: MappingProblem, mapping: Mapping, played: MappingTimeline)
     return {"jobs": jobs, "timeline": intervals}
 
 
-def scheduled(file: MapFile, result: MapEvaluateResult, *, begin_cycles: float = 0.0) -> MapSchedule:
+def build_schedule(file: MapFile, result: MapEvaluateResult, *, begin_cycles: float = 0.0) -> MapSchedule:
     """Return *result*, of the jobs of *file*, as a schedule that begins at *begin_cycles*."""
     grants: list[list[ScheduledBandwidth]] = [[] for _ in result.jobs]
     for part in result.timeline:

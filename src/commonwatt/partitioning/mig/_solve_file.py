@@ -26,10 +26,10 @@ from commonwatt.partitioning.mig._modes import solve_integer, solve_market
 from commonwatt.partitioning.mig._plan import CRUMB, GpuPlan, gpu_sentence, plan_gpus, tenant_sentence
 from commonwatt.partitioning.mig._problem import MigProblem
 
-__all__ = ["after", "answer", "with_present"]
+__all__ = ["after", "solve_file", "with_present"]
 
 
-def answer(
+def solve_file(
     file: MigFile, *, clock: Callable[[], float], mode: str = "market", welfare: str = "nash",
     time_limit_s: float = 60.0, seed: int = 0,
 ) -> MigResult:  # fmt: skip

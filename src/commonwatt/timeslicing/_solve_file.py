@@ -13,18 +13,18 @@ from commonwatt.model.names import check_count, check_number
 from commonwatt.model.timeslice_file import PlanFile
 from commonwatt.model.timeslice_results import PlanTenantResult, TimeslicePlanResult
 from commonwatt.optimize import ranked
-from commonwatt.timeslicing._policies import QuantumProblem, SharingPolicy, make, time_fair_shares
+from commonwatt.timeslicing._policies import QuantumProblem, SharingPolicy, make_policy, time_fair_shares
 
 __all__ = [
     "Fairness",
     "Reason",
     "SliceExplanation",
-    "answer",
     "energy_fair_times",
     "evenness",
     "explain",
     "fairness",
     "phi_fair",
+    "solve_file",
 ]
 
 Reason = Literal["no-demand", "demand-met", "guarantee-only", "evened-out"]
@@ -63,7 +63,7 @@ def _explain(problem: QuantumProblem, what: str, i: int, sure: int, got: int) ->
     )  # fmt: skip
 
 
-def answer(
+def solve_file(
     file: PlanFile, *, policy: str | SharingPolicy = "etf", phi: float | None = None, seed: int = 0
 ) -> TimeslicePlanResult:
     """Divide one quantum among the tenants of *file*.
@@ -88,7 +88,7 @@ def answer(
         check_number("phi", phi, most=1)
         file = file.model_copy(update={"phi": phi})
     problem = QuantumProblem.of(file)
-    chosen = make(policy, file.phi) if isinstance(policy, str) else policy
+    chosen = make_policy(policy, file.phi) if isinstance(policy, str) else policy
     slices = problem.checked(chosen.slices(problem))
     why = explain(problem, chosen, slices)
     energies = slices * file.unit_s * problem.powers_w

@@ -25,7 +25,7 @@ from commonwatt.placement._problem import POSTPONED, PlacementProblem, Placement
 from commonwatt.placement._random_greedy import RandomGreedy
 from commonwatt.placement._solvers import SOLVERS, make_solver
 
-__all__ = ["Best", "answer"]
+__all__ = ["Best", "solve_file"]
 
 MOST_EXACT = 200
 """Pairs of a configuration and a node up to which branch and bound takes seconds."""
@@ -79,7 +79,7 @@ class Best:
         return PlacementSearch(better.best, better.cost, search.evaluations, optimal=optimal, bound=bound)
 
 
-def answer(
+def solve_file(
     file: PlaceFile, *, clock: Callable[[], float], solver: str | PlacementSolver = "best", iterations: int = 1000,
     time_limit_s: float | None = None, seed: int = 0,
 ) -> PlaceResult:  # fmt: skip

@@ -23,7 +23,7 @@ import numpy as np
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.placement import POSTPONED, Background, PlacementProblem, Schedule
 
-__all__ = ["Pacing", "RoundClock", "Scope"]
+__all__ = ["Replanning", "RoundClock", "Scope"]
 
 SMALL = 200  # active jobs
 JOBS_PER_S = 30  # each second of gathering stands for so many active jobs beyond those
@@ -39,7 +39,7 @@ class Scope(Enum):
 
 
 @dataclass
-class Pacing:
+class Replanning:
     """Gathers events between plans.
 
     Attributes

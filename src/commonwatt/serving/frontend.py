@@ -18,7 +18,7 @@ from commonwatt.serving.backend import (
     UnknownModelError,
 )
 from commonwatt.serving.keys import Keys
-from commonwatt.serving.refusals import BoundedLog, GoneError, Refusal, UnauthenticatedError
+from commonwatt.serving.rejections import BoundedLog, GoneError, Refusal, UnauthenticatedError
 from commonwatt.serving.tensors import shown_name
 from commonwatt.serving.triton_documents import model_config, model_stats
 

@@ -8,10 +8,12 @@ from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.optimize import ranked
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 
-__all__ = ["filled", "settled", "without_idle_evictions", "without_idle_moves"]
+__all__ = ["drop_needless_moves", "filled", "without_idle_evictions", "without_idle_moves"]
 
 
-def settled(problem: PlacementProblem, schedule: Schedule, *, planned: bool = False, fill: bool = False) -> Schedule:
+def drop_needless_moves(
+    problem: PlacementProblem, schedule: Schedule, *, planned: bool = False, fill: bool = False
+) -> Schedule:
     """Return *schedule* without moves and evictions that gain nothing.
 
     Parameters
