@@ -239,7 +239,7 @@ def study(
     from commonwatt.model.names import check_count
     from commonwatt.model.study_file import StudyFile
     from commonwatt.report.study_folder import check_study_folder, write_study
-    from commonwatt.studies.draft import DraftOptions, draft_options, load_study
+    from commonwatt.studies.draft import DraftOptions, apply_options, load_study
     from commonwatt.studies.run import plan_study, run_study
     from commonwatt.studies.summary import study_result
 
@@ -253,10 +253,8 @@ def study(
     if isinstance(log, str | Path):
         file, base = load_study(log, options)
     else:
-        file, base = (
-            draft_options(read_given(log, StudyFile, "log")[0], options),
-            Path() if folder is None else Path(folder),
-        )
+        file = apply_options(read_given(log, StudyFile, "log")[0], options)
+        base = Path() if folder is None else Path(folder)
     target = None if out is None else Path(out)
     if target is not None:
         check_study_folder(target, file, base, overwrite=overwrite)

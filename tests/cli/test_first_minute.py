@@ -118,7 +118,7 @@ def test_other_commands_announce_it_around_their_work(module, line, said, tmp_pa
 def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch):
     monkeypatch.setattr(output, "LINE_EVERY_S", 0.01)
     said: list[str] = []
-    monkeypatch.setattr(output, "say", said.append)
+    monkeypatch.setattr(output, "print_message", said.append)
 
     def until_said(begin: str) -> None:
         while not any(line.startswith(begin) for line in said):
@@ -141,7 +141,7 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch):
 def test_progress_says_day_jobs_rate_and_time_left(monkeypatch):
     monkeypatch.setattr(output, "LINE_EVERY_S", 0.01)
     said: list[str] = []
-    monkeypatch.setattr(output, "say", said.append)
+    monkeypatch.setattr(output, "print_message", said.append)
     submit_s = [0.0, 43_200.0, 86_400.0, 172_800.0]
     with output.progress_bar("runs", 2, submit_s[-1], output.pace_of(submit_s)) as bar:
         bar.at("fifo", 86_400.0)

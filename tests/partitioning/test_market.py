@@ -96,7 +96,7 @@ def test_solved_instances():
         assert found.shares == pytest.approx(np.array(known["share"]), abs=1e-8)
         assert found.utilities == pytest.approx(np.array(known["utility"]), rel=1e-9)
         (rounds,) = [value for name, value in case["check"].items() if name.startswith("iterations_from_equal_bids")]
-        assert [proportional.bid(market, 10_000, change).iterations for change in (1e-4, 1e-5)] == rounds
+        assert [proportional.run_bidding(market, 10_000, change).iterations for change in (1e-4, 1e-5)] == rounds
 
 
 @pytest.mark.parametrize("kind", ["", "w", "l"])

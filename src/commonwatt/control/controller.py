@@ -361,9 +361,8 @@ class Controller:
 
     def _nothing_new(self, now_s: float) -> bool:
         capped = self.tariff.cap_w is not None and not self.tariff.cap_w.is_constant
-        aged = (
-            self.estimates is not None and self.policy.solver.plans and self.estimates.aged(self.registry.nodes, now_s)
-        )
+        estimates = self.estimates
+        aged = estimates is not None and self.policy.solver.plans and estimates.aged(self.registry.nodes, now_s)
         if self._settled is None or capped or aged or self.rules.round_s is not None:  # rounds share GPUs over time
             return False
         view, (usable, seen) = self.engine.nodes(), self._settled
@@ -540,8 +539,7 @@ class Controller:
             lost_s = {receipt.handle: receipt.final_lost_s for receipt in stopped}
             for j in starting:
                 nodes = tuple(int(n) for n in schedule.nodes_of(problem, j))
-                row = int(schedule.choice[j])
-                handle = int(handles[j])
+                row, handle = int(schedule.choice[j]), int(handles[j])
                 starts.append(Start(handle, self.registry.names[handle], nodes, int(problem.per_node[row])))
                 if self.capacity is not None:
                     self.capacity.started(handle, nodes, view, now_s)

@@ -30,7 +30,7 @@ from commonwatt.model.scenario import LogWorkload, Scenario, WeekWorkload
 from commonwatt.model.study_file import STEPS, StepName, StudyFile, left_to_study, refuse_set
 from commonwatt.model.units import DAY_S, WEEK_S, plural
 
-__all__ = ["DraftOptions", "draft_options", "load_study", "with_accounting"]
+__all__ = ["DraftOptions", "apply_options", "load_study", "with_accounting"]
 
 MOST_WEEKS = 4
 """Weeks of a long log that are studied if nothing is said."""
@@ -84,17 +84,17 @@ def load_study(given: str | Path, options: DraftOptions) -> tuple[StudyFile, Pat
     document = None if source or options.source else _document(path)
     if document is None:
         file = _of_log(path, source or options.source, options)
-        return draft_options(file, replace(options, nodes=None, qos=None, associations=None, priority=None)), Path()
+        return apply_options(file, replace(options, nodes=None, qos=None, associations=None, priority=None)), Path()
     if "workload" in document and "nodes" not in document:
         raise InputError("at least one node", file=path, field="nodes", value="none")
     if _is_scenario(document):
-        return draft_options(_of_scenario(load_yaml(path, Scenario), path), options), path.parent
+        return apply_options(_of_scenario(load_yaml(path, Scenario), path), options), path.parent
     study = load_yaml(path, StudyFile)
     try:
         refuse_set(document)
     except FieldError as error:
         raise InputError(error.expected, file=path, field=error.field, value=error.value) from None
-    return draft_options(study, options), path.parent
+    return apply_options(study, options), path.parent
 
 
 def _document(path: Path) -> dict[str, Any] | None:
@@ -306,7 +306,7 @@ def _states(node: InitNode) -> dict[str, Any]:
     return {} if node.host is not None else {"states": (OFF,)}
 
 
-def draft_options(file: StudyFile, options: DraftOptions) -> StudyFile:
+def apply_options(file: StudyFile, options: DraftOptions) -> StudyFile:
     """Return *file* with *options* in place of what it says; raises ``InputError``."""
     if options.nodes is not None:
         nodes, assumed = _nodes(options.nodes)

@@ -86,9 +86,7 @@ class FleetManager:
         """Return a planner of layouts for each GPU type that may be cut, and give each service one type at most."""
         cuttable = {k.gpu_type: None for k in self.cluster.classes if "mig" in k.share and k.gpu_type in mig_types()}
         types = list(cuttable) if "mig" in self.fleet.sharing.modes else []
-        self._type_of = {
-            i: most_efficient_type(service, self.cluster, types) for i, service in enumerate(self.fleet.services)
-        }
+        self._type_of = {i: most_efficient_type(own, self.cluster, types) for i, own in enumerate(self.fleet.services)}
         relayout_s = self.fleet.sharing.relayout_s
         return {t: LayoutPlanner(self.fleet.services, t, relayout_s) for t in types}
 
