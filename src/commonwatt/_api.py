@@ -253,8 +253,7 @@ def study(
     if isinstance(log, str | Path):
         file, base = load_study(log, options)
     else:
-        file = apply_options(read_given(log, StudyFile, "log")[0], options)
-        base = Path() if folder is None else Path(folder)
+        file, base = apply_options(read_given(log, StudyFile, "log")[0], options), Path(folder or ".")
     target = None if out is None else Path(out)
     if target is not None:
         check_study_folder(target, file, base, overwrite=overwrite)

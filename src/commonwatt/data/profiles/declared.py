@@ -39,14 +39,7 @@ from commonwatt.model.nodes import REFERENCE_TYPE, GpuTypeSpec
 from commonwatt.model.training_profile import TrainingProfile
 
 __all__ = [
-    "DEFAULT_LOGGED",
-    "Declared",
-    "OneType",
-    "is_known",
-    "preferred",
-    "profiles_for",
-    "standard_name",
-    "type_name",
+    "DEFAULT_LOGGED", "Declared", "OneType", "is_known", "preferred", "profiles_for", "standard_name", "type_name",
     "types_of_assumed_speed",
 ]  # fmt: skip
 
