@@ -25,7 +25,7 @@ from commonwatt.forecasting import make_predictor
 from commonwatt.mapping import ALGORITHMS
 from commonwatt.optimize import SearchResult
 from commonwatt.placement import Schedule, objective
-from commonwatt.timeslicing import make
+from commonwatt.timeslicing import make_policy
 
 
 class Nobody:
@@ -71,7 +71,7 @@ def mapper(budget):
 
 
 def scheduler(phi):
-    return make("tf", phi)
+    return make_policy("tf", phi)
 
 
 class Greedy:

@@ -272,6 +272,7 @@ def test_ctrl_c_in_a_plugin_is_the_users(site):
         policy.decide(crowded_problem(nodes=2, jobs=6, seed=3), np.random.default_rng(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_live_another_solver_decides_meanwhile(site, name):
     problem = crowded_problem(nodes=2, jobs=6, seed=3)

@@ -28,6 +28,7 @@ from commonwatt.simulation.run_setup import TableSource
 from tests.control.worlds import cluster_of, job
 
 
+@pytest.mark.slow
 @given(
     jobs=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(1, 9)), min_size=1, max_size=12),
     begin=st.integers(0, 20), steps=st.integers(1, 6),

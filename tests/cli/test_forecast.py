@@ -390,6 +390,7 @@ def test_too_little_before_the_test_is_said_in_the_users_terms(run, tmp_path, op
     assert said in done.err
 
 
+@pytest.mark.slow
 def test_a_job_log_has_no_queue_to_learn_from(run, job_log):
     pytest.importorskip("lightgbm")
     done = run("forecast", "plan", job_log, "--model", "lightgbm", "--features", "pending_gpus")

@@ -109,6 +109,7 @@ def test_the_scenario_as_run_runs_again_to_the_same_result(small, tmp_path):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_an_existing_folder_is_refused_and_stays(small, tmp_path):
     out = tmp_path / "out"
     run("simulate", small, "--out", out, "--jobs", 1)

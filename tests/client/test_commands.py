@@ -191,6 +191,7 @@ def test_what_happened_and_what_was_printed(served, monkeypatch):
     assert run("log", number, "--last-bytes", 5, "--json").document == {"job": number, "text": "red\ufffd\n"}
 
 
+@pytest.mark.slow
 def test_a_log_is_followed_through_all_runs_to_the_end(served, monkeypatch):
     service = served.service
     number = run("submit", "--json", "--", "true").document["id"]

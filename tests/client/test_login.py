@@ -211,6 +211,7 @@ def test_a_file_of_logins_that_others_can_read_or_that_is_broken_is_refused(logi
     assert [path.name for path in logins.parent.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 def test_a_login_is_sent_only_to_its_own_server(by_code, provider, served, monkeypatch):
     by_code("ann")
     assert run("login").code == 0

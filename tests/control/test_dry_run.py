@@ -78,6 +78,7 @@ def test_a_place_said_before_is_as_good_as_another(said, now, free, good):
     assert equally_good(said, now, KLASS, np.array(free)) is good
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_what_would_be_done_is_said_once(seed):
     p, schedules = problem_with_a_running_job(seed)

@@ -192,6 +192,7 @@ def test_a_long_job_pauses_by_day():
     assert event.sentence.startswith("a is preempted on n-1, and waits for a lower price of electricity in ")
 
 
+@pytest.mark.slow
 def test_no_pause_that_costs_more_than_it_saves():
     """One epoch: a pause by day loses all work of the night."""
     done = paused(long_job(epochs=1), PAUSES)

@@ -109,6 +109,7 @@ def test_where_it_ran_tells_its_type():
     assert job_of(running(1, 2, "a-1", "t"), CLUSTER, 60.0, 0.0) is None
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     held=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=4),
@@ -150,6 +151,7 @@ jobs_of_any_kind = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(jobs=st.lists(jobs_of_any_kind, max_size=6, unique_by=lambda job: job.id))
 def test_whatever_a_cluster_tells(jobs):

@@ -110,6 +110,7 @@ def test_events_are_told_of_the_job_and_its_pods_once_however_many_tell(desk):
     assert started["involvedObject"]["apiVersion"] in ("batch/v1", "v1")
 
 
+@pytest.mark.slow
 def test_jobs_of_ours_are_told_of_where_they_are_placed(desk):
     desk.happens("submitted", job=desk.own)
     desk.happens("started", "own runs on n", job=desk.own)

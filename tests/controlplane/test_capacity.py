@@ -363,6 +363,7 @@ def test_trees_are_fitted_once_there_is_enough_to_split_by(monkeypatch, caplog):
     assert len(fitted) == 3
 
 
+@pytest.mark.slow
 def test_a_model_file_that_is_gone_stops_nothing_either(bench, tmp_path):
     pytest.importorskip("lightgbm")
     pytest.importorskip("safetensors")

@@ -115,6 +115,7 @@ places = st.tuples(hosts, st.sampled_from("01"), st.sampled_from([FaultKind.XID,
 faults = st.dictionaries(places, st.integers(1, 3), max_size=8)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(faults, st.sets(hosts, max_size=2), st.booleans()), max_size=8), st.integers(1, 6))
 def test_faults_never_drain_too_many_nor_twice(looks, limit):
     """Whatever is read, undrained, or tried dry: the budget holds, and a fault that drained a node does so once."""
@@ -376,6 +377,7 @@ def test_without_an_answer_all_stays_as_it_is(bench, exporter, caplog):
     assert (len(told(b)), list(drained(b))) == (1, ["n1"])
 
 
+@pytest.mark.slow
 def test_a_dry_run_only_says_it_and_drains_when_it_is_over(bench, exporter):
     b = bench(live={"mode": "dry-run"})
     exporter.values[XID]["n1", "3"] = 79.0

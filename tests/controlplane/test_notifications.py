@@ -254,6 +254,7 @@ def test_another_controller_goes_on_where_the_first_ended(bench, hook):
     assert set(bench.live.store.setting(SETTING)) == {notified.notifier._progress[0].destination.key}
 
 
+@pytest.mark.slow
 def test_what_nobody_wants_is_not_looked_at_again_by_the_next_controller(bench, hook, monkeypatch):
     monkeypatch.setattr("commonwatt.controlplane.notifications._PAGE", 4)
     notified = Notified(bench, webhooks=[{"url": hook.url, "kinds": ["failed"]}])

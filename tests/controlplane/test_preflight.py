@@ -234,6 +234,7 @@ def test_a_password_others_may_read(tmp_path):
     assert "secrets" not in check(tmp_path, document)
 
 
+@pytest.mark.slow
 def test_a_controller_that_runs_is_no_failure(tmp_path, store):
     ControllerStore(store.database).write(Tick(settings={"controller": {"time_s": time.time(), "pid": 1}}))
     with socket.socket() as s, claim_store(store.database):

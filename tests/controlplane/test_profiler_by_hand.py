@@ -135,6 +135,7 @@ def test_whatever_a_job_tells_while_it_is_measured_the_controller_goes_on(bench,
     assert b.row(job).nodes == ("work",)
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_be_started_ends_for_the_reason_its_engine_gave(bench):
     b = bench(retries=2)
     job = b.submit(times_s=one_and_two())

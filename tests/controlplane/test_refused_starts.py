@@ -92,6 +92,7 @@ def test_one_that_has_begun_before_is_restarted_whatever_is_refused_since(bench)
     assert kinds == ["submitted", "started", "preempted", "resumed", "not-started", "resumed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
 def test_one_that_is_preempted_before_its_program_began_is_started_not_resumed(bench, begun, later):

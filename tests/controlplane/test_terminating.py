@@ -461,6 +461,7 @@ def test_what_was_put_off_is_called_off_where_nothing_new_is_to_begin(pair, how)
     assert list(b.engine.runs()) == [high]
 
 
+@pytest.mark.slow
 def test_jobs_that_are_cancelled_together_are_told_together(bench):
     b = bench()
     jobs = [b.submit(1000.0) for _ in range(3)]

@@ -491,6 +491,7 @@ def test_one_whose_label_was_taken_away_and_put_back_is_told_that_it_has_ended_h
     assert told == [("NotTakenOver", "u1", "its job has ended here: to run it again, delete the Job and create it")]
 
 
+@pytest.mark.slow
 def test_what_is_denied_again_and_again_is_logged_once(desk, caplog):
     def denied(job):
         raise EngineError("not allowed")

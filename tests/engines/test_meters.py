@@ -25,6 +25,7 @@ def meters_at(clock, *, metered):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(MOMENTS, st.floats(0, 110), st.floats(0, 110), st.booleans())
 def test_an_amended_time_is_that_of_the_holder_and_nothing_else_changes(moments, since_s, until_s, metered):
     clock = [0.0]

@@ -63,6 +63,7 @@ def test_fitted_anew_it_has_seen_all_up_to_its_first_origin(every):
     assert rolled.gpus[:, -1, 0].tolist() == series.gpus[300:].tolist()
 
 
+@pytest.mark.slow
 def test_changing_the_future_changes_no_forecast_and_no_decision():
     series = walk(length=1200)
     changed = series.gpus.copy()

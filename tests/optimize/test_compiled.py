@@ -25,6 +25,7 @@ def number() -> int:
     return next(bytecode.FunctionIdentity._unique_ids)
 
 
+@pytest.mark.slow
 def test_each_process_counts_functions_from_a_number_of_its_own():
     others = [int(subprocess.check_output([sys.executable, "-c", NEXT], text=True)) for _ in range(2)]
     numbers = sorted([number(), *others])

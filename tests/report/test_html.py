@@ -79,6 +79,7 @@ def test_every_stay_is_drawn(medium, medium_page):
         assert drawn == pytest.approx(exact, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_many_nodes_or_stays_become_a_heat_map():
     for size in (
         Size(nodes=61, gpus=2, jobs=70, tenants=2, span_s=5e3, mean_run_s=2e3),

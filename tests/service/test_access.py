@@ -282,6 +282,7 @@ def test_what_was_changed_is_written_down(as_, service):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_submission_and_its_line_are_written_together_or_not_at_all(as_, service, monkeypatch):
     ada, operator = as_("ada"), as_("operator")
 

@@ -19,7 +19,7 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.client import (
     Client,
-    link,
+    connection,
 )
 from commonwatt.controlplane.identity import identity_checks, peers_of
 from commonwatt.controlplane.wiring import read_config
@@ -130,7 +130,7 @@ def test_commands_of_the_servers_user_need_no_token(running, monkeypatch):
         assert client.whoami().tenant == "bob"
     with Client(running.url, retries=0) as client, pytest.raises(ServiceError, match="no token"):
         client.whoami()  # over TCP the kernel says nothing
-    monkeypatch.setattr(link, "DEFAULT_SOCKET", running.path)
+    monkeypatch.setattr(connection, "DEFAULT_SOCKET", running.path)
     assert run("whoami").out.startswith(me)
     monkeypatch.setenv("COMMONWATT_URL", f"unix:{running.path}x,unix:{running.path}")  # a standby that is away
     assert run("whoami").out.startswith(me)

@@ -329,6 +329,7 @@ def test_a_provider_that_says_something_else_is_not_believed(provider, says, mon
     assert len(answers) == 1
 
 
+@pytest.mark.slow
 def test_a_name_cannot_write_into_the_log(provider, app, site):
     name = "x\n2026 operator, token 1\x1b[2J"
     ann = Caller(app, provider.token("ann", preferred_username=name))

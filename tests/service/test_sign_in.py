@@ -177,6 +177,7 @@ async def test_who_comes_back_otherwise_is_not_let_in(browser, provider, app):
     assert (await browser.token())["token"] is None
 
 
+@pytest.mark.slow
 @in_a_loop
 async def test_a_token_that_is_not_valid_here_lets_nobody_in(browser, provider, monkeypatch):
     monkeypatch.setattr(provider, "token", lambda who: Provider.token(provider, who, aud="another"))

@@ -136,6 +136,7 @@ def test_partitions_name_no_pools_where_no_node_is_in_one(tmp_path, log):
     assert "nodes with partitions" in done.err
 
 
+@pytest.mark.slow
 def test_a_budget_leaves_nodes_that_wake_alone(tmp_path):
     """Pools by shape that share their nodes' power: a node that wakes for one is not needed when the budget binds."""
     example = yaml.safe_load((EXAMPLES / "pools.yaml").read_text())

@@ -49,6 +49,7 @@ def slowly(submit_s, run_s, width, gpus):
     return [s + r - a for s, r, a in zip(starts, run_s, submit_s, strict=True)]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 10), st.integers(1, 10), st.integers(1, 6)), min_size=1, max_size=10),
     st.integers(1, 6),

@@ -29,6 +29,7 @@ changes = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 def test_two_months_of_a_large_cluster(store, ticks):
     """1,000 nodes of 3.4 kW: at 64 bits the meter is full on the 32nd day."""
     day_uj = 1000 * 3400 * 86400 * 10**6 + 1

@@ -204,6 +204,7 @@ def test_a_bad_configuration_in_one_line(tmp_path, old, new, said):
     assert "config.txt" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_associations_are_in_force_in_every_row(tmp_path):
     log = write_jobs(tmp_path, [1, 2])
     (tmp_path / "associations.txt").write_text(

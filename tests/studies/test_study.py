@@ -165,6 +165,7 @@ def test_seeds_give_an_interval_that_says_what_it_covers(log):
     assert result.about.seeds == (0, 1)
 
 
+@pytest.mark.slow
 def test_a_tenant_may_have_no_jobs_in_a_period(tmp_path):
     log = write_log(tmp_path, jobs=40, days=2.0)
     first, *lines = log.read_text().splitlines()

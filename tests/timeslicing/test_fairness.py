@@ -71,6 +71,7 @@ def test_phi_fair_is_where_bisection_finds_it(problem):
     assert phi_fair(problem) == pytest.approx(low, rel=1e-3, abs=1e-6)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(any_positive, any_positive), min_size=1, max_size=6))
 def test_phi_fair_in_closed_form(tenants):
     weights, powers = np.array(tenants).T
