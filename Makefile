@@ -22,7 +22,7 @@ demo-week: $(VENV)/.core
 	$(BIN)/commonwatt simulate examples/demo-week.yaml --out $(OUT)-week --overwrite
 	@echo "open $(OUT)-week/report.html"
 
-# While you work: no servers, nothing slow. Two minutes on two quiet cores.
+# While you work: no servers, nothing slow. Under 90 seconds on two quiet cores.
 fast: $(VENV)/.dev
 	$(BIN)/python -m pytest -q $(SHARED) -m "not (slow or long or slurm or kubernetes or database or browser)"
 
