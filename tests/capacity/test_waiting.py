@@ -148,10 +148,10 @@ def test_margins_of_a_short_and_a_long_memory_are_averaged_and_a_debt_raises_eac
         calibrator._set_margins()
         return float(calibrator._margin[0])
 
-    # 9.5 of a hundred jobs may wait, 19 of two hundred: the tenth largest of this half day, the twentieth of all
-    assert margin(0.0, 100.0) == (91.0 + 200.0) / 2
+    # ten of a hundred jobs may wait, twenty of two hundred, exactly as promised: those with the largest shortfalls
+    assert margin(0.0, 100.0) == (90.0 + 200.0) / 2
     assert margin(-1_000.0, 100.0) == (100.0 + 200.0) / 2  # none may wait
-    assert margin(-1_000.0, 900.0) == (1 + RAISED) * (91.0 + 200.0) / 2
+    assert margin(-1_000.0, 900.0) == (1 + RAISED) * (90.0 + 200.0) / 2
     assert margin(1_000.0, 100.0) < margin(0.0, 100.0)
 
 

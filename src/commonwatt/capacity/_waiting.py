@@ -148,8 +148,8 @@ class WaitingCalibrator:
         day = max(1, round(DAY_S / step_s))
         self._day = day
         self._by_share = target.delayed_gpu_h is None
-        aim = target.share + MARGIN * (1.0 - target.share)
-        self._allowed = 1.0 - aim if self._by_share else (1.0 - MARGIN) * target.budget_gpu_s / day  # a job, or a step
+        # A job, or a step. Of jobs exactly the promised share: more served is paid for, and a debt is repaid anyway.
+        self._allowed = 1.0 - target.share if self._by_share else (1.0 - MARGIN) * target.budget_gpu_s / day
         self._keeps = 0.5 ** (1.0 / (HALF_LIFE_DAYS * day))
         self._burst = 1.0 - 0.5 ** (step_s / BURST_S)
         self._lately = self._mean = self._most = 0.0
