@@ -93,6 +93,8 @@ class PlacementExplanation:
         the node that is nearest to it (``nodes``) has left. Memory and storage in GiB; empty: not known.
     shared_w
         What services and fractional jobs draw under the power cap that it waits for; ``None``: nothing.
+    power_limit
+        Of its GPUs, as a part of their highest.
     gone
         Nodes it ran on that do not have the GPUs of their jobs any more.
     """
@@ -128,6 +130,7 @@ class PlacementExplanation:
     lacks: tuple[str, ...] = ()
     needs: tuple[float, ...] = ()
     left: tuple[float, ...] = ()
+    power_limit: float = 1.0
     gone: tuple[str, ...] = ()
 
     @classmethod
@@ -160,7 +163,8 @@ class PlacementExplanation:
 
     def _running(self) -> str:
         ends = _DUE_BEFORE if self.due_at_submission else self._ends()
-        head = f"runs on {_names(self.nodes)} with {_gpus(self.gpus)}"
+        limited = "" if self.power_limit == 1.0 else f" limited to {self.power_limit:.0%} of their power"
+        head = f"runs on {_names(self.nodes)} with {_gpus(self.gpus)}{limited}"
         if self.reason is Reason.KEPT:
             return f"{head}, where it is; {ends}"
         if self.reason is Reason.AS_REQUESTED:
