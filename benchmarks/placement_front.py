@@ -2,8 +2,8 @@
 
 Each row is one policy on one period at one offered load (GPUs wanted on average over GPUs there are), with jobs of
 fixed size (rigid) or not, and run times known (oracle) or predicted. ``lookahead`` is a curve over its
-``slowdown_price``; ``limited`` is one that may also limit the power of GPUs. *dominated by* names those no worse in any of the four, and better in some. Rows are kept in
-``--out`` and not run again.
+``slowdown_price``, ``limited`` a point of it that may also limit the power of GPUs. *dominated by* names those no worse
+in any of the four, and better in some. Rows are kept in ``--out`` and not run again.
 
 A smaller cluster is made by taking every n-th job of the log (``--sample``), and as many nodes as the load asks for, of
 which a third are V100 and the others P100. ``--plot`` draws the front: a panel for each load, size of jobs and
