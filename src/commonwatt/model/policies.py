@@ -24,6 +24,7 @@ __all__ = [
     "PeerName",
     "PolicyLimits",
     "PolicySpec",
+    "PowerLimits",
     "Preemption",
     "PriceWait",
     "Rounds",
@@ -134,6 +135,9 @@ def _increasing(limits: tuple[float, ...]) -> tuple[float, ...]:
     return limits
 
 
+PowerLimits = Annotated[tuple[Annotated[float, Field(ge=0.5, lt=1)], ...], AfterValidator(_increasing)]
+
+
 class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
@@ -220,9 +224,7 @@ class PolicySpec(FileModel):
         "las: GPU time at which a job leaves each queue for the next; the last queue has no end", "GPU-s",
         (3600.0, 36_000.0),
     )  # fmt: skip
-    power_limits: Annotated[
-        tuple[Annotated[float, Field(ge=0.5, lt=1)], ...], AfterValidator(_increasing)
-    ] = quantity(
+    power_limits: PowerLimits = quantity(
         "lookahead, local-search, random-greedy, exact: power limits that may be set for the GPUs of a job when it "
         "starts, as parts of their highest; only in simulations; []: none",
         "-", (),
