@@ -2,8 +2,8 @@
 
 Each row is one policy on one period at one offered load (GPUs wanted on average over GPUs there are), with jobs of
 fixed size (rigid) or not, and run times known (oracle) or predicted. ``lookahead`` is a curve over its
-``slowdown_price``. *dominated by* names those no worse in any of the four, and better in some. Rows are kept in
-``--out`` and not run again.
+``slowdown_price``, ``limited`` a point of it that may also limit the power of GPUs. *dominated by* names those no worse
+in any of the four, and better in some. Rows are kept in ``--out`` and not run again.
 
 A smaller cluster is made by taking every n-th job of the log (``--sample``), and as many nodes as the load asks for, of
 which a third are V100 and the others P100. ``--plot`` draws the front: a panel for each load, size of jobs and
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 RULES = ("srtf", "easy", "fifo", "edf", "random-greedy")
 KNOB = (0.0, 0.01, 0.05, 0.3, 2.0)
+LIMITED = {"solver": "lookahead", "slowdown_price": 0.01, "power_limits": [0.6, 0.8]}
 LOADS = (0.5, 0.8, 1.0, 1.3)
 NODE_GPUS = 8
 LEAST_NODES = 4  # for the largest gangs
@@ -93,13 +94,16 @@ def sampled(log: Path, every: int, folder: Path) -> Path:
 
 
 def policies(knob: tuple[float, ...]) -> list[dict[str, object]]:
-    """Return the rules, and lookahead over its *knob*."""
-    return [{"solver": name} for name in RULES] + [{"solver": "lookahead", "slowdown_price": price} for price in knob]
+    """Return the rules, lookahead over its *knob*, and lookahead that may limit the power of GPUs."""
+    over_knob = [{"solver": "lookahead", "slowdown_price": price} for price in knob]
+    return [*({"solver": name} for name in RULES), *over_knob, LIMITED]
 
 
 def named(policy: dict[str, object]) -> str:
     """Name of *policy* in the table."""
-    return f"{policy['solver']} {policy['slowdown_price']:g}" if "slowdown_price" in policy else str(policy["solver"])
+    if "slowdown_price" not in policy:
+        return str(policy["solver"])
+    return f"{'limited' if policy is LIMITED else policy['solver']} {policy['slowdown_price']:g}"
 
 
 def measured(cell: Cell, policy: dict[str, object], log: Path, whole: JobLog) -> dict[str, object]:

@@ -77,6 +77,24 @@ def test_a_study_of_a_small_log(log):
 
 
 @pytest.mark.slow
+def test_power_limits_are_a_step_and_nothing_before_it_has_them(log):
+    result = done(log, **FEW | {"steps": ["planning", "power-limits"], "power_limits": [0.7]})
+    today, planning, limits = result.waterfall
+    assert limits.step == "power-limits"
+    assert limits.energy_kwh < 0.99 * planning.energy_kwh
+    assert limits.switch == "policies.power_limits"
+    without = done(log, **FEW | {"steps": ["planning"]})
+    assert [step.energy_kwh for step in without.waterfall] == [today.energy_kwh, planning.energy_kwh]
+
+
+def test_power_limits_are_not_for_the_policies_of_a_study(log):
+    with pytest.raises(InputError, match=r"ours\.power_limits.*the step power-limits of `steps` says that"):
+        drafted(log, ours={"solver": "lookahead", "power_limits": [0.7]})
+    with pytest.raises(InputError, match="planning too, as the baseline knows no power-limits"):
+        drafted(log, steps=["power-limits"])
+
+
+@pytest.mark.slow
 def test_the_log_itself_is_the_first_row(log):
     logged = done(log, **FEW).policies[0]
     assert (logged.policy, logged.role) == ("as logged", "as-logged")

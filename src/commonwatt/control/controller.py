@@ -535,12 +535,12 @@ class Controller:
             for j, receipt in zip(stopping, stopped, strict=True):
                 self._stopped(explainer, int(j), receipt, now_s)
         if len(starting):
-            starts, view = [], self.engine.nodes()
-            lost_s = {receipt.handle: receipt.final_lost_s for receipt in stopped}
+            starts, view, lost_s = [], self.engine.nodes(), {own.handle: own.final_lost_s for own in stopped}
             for j in starting:
                 nodes = tuple(int(n) for n in schedule.nodes_of(problem, j))
                 row, handle = int(schedule.choice[j]), int(handles[j])
-                starts.append(Start(handle, self.registry.names[handle], nodes, int(problem.per_node[row])))
+                each = int(problem.per_node[row]), float(problem.limits[row])
+                starts.append(Start(handle, self.registry.names[handle], nodes, *each))
                 if self.capacity is not None:
                     self.capacity.started(handle, nodes, view, now_s)
                 self._started(explainer, int(j), handle, int(rows[row]), nodes, now_s, lost_s.get(handle))

@@ -80,12 +80,16 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Start:
-    """Run a job, from its last checkpoint if it has one, on equally many GPUs of each of *nodes*."""
+    """Run a job, from its last checkpoint if it has one, on equally many GPUs of each of *nodes*.
+
+    *power_limit* is that of its GPUs, as a part of their highest.
+    """
 
     handle: int
     name: str
     nodes: tuple[int, ...]
     gpus_per_node: int
+    power_limit: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,7 @@ _ROW_COLUMNS = {
     "power_w": "f8",
     "gpu_w": "f8",
     "asked": "?",
+    "power_limit": "f8",
 }
 
 
@@ -196,7 +197,7 @@ class JobRegistry:
         self.waiting.add(handle)
         return handle
 
-    def _configurations(self, table: JobArrays, j: int) -> list[tuple[int, int, int, float, float, float, bool]]:
+    def _configurations(self, table: JobArrays, j: int) -> list[tuple[int, int, int, float, float, float, bool, float]]:
         entries = []
         for c in range(int(table.start[j]), int(table.start[j + 1])):
             gpu_type, gpus = table.gpu_types[table.config_type[c]], int(table.config_gpus[c])
@@ -205,12 +206,13 @@ class JobRegistry:
                 self._shapes[key] = self.cluster.shapes(*key)
             own_w = float(table.config_gpu_w[c])
             wished = table.requested_type[j] in (-1, table.config_type[c])
+            limit = table.power_limit_of(c)
             for klass, width, per_node in self._holding(self._shapes[key], *_needs(table, j)):
                 kind = self.cluster.classes[klass]
                 gpu_w = kind.gpu_w if np.isnan(own_w) else own_w
                 entries.append((
                     klass, width, per_node, float(table.config_time_s[c]), kind.idle_w + per_node * gpu_w, gpu_w,
-                    bool(table.requested_gpus[j] == gpus and wished),
+                    bool(table.requested_gpus[j] == gpus and wished and limit == 1.0), limit,
                 ))  # fmt: skip
         return entries
 
@@ -447,6 +449,7 @@ class JobRegistry:
             time_s=time_s,
             node_cost=tariff.cost(self.row("power_w")[rows], now_s, now_s + time_s),
             asked=self.row("asked")[rows] & ~stays,
+            power_limit=self.row("power_limit")[rows],
             stay=stay,
             stay_nodes=stay_nodes,
             tenant_names=self.tenants,
@@ -489,9 +492,9 @@ def _needs(table: JobArrays, j: int) -> tuple[float, float]:
     return cpus, memory_gib
 
 
-def _asked_gpus(entries: Sequence[tuple[int, int, int, float, float, float, bool]]) -> int:
+def _asked_gpus(entries: Sequence[tuple[int, int, int, float, float, float, bool, float]]) -> int:
     """GPUs the owner asked for; the fewest the job can run on, if that cannot be met."""
-    asked = [width * per_node for _, width, per_node, *_, wished in entries if wished]
+    asked = [width * per_node for _, width, per_node, *_, wished, _ in entries if wished]
     return asked[0] if asked else min(width * per_node for _, width, per_node, *_ in entries)
 
 

@@ -16,6 +16,8 @@ long it would have taken elsewhere. Both are supplied here:
 6. ``malleable: false`` keeps a job at the count it asked for; ``other_types: false`` at the GPU type it ran on, where
    the cluster has that type; ``other_partitions: true`` lets it leave the nodes of its partition. None of them changes
    what is drawn: the same seed gives a job the same kind, factor and weight.
+7. Where policies may limit the power of GPUs, a job also has its configurations with each limit: it takes longer by the
+   factor measured on one GPU, also where communication takes a part of the time, and its GPUs draw their part.
 
 The job's owner is taken to have asked for the GPUs the log shows, and for the GPU type it names if the cluster has
 it. GPU types are matched whatever their case.
@@ -23,8 +25,8 @@ it. GPU types are matched whatever their case.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -41,6 +43,7 @@ __all__ = ["APART", "LACKING", "counts", "malleable", "partitions_of", "treatmen
 
 LACKING = "ran on a GPU type the cluster lacks: on any type"
 APART = "ran on a GPU type that no node of its partition has: on any type there"
+WORTH_LIMITING = 0.98  # energy of a job with a power limit, over that without: at least so little, or it has none
 _NODE = 8  # GPUs of the largest common node
 
 
@@ -72,6 +75,7 @@ class _Template:
     gpus: Ints
     time: Floats  # relative to the logged run time
     gpu_w: Floats
+    power_limit: Floats  # of a GPU, as a part of its highest
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class _Maker:
     gpu_types: Sequence[str]  # of the cluster
     spec: LogWorkload | WeekWorkload
     reach: tuple[tuple[int, ...], ...]  # of each partition: the types of its nodes, as indices
+    limits: tuple[float, ...] = ()  # power limits of GPUs beside the highest
+    node_w: Mapping[str, float] = field(default_factory=dict)  # power of a busy GPU by type, as the nodes say
 
     def kinds(self, ran_on: str, asked: int, partition: int) -> list[int]:
         """Return the possible kinds of such a job."""
@@ -98,7 +104,7 @@ class _Maker:
         name = self.profiles.kinds[kind]
         logged = self.profiles.speed(name, ran_on, asked)
         allowed = counts(asked, self.spec.largest_growth) if self.spec.malleable else [asked]
-        rows: list[tuple[int, int, float, float]] = []
+        rows: list[tuple[int, int, float, float, float]] = []
         for index in self._types(ran_on, partition):
             gpu_type = self.gpu_types[index]
             watts = self.profiles.gpu_w(name, gpu_type)
@@ -108,9 +114,22 @@ class _Maker:
                 if speed is None or logged is None or (speed <= fastest and gpus != asked):
                     continue
                 fastest = max(fastest, speed)
-                rows.append((index, gpus, logged / speed, np.nan if watts is None else watts))
-        types, gpus_, times, power = np.array(rows).T
-        return _Template(types.astype(np.int64), gpus_.astype(np.int64), times, power)
+                rows.append((index, gpus, logged / speed, np.nan if watts is None else watts, 1.0))
+        rows += [own for row in rows for limit in self.limits if (own := self._limited(name, row, limit)) is not None]
+        types, gpus_, times, power, limits = np.array(rows).T
+        return _Template(types.astype(np.int64), gpus_.astype(np.int64), times, power, limits)
+
+    def _limited(
+        self, kind: str, row: tuple[int, int, float, float, float], limit: float
+    ) -> tuple[int, int, float, float, float] | None:
+        """Return *row* with a power limit; ``None`` where that saves no energy, or where it is not known."""
+        gpu_type, gpus, time, watts, _ = row
+        name = self.gpu_types[gpu_type]
+        whole_w = self.node_w.get(name, 0.0) if np.isnan(watts) else watts
+        factors = self.profiles.limited(kind, name, limit)
+        if factors is None or whole_w == 0 or factors[0] * factors[1] >= WORTH_LIMITING:
+            return None
+        return gpu_type, gpus, time * factors[0], whole_w * factors[1], limit
 
     def _types(self, ran_on: str, partition: int) -> Sequence[int]:
         """Return the types of the cluster, as indices, on which a job may run that ran on *ran_on*."""
@@ -126,14 +145,18 @@ def malleable(
     gpu_types: Sequence[str],
     rng: np.random.Generator,
     cluster: Cluster | None = None,
+    limits: Sequence[float] = (),
 ) -> JobArrays:
     """Make the jobs of *log* malleable on a cluster with *gpu_types*; the partitions of its nodes are of *cluster*.
+
+    They can run with *limits* of power, too, parts of a GPU's highest limit, where that saves energy: after all other
+    configurations of a job. Where only nodes say what a busy GPU draws, a limited one draws its part of their mean.
 
     Raises ``InputError`` on a GPU type, of the log or the cluster, whose speed is unknown.
     """
     for name in gpu_types:
         profiles.type_named(name, "nodes.gpu_type")
-    maker = _Maker(profiles, gpu_types, spec, _reach(log, gpu_types, cluster))
+    maker = _Maker(profiles, gpu_types, spec, _reach(log, gpu_types, cluster), tuple(limits), _node_w(cluster))
     ran_on, ran_types = types_ran_on(log, spec, profiles)
     kind = _draw_kinds(maker, log, ran_on, ran_types, rng)
     templates, which = _templates(maker, log, ran_on, ran_types, kind)
@@ -167,6 +190,7 @@ def malleable(
         config_gpus=np.concatenate([t.gpus for t in templates])[rows],
         config_time_s=np.concatenate([t.time for t in templates])[rows] * np.repeat(log.duration_s, sizes),
         config_gpu_w=np.concatenate([t.gpu_w for t in templates])[rows],
+        config_power_limit=np.concatenate([t.power_limit for t in templates])[rows] if limits else np.zeros(0),
         cpus_per_gpu=log.cpus / log.gpus if len(log.cpus) else log.cpus,
         memory_gib_per_gpu=log.memory_gib / log.gpus if len(log.memory_gib) else log.memory_gib,
     )
@@ -248,6 +272,16 @@ def _templates(
     part, _ = partitions_of(log)
     different, which = np.unique(np.stack((kind, ran_on, log.gpus, part)), axis=1, return_inverse=True)
     return [maker.template(int(k), types[t], int(g), p) for k, t, g, p in different.T], which.reshape(-1)
+
+
+def _node_w(cluster: Cluster | None) -> dict[str, float]:
+    """Power of a busy GPU by type, the mean over the nodes, W."""
+    if cluster is None:
+        return {}
+    gpus = cluster.class_sizes() * [kind.gpus for kind in cluster.classes]
+    watts = np.array([kind.gpu_w for kind in cluster.classes])
+    types = np.array([kind.gpu_type for kind in cluster.classes])
+    return {name: float(np.average(watts[types == name], weights=gpus[types == name])) for name in cluster.gpu_types}
 
 
 def _requested_types(log: JobLog, gpu_types: Sequence[str], profiles: Profiles) -> Ints:

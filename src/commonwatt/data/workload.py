@@ -115,7 +115,7 @@ def make_workload(
     unfit: dict[str, int] = {}
     if fit_types is not None:
         log, unfit = without_unfit(log, workload, profiles, cluster, own_types=fit_types == "own")
-    table = malleable(log, workload, profiles, gpu_types, rng, cluster)
+    table = malleable(log, workload, profiles, gpu_types, rng, cluster, scenario.power_limits)
     if scenario.associations:
         table = replace(table, user=log.user)
     treated = log.treatments() | elsewhere | unfit | treatments(log, workload, profiles, gpu_types, cluster)

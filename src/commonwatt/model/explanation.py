@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from commonwatt.model.units import amount_of, money
+from commonwatt.model.units import DAY_S, amount_of, money
 
 __all__ = ["CONDITION", "PlacementExplanation", "Reason"]
 
@@ -93,6 +93,8 @@ class PlacementExplanation:
         the node that is nearest to it (``nodes``) has left. Memory and storage in GiB; empty: not known.
     shared_w
         What services and fractional jobs draw under the power cap that it waits for; ``None``: nothing.
+    power_limit
+        Of its GPUs, as a part of their highest.
     gone
         Nodes it ran on that do not have the GPUs of their jobs any more.
     """
@@ -128,6 +130,7 @@ class PlacementExplanation:
     lacks: tuple[str, ...] = ()
     needs: tuple[float, ...] = ()
     left: tuple[float, ...] = ()
+    power_limit: float = 1.0
     gone: tuple[str, ...] = ()
 
     @classmethod
@@ -160,7 +163,8 @@ class PlacementExplanation:
 
     def _running(self) -> str:
         ends = _DUE_BEFORE if self.due_at_submission else self._ends()
-        head = f"runs on {_names(self.nodes)} with {_gpus(self.gpus)}"
+        limited = "" if self.power_limit == 1.0 else f" limited to {self.power_limit:.0%} of their power"
+        head = f"runs on {_names(self.nodes)} with {_gpus(self.gpus)}{limited}"
         if self.reason is Reason.KEPT:
             return f"{head}, where it is; {ends}"
         if self.reason is Reason.AS_REQUESTED:
@@ -173,8 +177,7 @@ class PlacementExplanation:
         if self.reason is Reason.FASTEST:
             late = "late in any case" if self._certain else "expected to be late"
             return f"{head}: the fastest one, as it is {late}; {ends}"
-        free = "is free, but the solver found no better schedule with it"
-        why_not = free if self.alternative_fits else "does not fit now"
+        why_not = "is free, but no better schedule was found with it" if self.alternative_fits else "does not fit now"
         if self.reason is Reason.LATE:
             return f"{head}: a faster configuration {why_not}; {ends}"
         meets = "" if self.spare_s is None else "it meets its due date there; "
@@ -209,9 +212,8 @@ class PlacementExplanation:
 
     def _beside(self) -> str:
         """What of the power cap is not left to jobs."""
-        if self.shared_w is None:
-            return ""
-        return f", of which services and fractional jobs draw {self.shared_w:.0f} W"
+        shared_w = self.shared_w
+        return "" if shared_w is None else f", of which services and fractional jobs draw {shared_w:.0f} W"
 
     def _in_time(self) -> str:
         if self.spare_s is None:
@@ -285,8 +287,7 @@ class PlacementExplanation:
             return ""
         used = ""
         if self.used_share is not None and self.half_life_s is not None and self.used_share >= _USED_MORE:
-            days = self.half_life_s / 86400
-            half = _span(self.half_life_s) if days < 2 else f"{days:.3g} days"
+            half = _span(self.half_life_s) if self.half_life_s < 2 * DAY_S else f"{self.half_life_s / DAY_S:.3g} days"
             used = f", as it has used {self.used_share:.2g} times its share (half-life {half})"
         has = f"{self.tenant} has {_gpus(self.received_gpus)}, and is entitled to {self.entitled_gpus:.3g}{used}"
         return f"{before}it is beyond its tenant's share: {has}"

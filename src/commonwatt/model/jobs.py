@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -174,6 +174,7 @@ class JobArrays:
     memory_gib_per_gpu: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: needs none; empty: of all jobs
     known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known; NaN, or empty: then
     after: tuple[Mapping[str, Dependency], ...] = ()  # [J] jobs it waits for, by name; empty: none waits
+    config_power_limit: Floats = field(default_factory=lambda: np.zeros(0))  # [C] part of a GPU's highest; empty: 1
 
     @classmethod
     def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobArrays:
@@ -234,6 +235,26 @@ class JobArrays:
     def width_of(self, row: int) -> int:
         """Nodes job *row* runs on; 0: as few as possible."""
         return self.width[row] if self.width else 0
+
+    def power_limit_of(self, config: int) -> float:
+        """Power limit of GPUs in configuration *config*, as a part of their highest."""
+        return float(self.config_power_limit[config]) if len(self.config_power_limit) else 1.0
+
+    def within_power_limits(self, limits: Sequence[float]) -> JobArrays:
+        """Return the table without configurations at other power limits than *limits* and the highest."""
+        if not len(self.config_power_limit):
+            return self
+        kept = np.isin(self.config_power_limit, [1.0, *limits])
+        before = np.concatenate(([0], np.cumsum(kept)))
+        return replace(
+            self,
+            start=before[self.start].astype(np.int64),
+            config_type=self.config_type[kept],
+            config_gpus=self.config_gpus[kept],
+            config_time_s=self.config_time_s[kept],
+            config_gpu_w=self.config_gpu_w[kept],
+            config_power_limit=self.config_power_limit[kept] if limits else self.config_power_limit[:0],
+        )
 
     def configs(self, row: int) -> slice:
         """Rows of the configuration columns that belong to job *row*."""

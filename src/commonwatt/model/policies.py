@@ -16,6 +16,7 @@ from commonwatt.model.units import DAY_S
 
 __all__ = [
     "SOLVER_NAMES",
+    "WEIGH_ENERGY",
     "FairnessResult",
     "FairnessSpec",
     "Knowledge",
@@ -23,6 +24,7 @@ __all__ = [
     "PeerName",
     "PolicyLimits",
     "PolicySpec",
+    "PowerLimits",
     "Preemption",
     "PriceWait",
     "Rounds",
@@ -129,8 +131,11 @@ class PriceWait(FileModel):
 def _increasing(limits: tuple[float, ...]) -> tuple[float, ...]:
     for earlier, later in pairwise(limits):
         if later <= earlier:
-            raise FieldError("increasing GPU times", value=f"{later:g} after {earlier:g}")
+            raise FieldError("increasing numbers", value=f"{later:g} after {earlier:g}")
     return limits
+
+
+PowerLimits = Annotated[tuple[Annotated[float, Field(ge=0.5, lt=1)], ...], AfterValidator(_increasing)]
 
 
 class PolicySpec(FileModel):
@@ -219,6 +224,11 @@ class PolicySpec(FileModel):
         "las: GPU time at which a job leaves each queue for the next; the last queue has no end", "GPU-s",
         (3600.0, 36_000.0),
     )  # fmt: skip
+    power_limits: PowerLimits = quantity(
+        "lookahead, local-search, random-greedy, exact: power limits that may be set for the GPUs of a job when it "
+        "starts, as parts of their highest; only in simulations; []: none",
+        "-", (),
+    )  # fmt: skip
     limits: PolicyLimits | None = quantity(
         "limits on waiting, and on being stopped and moved, which hold for every solver; {}: none; null: lookahead, "
         "local-search, random-greedy and exact reserve GPUs for a job that has waited for a day, others have no limits",
@@ -243,12 +253,13 @@ class PolicySpec(FileModel):
     @property
     def kept_limits(self) -> PolicyLimits | None:
         """The limits that hold: those given, else those of the solver. Published rules stay as they were published."""
-        if self.limits is not None or self.solver not in _NOBODY_STARVES:
+        if self.limits is not None or self.solver not in WEIGH_ENERGY:
             return self.limits
         return PolicyLimits(reserve_after_s=DAY_S)
 
 
-_NOBODY_STARVES = ("lookahead", "local-search", "random-greedy", "exact")
+WEIGH_ENERGY = ("lookahead", "local-search", "random-greedy", "exact")
+"""Solvers that weigh configurations of a job by energy and time."""
 
 
 def default_policies() -> tuple[PolicySpec, ...]:

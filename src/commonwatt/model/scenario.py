@@ -18,6 +18,8 @@ from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import GpuTypeSpec, NodeSpecs
 from commonwatt.model.policies import (
+    SOLVER_NAMES,
+    WEIGH_ENERGY,
     Knowledge,
     Objective,
     PeerName,
@@ -378,12 +380,18 @@ class Scenario(FileModel):
         self._check_fleet()
         self._check_cpus()
         self._check_fairness()
+        self._check_power_limits()
         if isinstance(self.workload, AndreasWorkload | SiaWorkload):
             if self.nodes:
                 raise FieldError(f"none, as workload {self.workload.source} defines its nodes", field="nodes")
         elif not self.nodes:
             raise FieldError("at least one node", field="nodes")
         return self
+
+    @property
+    def power_limits(self) -> tuple[float, ...]:
+        """Power limits of GPUs that some policy may set, as parts of their highest, increasing."""
+        return tuple(sorted({limit for policy in self.policies for limit in policy.power_limits}))
 
     @property
     def has_fleet(self) -> bool:
@@ -397,6 +405,18 @@ class Scenario(FileModel):
             if policy.fairness is not None and policy.solver in get_args(PeerName):
                 raise FieldError(
                     f"none, as {policy.solver} has its own fairness", field=f"policies.{policy.label}.fairness"
+                )
+
+    def _check_power_limits(self) -> None:
+        """Raise if a policy may limit the power of GPUs where nothing says what that does to jobs."""
+        for policy in self.policies:
+            where = f"policies.{policy.label}.power_limits"
+            if policy.power_limits and policy.solver in set(SOLVER_NAMES).difference(WEIGH_ENERGY):
+                expected = f"none, as {policy.solver} does not weigh energy against time; {', '.join(WEIGH_ENERGY)} do"
+                raise FieldError(expected, field=where)
+            if policy.power_limits and not isinstance(self.workload, LogWorkload | WeekWorkload):
+                raise FieldError(
+                    "none without jobs of a log or a generated week, whose models have measured limits", field=where
                 )
 
     def _check_cpus(self) -> None:

@@ -13,12 +13,14 @@ from commonwatt.model.errors import FieldError
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 from commonwatt.model.jobs import Tenant
 from commonwatt.model.nodes import GpuTypeSpec, NodeSpecs
+from commonwatt.model.policies import PowerLimits
 from commonwatt.model.scenario import DueDates, LogWorkload, PolicySpec, Preemption, UnusedNodes, WeekWorkload
 
 __all__ = ["STEPS", "StepName", "StudyFile", "StudyKnowledge", "StudyWorkload", "left_to_study", "refuse_set"]
 
 StepName = Literal[
-    "thrifty-type", "planning", "consolidation", "switching-off", "resizing", "preemption", "price", "one-pool"
+    "thrifty-type", "planning", "consolidation", "switching-off", "resizing", "preemption", "price", "one-pool",
+    "power-limits",
 ]  # fmt: skip
 STEPS: tuple[StepName, ...] = (
     "thrifty-type", "planning", "consolidation", "switching-off", "resizing", "preemption", "price",
@@ -32,7 +34,10 @@ SET_BY_STUDY = {
     **{
         f"{policy}.{field}": f"the step {step} of `steps`"
         for policy in ("baseline", "ours")
-        for field, step in (("idle_power", "consolidation"), ("price", "price"), ("preemption", "preemption"))
+        for field, step in (
+            ("idle_power", "consolidation"), ("price", "price"), ("preemption", "preemption"),
+            ("power_limits", "power-limits"),
+        )
     },
 }  # fmt: skip
 """Fields of scenarios that a study file may not have, and what stands in for them."""
@@ -120,6 +125,10 @@ class StudyFile(FileModel):
     largest_growth: float = quantity(
         "largest number of GPUs of a job from the step resizing on, as a multiple of its request", "-", 2.0, ge=1
     )
+    power_limits: PowerLimits = quantity(
+        "power limits of GPUs that may be set for a job from the step power-limits on, as parts of their highest", "-",
+        (0.6, 0.8),
+    )  # fmt: skip
     assumed: tuple[str, ...] = quantity("what was assumed when this file was drafted; shown in the report", "-", ())
     preemption: Preemption = quantity("cost of stopping and moving a job, from the step preemption on", "-", Preemption)
 
@@ -133,7 +142,7 @@ class StudyFile(FileModel):
         if len(set(self.steps)) < len(self.steps):
             twice = next(step for step in self.steps if self.steps.count(step) > 1)
             raise FieldError("each step once", field="steps", value=f"{twice!r} twice")
-        needed = {"consolidation", "resizing", "preemption", "price"} & set(self.steps)
+        needed = {"consolidation", "resizing", "preemption", "price", "power-limits"} & set(self.steps)
         if needed and "planning" not in self.steps:
             raise FieldError(f"planning too, as the baseline knows no {sorted(needed)[0]}", field="steps")
         labels = [policy.label for policy in (self.baseline, *self.alternatives, self.ours)]

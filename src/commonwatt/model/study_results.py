@@ -66,7 +66,7 @@ class SavingInterval(ResultModel):
 STEP_NAMES = {
     "thrifty-type": "thrifty GPU type", "planning": "planning", "consolidation": "consolidation",
     "switching-off": "switching off", "resizing": "resizing", "preemption": "preemption", "price": "price",
-    "one-pool": "one pool",
+    "one-pool": "one pool", "power-limits": "power limits",
 }  # fmt: skip
 """Names of steps as people read them."""
 

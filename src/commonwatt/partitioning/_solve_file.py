@@ -148,10 +148,8 @@ def divide_all(
 def _divide(
     file: PartitionFile, spec: PartitionConfiguration, mechanism: str | Mechanism, tolerance: float, limit: int | None
 ) -> Divided:  # fmt: skip
-    market = market_of(file, spec)
-    whole = None
-    if file.shares == "time":
-        whole = market_of(file.model_copy(update={"shares": "space"}), spec)
+    market, in_space = market_of(file, spec), file.model_copy(update={"shares": "space"})
+    whole = market_of(in_space, spec) if file.shares == "time" else None
     if not isinstance(mechanism, str):
         return Divided(spec, market, whole, _checked(market, mechanism(market)), None)
     if mechanism == "entitlement":
@@ -208,12 +206,9 @@ def _result(file: PartitionFile, one: Divided, mechanism: str, value: float, ran
     )
 
 
-def _tenants(
-    file: PartitionFile, one: Divided, ratios: Floats, mechanism: str
-) -> tuple[PartitionTenantResult, ...]:  # fmt: skip
-    clusters = one.spec.names()
+def _tenants(file: PartitionFile, one: Divided, ratios: Floats, mechanism: str) -> tuple[PartitionTenantResult, ...]:
+    own, clusters = one.utilities, one.spec.names()
     why = None if one.equilibrium is None else explain(one.market, one.equilibrium, clusters)
-    own = one.utilities
     names = [[law.name for law in row] for row in laws_of(file, one.spec)]
     rows = []
     for i, tenant in enumerate(file.tenants):
@@ -249,15 +244,8 @@ def _between(one: Divided, i: int) -> tuple[LawUse, ...]:
     for c, name in enumerate(one.spec.names()):
         part = (one.shares[i, c] - low[i, c]) / (high[i, c] - low[i, c])
         if one.shares[i, c] > 0 and 1e-9 < part < 1 - 1e-9:
-            uses.append(
-                LawUse(
-                    core_cluster=name,
-                    from_pes=low[i, c],
-                    to_pes=high[i, c],
-                    time_part=part,
-                    lifted=bool(lifted[i, c]),
-                )
-            )
+            ends = {"from_pes": low[i, c], "to_pes": high[i, c]}
+            uses.append(LawUse(core_cluster=name, **ends, time_part=part, lifted=bool(lifted[i, c])))
     return tuple(uses)
 
 

@@ -52,10 +52,11 @@ ROW = np.dtype(
         ("width", "i4"),
         ("per_node", "i4"),
         ("asked", "i2"),  # whether the job's owner asked for it
-        ("like_stay", "i2"),  # whether a running job has this shape now
+        ("like_stay", "i2"),  # whether a running job has this shape and power limit now
         ("origin", "i8"),  # row in the problem
         ("time_s", "f8"),
         ("node_cost", "f8"),
+        ("power_limit", "f8"),
         ("chance", "f8"),  # running sum of weights among the rows a random choice is made from
     ]
 )
@@ -133,6 +134,7 @@ def prepare(problem: PlacementProblem, *, reachable: bool = False) -> Candidate:
     written = np.zeros(len(problem.time_s), ROW)
     for name in ("klass", "width", "per_node", "time_s", "node_cost", "asked"):
         written[name] = getattr(problem, name)
+    written["power_limit"] = problem.limits
     written["origin"] = np.arange(len(written))
     rows = np.zeros_like(written)
     _sort_rows(jobs, written, rows)
@@ -212,6 +214,7 @@ def _sort_rows(jobs: Records, written: Records, rows: Records) -> None:
                 rows[r].klass == written[stay].klass
                 and rows[r].width == written[stay].width
                 and rows[r].per_node == written[stay].per_node
+                and rows[r].power_limit == written[stay].power_limit
             )
         total = 0.0
         late = 0 if meets > 0 else 1

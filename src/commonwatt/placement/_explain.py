@@ -121,6 +121,7 @@ class Explainer:
         return PlacementExplanation(
             reason, p.job_names[job], tuple(p.node_names[n] for n in nodes), p.gpus_of(row), cost, cheapest, fits,
             due_at_submission=self._due_before(job), spare_s=_finite(spare_s), currency=p.currency,
+            power_limit=float(p.limits[row]),
             **self._uncertain(job, row, end_s - p.now_s - p.time_s[row]),
         )  # fmt: skip
 

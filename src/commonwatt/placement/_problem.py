@@ -116,11 +116,22 @@ class PlacementProblem:
     node_cpus_memory: Floats | None = None  # [N, R] beside those of the background; None: not limited
     cpus_memory: Floats | None = None  # [C, R] that each configuration needs on each of its nodes
     resources: tuple[str, ...] = ("cpu", "memory")  # [R] what they are
+    power_limit: Floats | None = None  # [C] of the GPUs, as a part of their highest; None: 1
     currency: str = ""  # of all costs, for sentences; unknown: none
     class_share_weight: Floats | None = None  # [K] GPUs that one counts as in shares of tenants; None: all count as one
 
     def __len__(self) -> int:
         return len(self.due_s)
+
+    @cached_property
+    def limits(self) -> Floats:
+        """``power_limit`` of each configuration, [C]."""
+        return np.ones(len(self.klass)) if self.power_limit is None else self.power_limit
+
+    def alike(self, one: int, other: int) -> bool:
+        """Whether configurations *one* and *other* have the same GPUs with the same power limit."""
+        columns = (self.klass, self.width, self.per_node, self.limits)
+        return all(column[one] == column[other] for column in columns)
 
     def counted(self, klass: Ints, gpus: Ints) -> Ints | Floats:
         """Return *gpus* of these classes as they count in shares of tenants."""
@@ -275,7 +286,7 @@ _OF_JOBS = (
     "submit_s", "due_s", "weight", "tenant", "limit_s", "outcomes", "attained_gpu_s", "iterations", "restart_s",
     "priority", "starts",
 )  # fmt: skip
-_OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked", "whole_s", "cpus_memory")
+_OF_ROWS = ("klass", "width", "per_node", "time_s", "node_cost", "asked", "whole_s", "cpus_memory", "power_limit")
 
 
 @dataclass(frozen=True)

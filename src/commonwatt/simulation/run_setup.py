@@ -291,6 +291,7 @@ def run_policy(
     *hosts* are those of nodes whose GPUs are on several. Services and fractional jobs of a *fleet* run beside the jobs.
     The run ends with its last job, at the latest at *until_s*.
     """
+    table = table.within_power_limits(spec.power_limits)
     unused, preemption = spec.unused_nodes or scenario.unused_nodes, spec.preemption or scenario.preemption
     plan, rounds = spec.capacity or scenario.capacity, spec.rounds or scenario.rounds
     foreseen: list[DemandSeries] | None = None

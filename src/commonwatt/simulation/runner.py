@@ -129,7 +129,7 @@ class Prepared:
         return lower_bound(table, self.cluster, tariff, slowdown)
 
 
-_LATER = ("partition", "user", "qos", "priority", "cpus_per_gpu", "memory_gib_per_gpu", "after")
+_LATER = ("partition", "user", "qos", "priority", "cpus_per_gpu", "memory_gib_per_gpu", "after", "config_power_limit")
 """Columns of jobs added since 0.1.0."""
 _ADDED: dict[str, object] = {
     "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,
@@ -145,7 +145,7 @@ _ADDED: dict[str, object] = {
     "fairness": None, "model_file": None, "pools": None, "power_kw": None, "delay_price": None, "after": {},
     "associations": [], "max_gpus_of": {}, "max_gpus_per_account_of": {}, "max_gpus_per_user_of": {},
     "max_gpus_per_job": None, "max_gpus_per_job_of": {}, "preempts": [], "preempt_mode": "requeue", "exempt_s": 0.0,
-    "grace_s": 0.0,
+    "grace_s": 0.0, "power_limits": [],
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 

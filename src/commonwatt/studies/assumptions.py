@@ -24,6 +24,7 @@ STEP_SWITCH: dict[StepName, str] = {
     "preemption": "preemption.allowed: true",
     "price": "electricity.series, and policies.price: series",
     "one-pool": "workload.other_partitions: true",
+    "power-limits": "policies.power_limits",
 }
 """What a scenario of ``simulate`` says instead; in a study, ``steps`` says which are taken, and in which order."""
 
@@ -40,6 +41,8 @@ STEP_ASSUMES: dict[StepName, str] = {
     "preemption": "Jobs take checkpoints and can be stopped and moved at a stated cost.",
     "price": "The price of electricity changes over time and is known in advance. No job is held back for it.",
     "one-pool": "Whoever has nodes of their own lets all jobs use them while they are free, by one queue.",
+    "power-limits": "Jobs may run longer on GPUs with limited power: as much as Zeus measured for the model that "
+    "stands for a drawn kind.",
 }
 
 

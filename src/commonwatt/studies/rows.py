@@ -102,6 +102,7 @@ def _policy(file: StudyFile, taken: frozenset[StepName]) -> PolicySpec:
         "idle_power": "sunk" if stay_on else "counted",
         "price": "series" if "price" in taken and file.electricity.series else "mean",
         "preemption": None,
+        "power_limits": file.power_limits if {"planning", "power-limits"} <= taken else (),
     }
     if "thrifty-type" in taken:
         update["gpu_type_choice"] = "thrifty"

@@ -130,7 +130,8 @@ def _prepared(
 
     Jobs that fit no node under the rules of today are left out, in every row alike.
     """
-    same = scenario.workload.model_dump_json() if scenario.workload is not None else "", seed
+    workload = scenario.workload
+    same = "" if workload is None else f"{workload.model_dump_json()} {scenario.power_limits}", seed
     if same not in made:  # a tenant may have no jobs in some period
         made[same] = prepare(scenario.model_copy(update={"tenants": ()}), folder, seed, fit_types=fit_types)
     here = tuple(tenant for tenant in scenario.tenants if tenant.name in made[same].table.tenants)

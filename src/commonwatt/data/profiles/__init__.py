@@ -91,6 +91,7 @@ class Measured:
 
     runs: Mapping[str, _Run]
     trainings: Mapping[zeus.Training, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    limits: Mapping[zeus.Training, Mapping[str, zeus.LimitCurve]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, gavel_path: Path, zeus_path: Path | None = None) -> Measured:
@@ -103,7 +104,9 @@ class Measured:
         }
         if not runs:
             raise InputError("at least one run on one P100", file=gavel_path, value="none")
-        return cls(runs, zeus.read_zeus(zeus_path) if zeus_path else {})
+        if zeus_path is None:
+            return cls(runs)
+        return cls(runs, zeus.read_zeus(zeus_path), zeus.read_limits(zeus_path))
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -140,13 +143,26 @@ class Measured:
         name, run = known_gpu_type(gpu_type), self._run(kind)
         if run.of_class is None:
             return None
-        stand = CLASSES[run.of_class].zeus
-        by_distance = [
-            (abs(np.log(training.batch_size / max(run.batch_size, 1))), by_type[name][1])
-            for training, by_type in self.trainings.items()
-            if (training.dataset, training.model, training.optimizer) in stand and name in by_type
-        ]
-        return min(by_distance)[1] if by_distance else LAW.gpu_w(run.of_class, name)
+        training = self._nearest(run, name, self.trainings)
+        return LAW.gpu_w(run.of_class, name) if training is None else self.trainings[training][name][1]
+
+    def limited(self, kind: str, gpu_type: str, limit: float) -> tuple[float, float] | None:
+        """Return time and power with a power limit, as Zeus measured them on one GPU; without its table the law's."""
+        name, run = known_gpu_type(gpu_type), self._run(kind)
+        if run.of_class is None:
+            return None
+        training = self._nearest(run, name, self.limits)
+        return LAW.limited(run.of_class, name, limit) if training is None else self.limits[training][name].at(limit)
+
+    @staticmethod
+    def _nearest(run: _Run, gpu_type: str, table: Mapping[zeus.Training, Mapping[str, object]]) -> zeus.Training | None:
+        """Return the training on *gpu_type* that stands for *run*'s class, of the nearest batch size, if any."""
+        stand = CLASSES[run.of_class].zeus if run.of_class else ()
+        trainings = [
+            training for training, by_type in table.items()
+            if (training.dataset, training.model, training.optimizer) in stand and gpu_type in by_type
+        ]  # fmt: skip
+        return min(trainings, key=lambda t: abs(np.log(t.batch_size / max(run.batch_size, 1))), default=None)
 
     def _run(self, kind: str) -> _Run:
         if kind not in self.runs:

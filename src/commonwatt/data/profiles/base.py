@@ -13,6 +13,7 @@ from commonwatt.model.names import did_you_mean
 __all__ = [
     "CLASSES",
     "GPU_TYPES",
+    "LEAST_LIMIT",
     "MIG_SLICES",
     "ClassRepresentatives",
     "MigSlice",
@@ -71,6 +72,12 @@ class Profiles(Protocol):
     def gpu_w(self, kind: str, gpu_type: str) -> float | None:
         """Return the power of one GPU's board during training, W; ``None`` if unknown."""
 
+    def limited(self, kind: str, gpu_type: str, limit: float) -> tuple[float, float] | None:
+        """Return time and power of training with a power limit, relative to those without; ``None`` if unknown.
+
+        *limit* is the part of the GPU's highest power limit, ``LEAST_LIMIT`` to 1.
+        """
+
 
 def class_of(kind: str) -> str | None:
     """Return the class of models that *kind* is of, itself or one of the runs of the measured tables; else ``None``.
@@ -81,6 +88,9 @@ def class_of(kind: str) -> str | None:
     name = kind.rpartition("-b")[0] or kind
     return name if name in CLASSES else None
 
+
+LEAST_LIMIT = 0.5
+"""Least power limit, as a part of the highest, for which there are figures of all measured GPUs."""
 
 GPU_TYPES = ("K80", "P100", "V100", "T4", "RTX2080Ti", "RTX6000", "A40", "A100")
 

@@ -166,6 +166,14 @@ class Declared:
             return None
         return self.base.gpu_w(kind, name) if name in GPU_TYPES else None
 
+    def limited(self, kind: str, gpu_type: str, limit: float) -> tuple[float, float] | None:
+        """Time and power of training with a power limit, relative to those without; ``None`` if unknown."""
+        name, of_class = self.type_named(gpu_type), class_of(kind)
+        if mig_slice(name) is not None or of_class is None:
+            return None
+        measured = name in GPU_TYPES and kind in self.base.kinds
+        return self.base.limited(kind, name, limit) if measured else LAW.limited(of_class, name, limit)
+
     def _spec(self, name: str) -> GpuTypeSpec:
         return self.specs.get(name) or GpuTypeSpec()
 
@@ -294,6 +302,10 @@ class OneType:
     def gpu_w(self, kind: str, gpu_type: str) -> float | None:  # noqa: ARG002
         """Power of one GPU during training, W, as declared; ``None`` if it is not."""
         return self.spec.gpu_w.get(kind) if isinstance(self.spec.gpu_w, dict) else self.spec.gpu_w
+
+    def limited(self, kind: str, gpu_type: str, limit: float) -> tuple[float, float] | None:
+        """Time and power of training with a power limit, relative to those without, as on measured types."""
+        return LAW.limited(kind, gpu_type, limit)
 
 
 def profiles_for(

@@ -23,7 +23,7 @@ import numpy as np
 from commonwatt.data import third_party
 from commonwatt.data.profiles import gavel, zeus
 from commonwatt.data.profiles.base import CLASSES, ClassRepresentatives, known_gpu_type
-from commonwatt.data.profiles.law import Law
+from commonwatt.data.profiles.law import LIMITS, Law
 from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
 
@@ -95,7 +95,21 @@ def fit_law(folder: Path) -> FittedLaw:
     exponent = {kind: {t: min(1.0, a) for t, (a, _) in by_type.items()} for kind, by_type in scaling.items()}
     misfit = {kind: {t: rms for t, (_, rms) in by_type.items()} for kind, by_type in scaling.items()}
     power_w = {kind: _power(tables, stand) for kind, stand in CLASSES.items()}
-    return FittedLaw(Law(speed, exponent, power_w), misfit)
+    curves = zeus.read_limits(folder / zeus.FILE)
+    at_limit = {kind: _at_limits(curves, stand) for kind, stand in CLASSES.items()}
+    return FittedLaw(Law(speed, exponent, power_w, at_limit), misfit)
+
+
+def _at_limits(
+    curves: Mapping[zeus.Training, Mapping[str, zeus.LimitCurve]], stand: ClassRepresentatives
+) -> list[tuple[float, float]]:
+    own = [by_type for run, by_type in curves.items() if (run.dataset, run.model, run.optimizer) in stand.zeus]
+    names = sorted({name for by_type in own for name in by_type})
+    figures = np.array([
+        [np.mean([by_type[name].at(limit) for by_type in own if name in by_type], axis=0) for name in names]
+        for limit in LIMITS
+    ])  # fmt: skip
+    return [(float(time), float(power)) for time, power in figures.mean(axis=1)]
 
 
 def _speeds(tables: _Tables, stand: ClassRepresentatives) -> dict[str, float]:
@@ -168,6 +182,9 @@ def main() -> None:
         raise InputError(f"a folder of measured tables in {third_party.VARIABLE}", value="none")
     fitted = fit_law(root)
     write = sys.stdout.write
+    write("time and power at each limit\n")
+    for kind, pairs in fitted.law.at_limit.items():
+        write(f'    "{kind}": ({", ".join(f"({time:.2f}, {power:.2f})" for time, power in pairs)}),\n')
     for title, table, digits in (
         ("speed of one GPU, relative to one P100", fitted.law.speed_of_one, 2),
         ("exponent", fitted.law.exponent, 2),

@@ -15,7 +15,8 @@ What the tables lack is borrowed: nobody measured the A40 on several GPUs (RTX60
 and V100 (Transformer's), Recommendation on several K80, P100 and V100 (NCF on other GPUs), an LSTM language model
 beyond V100 (speed from DeepSpeech2 and BERT, its own exponent on the three types it was measured on).
 Power is known for four types only. ResNet-18, Transformer, LM and Recommendation have the power of ShuffleNetV2, BERT,
-DeepSpeech2 and NCF.
+DeepSpeech2 and NCF; so they have with a power limit (``at_limit``): the mean over these four types, and over batch
+sizes, of time and power at a part of the highest limit (Zeus: J. You et al., NSDI 2023), for all GPU types.
 
 **Data sheets** serve for GPU types that nobody measured in the public tables.
 
@@ -30,7 +31,7 @@ is bound by neither figure, 0.71 (2.0). An H100 comes out 1.9 times an A100, as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -42,9 +43,12 @@ from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import one_of
 
-__all__ = ["LAW", "DataSheet", "Law", "data_sheet", "data_sheets", "misfit", "relative_speed"]
+__all__ = ["LAW", "LIMITS", "DataSheet", "Law", "data_sheet", "data_sheets", "misfit", "relative_speed"]
 
 _ByType = Mapping[str, float]
+
+LIMITS = (0.5, 0.6, 0.7, 0.8, 0.9)
+"""Power limits of ``Law.at_limit``, as parts of the highest."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class Law:
     speed_of_one: Mapping[str, _ByType]  # one GPU, relative to one P100
     exponent: Mapping[str, _ByType]  # of the GPU count
     power_w: Mapping[str, _ByType]  # board of one GPU while training
+    at_limit: Mapping[str, Sequence[tuple[float, float]]]  # time and power at each of ``LIMITS``, over those without
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -79,6 +84,11 @@ class Law:
         """Power of one GPU's board while it trains, watts; ``None`` on a type without measurements."""
         return self._row(self.power_w, kind).get(known_gpu_type(gpu_type))
 
+    def limited(self, kind: str, gpu_type: str, limit: float) -> tuple[float, float] | None:  # noqa: ARG002
+        """Time and power of training with a power limit, relative to those without: the mean of four GPU types."""
+        time, power = np.array([*self.at_limit[kind], (1.0, 1.0)]).T
+        return float(np.interp(limit, [*LIMITS, 1.0], time)), float(np.interp(limit, [*LIMITS, 1.0], power))
+
     @staticmethod
     def _row(table: Mapping[str, _ByType], kind: str) -> _ByType:
         if kind not in table:
@@ -87,6 +97,7 @@ class Law:
 
 
 _TEXT_W = {"P100": 173, "V100": 226, "RTX6000": 236, "A40": 267}
+_TEXT_AT_LIMIT = ((1.40, 0.58), (1.19, 0.69), (1.09, 0.79), (1.04, 0.87), (1.02, 0.95))
 _TEXT_SCALES = {"P100": 0.67, "V100": 0.78, "T4": 0.95, "RTX2080Ti": 0.60, "RTX6000": 0.64, "A40": 0.64, "A100": 1.00}
 
 # fmt: off
@@ -144,6 +155,14 @@ LAW = Law(
         "bert": _TEXT_W,
         "lm": {"P100": 122, "V100": 171, "RTX6000": 177, "A40": 177},
         "recommendation": {"P100": 35, "V100": 38, "RTX6000": 67, "A40": 87},
+    },
+    at_limit={
+        "resnet18": ((1.10, 0.82), (1.04, 0.88), (1.02, 0.92), (1.02, 0.95), (1.01, 0.98)),
+        "resnet50": ((1.32, 0.60), (1.13, 0.70), (1.06, 0.80), (1.03, 0.88), (1.01, 0.95)),
+        "transformer": _TEXT_AT_LIMIT,
+        "bert": _TEXT_AT_LIMIT,
+        "lm": ((1.20, 0.70), (1.08, 0.77), (1.04, 0.85), (1.02, 0.91), (1.01, 0.96)),
+        "recommendation": ((1.02, 0.99), (1.02, 0.99), (1.02, 0.99), (1.02, 0.99), (1.02, 0.99)),
     },
 )
 # fmt: on

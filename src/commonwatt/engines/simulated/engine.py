@@ -86,6 +86,7 @@ class _Running:
     nodes: tuple[int, ...]
     gpus_per_node: int
     version: int
+    power_limit: float = 1.0
 
 
 @dataclass(slots=True)
@@ -268,7 +269,7 @@ class SimulatedEngine:
             for handle in self._host_gpus[n].enter(gpus):
                 job = self._running[handle]
                 self._interrupt(job, stays=True)
-                self._start(Start(handle, job.name, job.nodes, job.gpus_per_node))
+                self._start(Start(handle, job.name, job.nodes, job.gpus_per_node, job.power_limit))
 
     def _start(self, command: Start) -> None:
         if command.handle in self._running:
@@ -281,7 +282,8 @@ class SimulatedEngine:
                 raise EngineError(msg)
         table, row = self._jobs[command.name]
         kind = self._kinds[command.nodes[0]]
-        config = _config(table, row, kind.gpu_type, len(command.nodes) * command.gpus_per_node)
+        gpus = len(command.nodes) * command.gpus_per_node
+        config = _config(table, row, kind.gpu_type, gpus, command.power_limit)
         own_w = table.config_gpu_w[config]
         ready_s = max(self._wake(n) for n in command.nodes)
         again = self._world.first_start or command.handle in self._started
@@ -293,7 +295,7 @@ class SimulatedEngine:
         self._started.add(command.handle)
         self._version += 1
         self._running[command.handle] = _Running(
-            command.handle, command.name, command.nodes, command.gpus_per_node, self._version
+            command.handle, command.name, command.nodes, command.gpus_per_node, self._version, command.power_limit
         )
         self._speeds.work_from_s[command.handle] = work_from_s
         self._speeds.epoch_s[command.handle] = epoch_s
@@ -477,9 +479,11 @@ class SimulatedEngine:
         self._left_alone(n)
 
 
-def _config(table: JobArrays, row: int, gpu_type: str, gpus: int) -> int:
+def _config(table: JobArrays, row: int, gpu_type: str, gpus: int, power_limit: float) -> int:
     for c in range(int(table.start[row]), int(table.start[row + 1])):
-        if table.config_gpus[c] == gpus and table.gpu_types[table.config_type[c]] == gpu_type:
+        alike = table.config_gpus[c] == gpus and table.gpu_types[table.config_type[c]] == gpu_type
+        if alike and table.power_limit_of(c) == power_limit:
             return c
-    msg = f"start {table.names[row]}: it cannot run on {plural(gpus, 'GPU')} of {gpu_type}"
+    limited = "" if power_limit == 1.0 else f" with {power_limit:.0%} of their highest power"
+    msg = f"start {table.names[row]}: it cannot run on {plural(gpus, 'GPU')} of {gpu_type}{limited}"
     raise EngineError(msg)

@@ -238,8 +238,7 @@ class _Planning:
         for job in np.flatnonzero(problem.stay >= 0) if self.rules.pause_s is not None else ():
             stay = problem.stay[job]
             for row in range(int(problem.start[job]), int(problem.start[job + 1])):
-                shape = (problem.klass[row], problem.width[row], problem.per_node[row])
-                if row != stay and shape == (problem.klass[stay], problem.width[stay], problem.per_node[stay]):
+                if row != stay and problem.alike(row, stay):
                     again_s[job] = max(0.0, float(problem.time_s[row] - problem.time_s[stay]))
         return again_s
 
