@@ -191,7 +191,7 @@ def study(
     jobs: int | None = None,
     following: Following | None = None,
 ) -> Study:
-    """Say what another scheduler would have saved on a log, first with every job as its owner asked for it.
+    """Estimate what another scheduler would have saved on a log. The first estimate changes no job's request.
 
     Parameters
     ----------

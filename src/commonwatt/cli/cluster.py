@@ -112,7 +112,7 @@ def capacity(*, hours: float, url: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--phi", type=click.FloatRange(0, 1), help="First set phi of shared GPUs (operators).")
+@click.option("--phi", type=click.FloatRange(0, 1), help="Set phi of shared GPUs, then show the result (operators).")
 @server_option
 @json_option
 def services(*, phi: float | None, url: str | None, as_json: bool) -> None:
@@ -232,10 +232,13 @@ def savings(*, url: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--set", "order", metavar="NAME=WEIGHT", help="First add a tenant, or change its weight (operators).")
 @click.option(
-    "--phi", type=click.FloatRange(0, 1), help="First set the guaranteed part of their fair shares (operators)."
+    "--set", "order", metavar="NAME=WEIGHT", help="Add a tenant or change its weight, then show all (operators)."
 )
+@click.option(
+    "--phi", type=click.FloatRange(0, 1),
+    help="Set the guaranteed part of their fair shares, then show all (operators).",
+)  # fmt: skip
 @server_option
 @json_option
 def tenants(*, order: str | None, phi: float | None, url: str | None, as_json: bool) -> None:

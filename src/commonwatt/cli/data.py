@@ -98,13 +98,17 @@ def check(file: str, *, source: str | None, columns: tuple[str, ...], plot: Path
 
 def columns_of(given: tuple[str, ...]) -> dict[str, str]:
     """Read what ``--column OURS=THEIRS`` was given; raises ``InputError``."""
+    from commonwatt.data.readers.plain import COLUMNS
     from commonwatt.model.errors import InputError
+    from commonwatt.model.names import one_of
 
     columns = {}
     for pair in given:
         ours, equals, theirs = pair.partition("=")
         if not (equals and ours and theirs):
             raise InputError("a pair such as gpus=num_gpus", field="--column", value=pair)
+        if ours not in COLUMNS:
+            raise InputError(one_of(COLUMNS, ours), field="--column", value=ours)
         if ours in columns:
             raise InputError("each column once", field="--column", value=ours)
         columns[ours] = theirs

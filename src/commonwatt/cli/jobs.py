@@ -119,8 +119,13 @@ def explain(job: int, *, url: str | None, as_json: bool) -> None:
         begins_s = max(begins_s, now_s)  # it was worked out some seconds ago
     code = "" if why.reason in (None, why.status) else f" [{why.reason}]"
     active = why.status in ("waiting", "running")
-    head = f"job {why.job} ({why.name}) is {why.status}" if active else f"job {why.job}"
-    click.echo(plain(f"{head}: {why.sentence}{code}"))
+    head, told = f"job {why.job} ({why.name})", why.sentence
+    own = next((name for name in (f"{why.job}-{why.name} ", f"{why.name} ") if told.startswith(name)), None)
+    if own is not None:
+        head, told = (head if active else f"{head}:"), told.removeprefix(own)
+    else:
+        head = f"{head} is {why.status}:" if active else f"{head}:"
+    click.echo(plain(f"{head} {told}{code}"))
     for what, moment in (
         ("expected start", begins_s), ("expected end", why.expected_end_s), ("due", why.due_s),
     ):  # fmt: skip

@@ -47,7 +47,7 @@ __all__ = ["command"]
 )  # fmt: skip
 @click.option(
     "--priority", type=click.Path(path_type=Path), metavar="FILE",
-    help="Weights of the scheduler of today, and who may preempt: what `scontrol show config` printed.",
+    help="Priority weights and preemption rules: the output of `scontrol show config`.",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR",
@@ -80,7 +80,7 @@ def command(
     gpu_type: str | None, price: float | None, pue: float | None, currency: str | None, jobs: int | None, seed: int,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Say what another scheduler would have saved on LOG, first with every job as its owner asked for it.
+    """Estimate what another scheduler would have saved on LOG. The first estimate changes no job's request.
 
     LOG is a job log (sacct, SWF, CSV, a public trace), a study file or a scenario. Then, step by step, what more would
     bring: other GPU types, switching nodes off, resizing, preemption.

@@ -192,7 +192,7 @@ def command(
 
 
 def _awaited(client: Client, job: int) -> JobDetail:
-    print_message(f"job {job} is accepted; waiting for its end (Ctrl-C leaves it alone)")
+    print_message(f"job {job} accepted; waiting for it to end (Ctrl-C stops waiting, not the job)")
     return client.wait(job, on_away=lambda why: print_message(f"{why}; still waiting"))
 
 
@@ -394,6 +394,7 @@ def _tell_end(job: JobDetail, *, as_json: bool) -> None:
     if as_json:
         print_json(job)
     else:
-        click.echo(f"job {job.id}: {job.sentence or f'{job.name} {job.status}'}, {when(job.ended_s, time())}")
+        said = (job.sentence or job.status).removeprefix(f"{job.name} ")
+        click.echo(f"job {job.id} ({job.name}): {said}, {when(job.ended_s, time())}")
     if job.status != "completed":
         sys.exit(1)

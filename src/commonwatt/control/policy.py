@@ -30,7 +30,7 @@ __all__ = ["FALLBACK", "Policy", "warm_up"]
 
 _says = logging.getLogger("commonwatt.policy")
 FALLBACK = "fifo"
-"""Decides while a plugin fails: what runs stays, what waits starts in order of arrival. It asks nothing of the file."""
+"""Decides while a plugin fails: running jobs stay, and waiting jobs start in order of arrival. It has no settings."""
 
 
 class _PluggedSolver:

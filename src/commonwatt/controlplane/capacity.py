@@ -158,7 +158,7 @@ def _check_enough(plan: CapacitySpec, demand: DemandSeries | None) -> None:
     least, most = PREDICTORS[plan.forecaster].least, plan.history_days * DAY_S / plan.step_s
     fitted = len(demand) - calibration_steps(plan, len(demand))
     if fitted < least and len(demand) < _NEARLY * most:  # the first and the last steps are seldom whole
-        expected = f"{least} steps of demand to fit to, besides those it is calibrated on"
+        expected = f"{plural(least, 'step')} of demand to fit to, besides those it is calibrated on"
         raise InputError(expected, field="capacity.forecaster", value=plural(fitted, "step"))
 
 

@@ -143,9 +143,7 @@ class JobMaker:
             asked = " or ".join(f"{f.gpus} of {f.gpu_type}" for f in figures[:5]) or "a GPU type this cluster lacks"
             asked += f" on {plural(file.nodes, 'node')}" if file.nodes else ""
             asked += f" in partition {file.partition}" if file.partition else ""
-            raise JobNeverFitsError(
-                "GPU types and counts that some node, or several nodes of one class, have", field="gpus", value=asked
-            )
+            raise JobNeverFitsError("GPUs that one node, or several alike together, have", field="gpus", value=asked)
         return candidates
 
     def check_for(self, tenant: str, file: JobFile, *, weight_field: str) -> list[TimeFigure]:

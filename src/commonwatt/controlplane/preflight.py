@@ -93,7 +93,7 @@ def _store(config: Scenario, path: Path) -> Generator[CheckLine, None, bool]:
         if free < _LEAST_FREE_BYTES:
             yield warning("disk", f"{free / 1e6:.0f} MB are free where the store is", "make room, or move the store")
         if not file.exists():
-            yield fine(what, f"{file} will be made at the first start")
+            yield fine(what, f"{file} will be created at first start")
             yield from _nobody_yet(config)
             return False
         if not os.access(file, os.R_OK | os.W_OK):

@@ -61,7 +61,7 @@ def locate_input(given: str, name: str = "file", names: Iterable[str] = DATA_NAM
     path = Path(given)
     entry = next((entry for entry in CATALOG if entry.name == given), None)
     if entry is None and not path.suffix and path.name == given and not path.exists():
-        raise ArgumentError(f"a file that exists, or {one_of(names, given)}", field=name, value=given)
+        raise ArgumentError(f"an existing file, or {one_of(names, given)}", field=name, value=given)
     if entry is None or path.exists():
         return path, None
     data_path = entry.local_path()

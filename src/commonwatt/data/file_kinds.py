@@ -62,7 +62,7 @@ KINDS = (
     Kind("partition", "a partitioning problem", "commonwatt partition"),
     Kind("partition-mig", "a MIG problem", "commonwatt partition mig"),
     Kind("timeslice-plan", "a quantum to divide", "commonwatt timeslice plan"),
-    Kind("timeslice", "a device that tenants share", "commonwatt timeslice run"),
+    Kind("timeslice", "a device that tenants share", "", advice="use `commonwatt timeslice run` or `serve`"),
     Kind("timeslice-profile", "a profile of a model", "commonwatt timeslice run, where a tenant's model names it"),
     Kind(
         "study", "a study", "commonwatt study", frozenset({"baseline", "alternatives", "ours", "steps", "switched_off"})
@@ -72,6 +72,22 @@ KINDS = (
     Kind("scenario", "a scenario", "commonwatt simulate", frozenset({"workload", "policies", "engine", "live"})),
 )
 DEMAND = Kind("", "a demand series", "commonwatt forecast plan")
+_PLAIN: tuple[tuple[re.Pattern[str], Kind], ...] = (
+    (
+        re.compile(r"\s*NodeName=\S"),
+        Kind(
+            "",
+            "what `scontrol show node` prints",
+            "",
+            advice="use `commonwatt init`, or `commonwatt study LOG --nodes`",
+        ),
+    ),
+    (
+        re.compile(r"(?:#!\S*[ /]python|(?:\s*#[^\n]*\n|\s*\n)*(?:import \w|from [\w.]+ import |\"\"\"))"),
+        Kind("", "a Python program", "", advice="run it as a job: `commonwatt submit --gpus 1 -- python FILE`"),
+    ),
+)
+"""Text that is neither a document nor a table, by how it begins."""
 TABLES: tuple[tuple[set[str], set[str], Kind], ...] = (
     ({"kind", "k", "c"}, set(), Kind("", "a list of layers", "", advice=_IN_PROBLEM.format("jobs"))),
     (
@@ -125,11 +141,7 @@ def kind_of(raw: object) -> Kind | None:
     if is_result(raw):
         named = (name for name in SCHEMAS if name.endswith("-result") and _fits(raw, SCHEMAS[name]))
         name = next(named, None)
-        if name is None:
-            return None
-        command = name.removesuffix("-result")
-        spoken = _SPOKEN.get(command, command.replace("-", " "))
-        return Kind(name, f"the result of `commonwatt {spoken}`", "", advice=_ADVICE.get(name, ""))
+        return None if name is None else _result(name)
     fitting = (kind for kind in KINDS if _fits(raw, SCHEMAS[kind.schema]))
     return next((kind for kind in fitting if not kind.signs or kind.signs & raw.keys()), None)
 
@@ -146,10 +158,19 @@ def wrong_kind(raw: object, model: type[BaseModel], path: str | Path) -> InputEr
 
 
 def called(model: type[BaseModel]) -> str | None:
-    """Return what people call a file of *model*; ``None`` if it is no file of its own."""
+    """Return what people call a file of *model*, a result included; ``None`` if it is no file of its own."""
     from commonwatt.model.schemas import SCHEMAS
 
-    return next((kind.what for kind in KINDS if SCHEMAS[kind.schema] is model), None)
+    own = (kind.what for kind in KINDS if SCHEMAS[kind.schema] is model)
+    results = (_result(name).what for name in SCHEMAS if name.endswith("-result") and SCHEMAS[name] is model)
+    return next(own, next(results, None))
+
+
+def _result(schema: str) -> Kind:
+    """Return the kind of a result by its model's name in ``commonwatt schema``."""
+    command = schema.removesuffix("-result")
+    spoken = _SPOKEN.get(command, command.replace("-", " "))
+    return Kind(schema, f"the result of `commonwatt {spoken}`", "", advice=_ADVICE.get(schema, ""))
 
 
 def kind_of_text(text: str) -> Kind | None:
@@ -157,6 +178,9 @@ def kind_of_text(text: str) -> Kind | None:
     document = _document(text)
     if document is not None:
         return kind_of(document)
+    plain = next((kind for begins, kind in _PLAIN if begins.match(text)), None)
+    if plain is not None:
+        return plain
     columns = {name.strip() for name in re.split(r"[,;\t|]", text.strip().split("\n", 1)[0])}
     return next((kind for all_, one, kind in TABLES if all_ <= columns and (not one or one & columns)), None)
 

@@ -236,7 +236,7 @@ def _parquet(path: Path, wanted: Collection[str]) -> TextTable:
     import polars as pl
 
     if not path.is_file():
-        raise InputError("a file that exists", file=path)
+        raise InputError("an existing file", file=path)
     try:
         frame = pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:

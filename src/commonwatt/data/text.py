@@ -59,7 +59,7 @@ def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise InputError("a file that exists", file=path) from None
+        raise InputError("an existing file", file=path) from None
     except IsADirectoryError:
         raise InputError("a file, not a folder", file=path) from None
     except OSError as error:

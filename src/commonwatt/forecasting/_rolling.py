@@ -15,6 +15,7 @@ from commonwatt.forecasting.scores import LevelScores, crps, level_scores
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import LEVELS, DemandSeries, Predictor, quantile_at
 from commonwatt.model.errors import InputError
+from commonwatt.model.units import plural
 
 __all__ = ["RollingForecasts", "forecast_rolling"]
 
@@ -87,7 +88,7 @@ def forecast_rolling(
     if refit_every is not None and refit_every < 1:
         raise InputError("at least one step", field="refit_every", value=refit_every)
     if series.first_index > until - m:
-        raise InputError(f"a known value {m} steps before the test part", field="test_from", value=until)
+        raise InputError(f"a known value {plural(m, 'step')} before the test part", field="test_from", value=until)
     predictor.fit(series.between(0, until), rng)
     origins = np.arange(max(first - m, predictor.look_back - 1, series.first_index), len(series) - m)
     parts, fits = [], 1

@@ -11,6 +11,7 @@ from commonwatt.mapping._goal import Goal, fixed_of, goal_of
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.model.map_file import MapTable
+from commonwatt.model.units import plural
 
 if TYPE_CHECKING:
     from commonwatt.model.map_file import MapFile
@@ -155,7 +156,7 @@ def _alike(rows: tuple[tuple[float | None, ...], ...], name: str, latency: Float
     table = _table(rows, name)
     if table.shape != latency.shape:
         (jobs, accelerators), (others, places) = latency.shape, table.shape
-        expected = f"{jobs} jobs on {accelerators} sub-accelerators, as in latency_cycles"
+        expected = f"{plural(jobs, 'job')} on {plural(accelerators, 'sub-accelerator')}, as in latency_cycles"
         raise InputError(expected, field=f"table.{name}", value=f"{others} on {places}")
     return table
 

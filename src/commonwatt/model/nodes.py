@@ -44,7 +44,7 @@ REFERENCE_TYPE = "A100"
 
 
 class GpuTypeSpec(FileModel):
-    """What a scenario says of a GPU type; it goes before every table."""
+    """What a scenario says of a GPU type; it overrides every table."""
 
     speed: float | dict[str, float] | None = quantity(
         "speed of training on one of its GPUs, as a multiple of `relative_to`: a number, or one for each kind of model "

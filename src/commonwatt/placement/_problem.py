@@ -23,6 +23,7 @@ from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.place_file import PlaceFile, PlaceJob
 from commonwatt.model.results import PlaceResult
+from commonwatt.model.units import plural
 from commonwatt.optimize import SearchResult, Solver
 from commonwatt.placement.guarantees._kept import Guarantees, Reservation
 
@@ -494,7 +495,7 @@ class _Compiler:
             smallest = min(g for by_count in times.values() for g in by_count)
             raise JobNeverFitsError(
                 "a job that some node, or nodes alike together, could run", field=f"jobs.{job.name}.times_s",
-                value=f"{smallest} GPUs or more of {', '.join(times)}",
+                value=f"{plural(smallest, 'GPU')} or more of {', '.join(times)}",
             )  # fmt: skip
         self.stay.append(-1)
         if job.current is not None:

@@ -62,7 +62,7 @@ class PowerBudget:
         running, allowed = float(series.filled()[-1]), float(budget.gpus[len(series)])
         if running > allowed:
             least_kw = np.ceil(running) * price.gpu_w / 1000
-            expected = f"{least_kw:g} kW or more, as {running:,.0f} GPUs run at the end of the series"
+            expected = f"{least_kw:g} kW or more, as {plural(round(running), 'GPU')} run at the end of the series"
             raise InputError(expected, field="power_kw", value=f"{budget.limit_w[len(series)] / 1000:g}")
         return budget
 

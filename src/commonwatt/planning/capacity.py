@@ -279,7 +279,8 @@ def _check_past(spec: CapacitySpec, past: Past, pool: str) -> None:
     if spec.forecasts and spec.forecaster in PREDICTORS and (demand is None or len(demand) < least):
         have = 0 if demand is None else len(demand)
         expected = (
-            f"at least {least} steps of demand{of} before the period to fit to: a log that begins earlier, or a model"
+            f"at least {plural(least, 'step')} of demand{of} before the period to fit to: a log that begins earlier, "
+            "or a model"
         )
         raise InputError(expected, field="capacity.forecaster", value=plural(have, "step"))
 
@@ -499,7 +500,7 @@ def _read(path: Path, spec: CapacitySpec) -> FittedPredictor:
         expected = f"a model of the step of capacity.step_s, {step_s:g} s"
         raise InputError(expected, file=path, field="step_s", value=predictor.step_s)
     if predictor.horizon < spec.horizon:
-        expected = f"a model that forecasts capacity.horizon, {spec.horizon} steps"
+        expected = f"a model that forecasts capacity.horizon, {plural(spec.horizon, 'step')}"
         raise InputError(expected, file=path, field="horizon", value=predictor.horizon)
     if features := features_of(predictor):
         expected = "a model without features: a controller records demand, nothing beside it"

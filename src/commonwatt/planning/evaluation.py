@@ -27,6 +27,7 @@ from commonwatt.model.forecast_results import (
     ForecastQuantileScores,
     ForecastStepScores,
 )
+from commonwatt.model.units import plural
 from commonwatt.planning.predictors import SavedPredictor, TimedPredictor, calibrated_from, median_ms
 from commonwatt.planning.replay import fit_before
 from commonwatt.planning.series import LoadedSeries
@@ -284,9 +285,9 @@ def compare_ways(
         rows.append(ForecastComparison(setting=setting, **vars(outcome.worth(name, np.clip(on, 0.0, whole)))))
 
     now = series.filled()[begin - m : -m]
-    add("always-on", f"{whole} GPUs", np.full(len(outcome.actual), float(whole)))
+    add("always-on", plural(whole, "GPU"), np.full(len(outcome.actual), float(whole)))
     for extra in EXTRA_GPUS:
-        add("last-value", f"+{extra} GPUs", np.ceil(now) + extra)
+        add("last-value", f"+{plural(extra, 'GPU')}", np.ceil(now) + extra)
     for length, on in _largest(series.filled(), begin - m, len(now)):
         add("max-k", f"{length} values", on)
     median = np.ceil(quantile_at(LEVELS, quantiles[begin - first :, -1], 0.5) - 1e-9)

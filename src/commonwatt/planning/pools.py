@@ -23,7 +23,7 @@ from commonwatt.model.demand import Arrivals, DemandSeries, Notices, Predictor
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import ForecastPool, ForecastPoolsResult, ForecastPoolsWay
 from commonwatt.model.names import one_of
-from commonwatt.model.units import HOUR_S
+from commonwatt.model.units import HOUR_S, plural
 from commonwatt.planning.replay import ReplayedPlan, plan_series
 from commonwatt.planning.series import LoadedSeries, check_features, job_log, refuse_blank, refuse_features
 from commonwatt.planning.waiting import Hindsight, Price
@@ -93,7 +93,8 @@ def _labels(log: JobLog, by: str, node_gpus: int | None) -> Sequence[str]:
     if by == "shape":
         if node_gpus is None:
             raise InputError("--node-gpus, which tells jobs of whole nodes from others", field="pools", value=by)
-        small, whole = f"less than {node_gpus} GPUs", f"{node_gpus} GPUs or more"
+        gpus = plural(node_gpus, "GPU")
+        small, whole = f"less than {gpus}", f"{gpus} or more"
         return [whole if gpus >= node_gpus else small for gpus in log.gpus.tolist()]
     labels: Sequence[str] = getattr(log, by)
     if not any(labels):

@@ -209,7 +209,7 @@ def make_savable(
                 "fit it where they use it"
             )
             raise InputError(expected, field="model", value=model)
-        expected = f"{one_of(names, model)}; others are fitted where they are used, by their name"
+        expected = f"{one_of(names, model)}; others need no fit: name them in `forecast evaluate` or `forecast plan`"
         raise InputError(expected, field="model", value=model)
     options = _options(model, features)
     if PREDICTORS[model].trains_network:

@@ -26,6 +26,7 @@ from commonwatt.model.forecast_results import (
     ForecastWorth,
 )
 from commonwatt.model.names import check_count
+from commonwatt.model.units import plural
 from commonwatt.planning.budget import PowerBudget, cheapest_target, within_budget
 from commonwatt.planning.predictors import SavedPredictor, calibrated_from
 from commonwatt.planning.series import LoadedSeries
@@ -166,7 +167,7 @@ def fit_before(series: DemandSeries, predictor: Predictor, begin: int, seed: int
     Seasonal naive knows its look-back only after a fit: then there are two attempts.
     """
     if begin <= series.first_index + predictor.horizon:
-        expected = f"a known value more than {predictor.horizon} steps before it"
+        expected = f"a known value more than {plural(predictor.horizon, 'step')} before it"
         raise InputError(expected, field="test_from", value=begin)
     rng, tried = np.random.default_rng(seed), False
     while True:
@@ -209,7 +210,7 @@ def _promise(
     actual = outcome.actual[~np.isnan(outcome.actual)]
     beyond = None if total_gpus is None else unkeepable_reason(actual, share_at(target), total_gpus)
     if beyond is None and short.any():
-        beyond = f"the power budget allows {int(short.max())} GPUs fewer than it needs"
+        beyond = f"the power budget allows {plural(int(short.max()), 'GPU')} fewer than it needs"
     return ForecastPlanPromise(
         of=target_of(target),
         target=target_number(target),

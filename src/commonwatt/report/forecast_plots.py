@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["save_comparison", "save_fan", "save_plan"]
 
-_BANDS = ((0.1, 0.9), (0.1, 0.95), (0.1, 0.99))
+_BANDS = ((0.1, 0.99), (0.1, 0.95), (0.1, 0.9))  # the widest lies under the others
+_SHADES = ("#CFE2F1", "#9FC6E3", "#6BA7D3")
 _BEFORE = 60  # values shown before a forecast
 
 
@@ -54,11 +55,9 @@ def save_fan(result: ForecastPredictResult, series: DemandSeries, origin: int, p
         axes = figure.subplots()
         axes.set_title(f"{result.model}: demand after {result.seen_until}")
         axes.plot(np.arange(1 - len(seen), 1) * minutes, seen, color="#1F2933", linewidth=1.2, label="observed")
-        for low, high in _BANDS:
+        for (low, high), colour in zip(_BANDS, _SHADES, strict=True):
             below, above = (np.concatenate(([last], gpus[:, np.argmin(np.abs(levels - q))])) for q in (low, high))
-            axes.fill_between(
-                ahead, below, above, color="#0072B2", alpha=0.22, linewidth=0, label=f"{low:g} to {high:g}"
-            )
+            axes.fill_between(ahead, below, above, color=colour, linewidth=0, label=f"{low:g} to {high:g}")
         middle = gpus[:, np.argmin(np.abs(levels - 0.5))]
         axes.plot(ahead, np.concatenate(([last], middle)), color="#0072B2", linewidth=1.2, label="median")
         if len(came):
@@ -73,7 +72,7 @@ def save_fan(result: ForecastPredictResult, series: DemandSeries, origin: int, p
 Instants = NDArray[Any]
 
 _SHOWN = 240  # instants of the fan chart
-_PLAN_BANDS = ((0.1, 0.99, 0.18), (0.2, 0.95, 0.22), (0.3, 0.9, 0.28))
+_PLAN_BANDS = ((0.1, 0.99), (0.2, 0.95), (0.3, 0.9))
 _USED, _ON, _CHOSEN = "#222222", "#c23b22", "#c23b22"
 
 
@@ -146,10 +145,10 @@ def _fan(
     first = max(0, len(actual) - _SHOWN)
     rows = np.concatenate([quantiles[first:], ahead])
     times = at[first:]
-    for low, high, alpha in _PLAN_BANDS:
+    for (low, high), colour in zip(_PLAN_BANDS, _SHADES, strict=True):
         bottom, top = (rows[:, int(np.argmin(np.abs(LEVELS - level)))] for level in (low, high))
         label = f"{low:g} to {high:g}"
-        axes.fill_between(times, bottom, top, color="#3b78b8", alpha=alpha, linewidth=0, label=label, step="mid")
+        axes.fill_between(times, bottom, top, color=colour, linewidth=0, label=label, step="mid")
     middle = rows[:, int(np.argmin(np.abs(LEVELS - 0.5)))]
     axes.plot(times, middle, color="#1f4e79", linewidth=0.9, label="median")
     axes.plot(at[first : len(actual)], actual[first:], color=_USED, linewidth=1.2, label="actual")

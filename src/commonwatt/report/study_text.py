@@ -57,7 +57,7 @@ def _against_today(result: StudyResult) -> str:
     if ours is None or ours.saved_pct is None:
         return ""
     rounded = round(ours.saved_pct, 1)
-    than = "than it takes today, as in the tables"
+    than = "than today's scheduler uses (see the tables)"
     return f"; {abs(rounded):.1f}% {'less' if rounded >= 0 else 'more'} {than}"
 
 

@@ -70,7 +70,7 @@ def service_table(result: SimulationResult) -> Table:
     from rich.text import Text
 
     caption = (
-        "Window: first to last submission, with the work unfinished then at what it takes as requested. Slowdown: "
+        "Window: first to last submission; unfinished work is valued at its cost as requested. Slowdown: "
         "completion over run time as requested. Unfair: worst finish-time fairness, against 1/n of the cluster."
     )
     shown = Table(

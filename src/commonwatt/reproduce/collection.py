@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from commonwatt import __version__
 from commonwatt.data import third_party
+from commonwatt.data.file_kinds import other_kind
 from commonwatt.data.files import write_atomic
 from commonwatt.model.errors import ArgumentError, InputError, MissingExtraError
 from commonwatt.model.names import one_of
@@ -124,10 +125,7 @@ def _counted(verdicts: Iterable[str]) -> dict[str, int]:
 
 
 def recorded(path: Path) -> ReproduceAllResult:
-    """Return what an earlier call found, from its ``result.json`` or from the record of one in ``docs/data``.
-
-    Such a record has no curves. Raises ``InputError`` if the file is neither.
-    """
+    """Return what an earlier call found: its ``result.json``, or the record in ``docs/data``, which has no curves."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         for topic in document["topics"]:
@@ -143,7 +141,9 @@ def recorded(path: Path) -> ReproduceAllResult:
     except OSError as error:
         raise InputError(f"a file that can be read ({error.strerror})", field="--from", value=str(path)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError("a result.json of reproduce all", field="--from", value=str(path)) from None
+        wanted = "a result.json of reproduce all"
+        other = other_kind(path, path.read_text("utf-8", "replace"), wanted)
+        raise (other or InputError(wanted, field="--from", value=str(path))) from None
 
 
 def _unprinted(topic: str, name: str, ours: bool | float | str | None, unit: str) -> ReproduceClaim:

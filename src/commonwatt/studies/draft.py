@@ -250,7 +250,8 @@ def _logged_type(log: JobLog, nodes: tuple[NodeSpec, ...], options: DraftOptions
     if all(log.gpu_type) or len(counts) == 1:
         return most, ()
     unnamed = sum(not name for name in log.gpu_type)
-    return most, (f"{unnamed} of {len(log)} jobs name no GPU type: their run times are taken as those on {most}",)
+    many = f"{unnamed} of {plural(len(log), 'job')}"
+    return most, (f"{many} name no GPU type: their run times are taken as those on {most}",)
 
 
 def _nodes(path: Path) -> tuple[tuple[NodeSpec, ...], tuple[str, ...]]:

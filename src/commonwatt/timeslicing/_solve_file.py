@@ -12,6 +12,7 @@ from commonwatt.model.fields import stamp
 from commonwatt.model.names import check_count, check_number
 from commonwatt.model.timeslice_file import PlanFile
 from commonwatt.model.timeslice_results import PlanTenantResult, TimeslicePlanResult
+from commonwatt.model.units import plural
 from commonwatt.optimize import ranked
 from commonwatt.timeslicing._policies import QuantumProblem, SharingPolicy, make_policy, time_fair_shares
 
@@ -51,15 +52,15 @@ def _explain(problem: QuantumProblem, what: str, i: int, sure: int, got: int) ->
     if demand == 0:
         return SliceExplanation("no-demand", 0, "It has no demand.")
     if got == demand < quantum:
-        return SliceExplanation("demand-met", sure, f"It gets its whole demand of {demand} units.")
+        return SliceExplanation("demand-met", sure, f"It gets its whole demand of {plural(demand, 'unit')}.")
     if got == sure:
         return SliceExplanation(
             "guarantee-only", sure,
-            f"It gets its guarantee of {sure} units: other tenants have used less {what} per weight.",
+            f"It gets its guarantee of {plural(sure, 'unit')}: other tenants have used less {what} per weight.",
         )  # fmt: skip
     return SliceExplanation(
         "evened-out", sure,
-        f"It gets its guarantee of {sure} units and {got - sure} more, to even out {what} per weight.",
+        f"It gets its guarantee of {plural(sure, 'unit')} and {got - sure} more, to even out {what} per weight.",
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["compare"]
 
 
-@click.command(short_help="Compare ways of keeping GPUs on, over a job log.")
+@click.command(short_help="Compare capacity policies on a job log.")
 @click.argument("jobs", type=click.Path(path_type=Path))
 @click.option(
     "--model", "name", default="last-value", show_default=True, metavar="NAME",
@@ -57,7 +57,7 @@ def compare(
     price_per_kwh: float | None, currency: str, look_back: int | None, horizon: int | None, plot: Path | None,
     column: str, time_column: str | None, where: tuple[str, ...], max_gap: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Compare ways of keeping GPUs on over the end of a log of JOBS: energy against waiting.
+    """Compare capacity policies on the last part of job log JOBS: energy against waiting.
 
     Always on, last value and more, max-k (the maximum of the last k values), threshold (the median and a margin), CUFF
     (promises of instants), ours (promises of jobs) and perfect foresight, each over a range of settings.

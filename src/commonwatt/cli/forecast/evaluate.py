@@ -152,7 +152,7 @@ def _show(result: ForecastEvaluateResult) -> None:
     click.echo(f"CRPS        {_number(result.crps)} GPUs, {instants}, {result.unknown:,} unknown")
     click.echo(f"promise     {promised(promise.of, promise.target, promise.label)}")
     raw = measured(promise.of, promise.achieved_raw)
-    click.echo(f"achieved    {measured(promise.of, promise.achieved)} (its own quantile: {raw})")
+    click.echo(f"achieved    {measured(promise.of, promise.achieved)} (without calibration: {raw})")
     if promise.hindsight_ratio is not None:
         click.echo(f"GPU hours   {_beside_best(promise.hindsight_ratio)}")
     if (waits := promise.waiting) is not None:

@@ -194,7 +194,7 @@ def _show(result: ForecastPredictResult) -> None:
     from rich.table import Table
 
     shown = [i for i, level in enumerate(result.levels) if level in _SHOWN]
-    table = Table(title=f"{result.model}, seen until {result.seen_until}: GPUs", title_justify="left")
+    table = Table(title=f"{result.model} forecast from {result.seen_until}, GPUs", title_justify="left")
     table.add_column("at")
     for i in shown:
         table.add_column(f"q {result.levels[i]:g}", justify="right")

@@ -303,4 +303,4 @@ def _show_worth(result: ForecastPlanResult) -> None:
         cells = (column[number].rjust(width) for column, width in zip(shown.values(), widths, strict=True))
         click.echo(row.name.ljust(27) + " ".join(cells))
     if not any(headings["kWh"]):
-        click.echo("energy      give --gpu-w and --price-per-kwh for kWh and money")
+        click.echo("energy      unknown; add --gpu-w for kWh and --price-per-kwh for cost")

@@ -75,8 +75,10 @@ def layers(
 
 
 def _collected(model: str, sizes: dict[str, int], tokens: int | None) -> Collection:
+    from commonwatt.data.file_kinds import other_kind
     from commonwatt.data.model_layers.collecting import Collection
-    from commonwatt.model.errors import InputError
+    from commonwatt.data.text import read_text
+    from commonwatt.model.errors import ArgumentError, InputError
 
     path = Path(model)
     suffix = path.suffix.lower()
@@ -98,10 +100,15 @@ def _collected(model: str, sizes: dict[str, int], tokens: int | None) -> Collect
 
         return Collection(path.stem, list(read_layers(path)))
     if path.is_file():
-        raise InputError("a file that ends in .onnx, .pt2 or .csv, or the name of a network", file=path)
+        wanted = "a file that ends in .onnx, .pt2 or .csv, or the name of a network"
+        raise other_kind(path, read_text(path), wanted) or InputError(wanted, file=path)
     from commonwatt.data.networks import network_layers
 
-    return Collection(model, list(network_layers(model, tokens)))
+    try:
+        return Collection(model, list(network_layers(model, tokens)))
+    except InputError as error:
+        field = "model" if error.field == "network" else error.field
+        raise ArgumentError(error.expected, field=field, value=error.value) from None
 
 
 def _sizes(dims: tuple[str, ...]) -> dict[str, int]:

@@ -80,7 +80,7 @@ def _show_plan(result: TimeslicePlanResult) -> None:
         f"of both {_shown(result.system_fairness)}; energy can be perfectly fair up to phi {result.phi_fair:.3f}"
     )
     if result.unused:
-        print_message(f"{result.unused} units are not used: all demand is met")
+        print_message(f"{plural(result.unused, 'unit')} not used: all demand is met")
 
 
 def _shown(value: float | None) -> str:

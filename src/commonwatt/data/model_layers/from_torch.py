@@ -126,7 +126,7 @@ def collect_program(path: str | Path, dims: Mapping[str, int]) -> Collection:
 
 def _loaded(torch: Foreign, path: Path) -> Foreign:
     if not path.is_file():
-        raise InputError("a file that exists", file=path)
+        raise InputError("an existing file", file=path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -178,7 +178,7 @@ def load_shaped(path: str | Path, dims: Mapping[str, int]) -> Shaped:
     """
     path = Path(path)
     if not path.is_file():
-        raise InputError("a file that exists", file=path)
+        raise InputError("an existing file", file=path)
     try:
         import onnx
         from onnx import inliner

@@ -25,6 +25,7 @@ import numpy as np
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import ArgumentError, InputError
+from commonwatt.model.units import plural
 from commonwatt.partitioning._comparison import welfare
 from commonwatt.partitioning._solve import Equilibrium
 from commonwatt.partitioning.mig._listing import Listing, constant, on_layout
@@ -135,8 +136,8 @@ def _refusal(problem: MigProblem) -> InputError:
             name = problem.tenants[int(order[count - 1])]
             others = f"{count - 1} other tenant{'s have' if count != 2 else ' has'} theirs"
             return InputError(
-                f"a whole instance to be left for it; no layout of the {len(problem.gpus)} GPUs has one when {others} "
-                "(mode market lets tenants take turns)",
+                f"a whole instance to be left for it; no layout of the {plural(len(problem.gpus), 'GPU')} has one when "
+                f"{others} (mode market lets tenants take turns)",
                 field=f"tenants.{name}", value=name,
             )  # fmt: skip
     return ArgumentError("an answer within the time limit", field="time_limit_s")

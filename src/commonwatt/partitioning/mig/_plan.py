@@ -129,7 +129,7 @@ def gpu_sentence(plan: GpuPlan) -> tuple[str, str]:
     if plan.group.present is None:
         return "new", f"It is cut into {shape}; what it has now is not stated."
     if not plan.drained and len(plan.group.present) == len(plan.choice.layout):
-        return "unchanged", f"It stays cut into {shape}."
+        return "unchanged", f"Its layout is unchanged: {shape}."
     if not plan.drained:
         return "extended", f"It is cut into {shape}; all it has now stays."
     gone = ", ".join(map(str, plan.drained))
