@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from commonwatt.control.usage import TenantShare
-from commonwatt.controlplane.counters import Counters
+from commonwatt.controlplane.feed import Counters
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
 from commonwatt.model.errors import EngineDownError, StoreError
 from commonwatt.model.job_file import JobFile

@@ -89,7 +89,7 @@ class Reconciler:
         self.engine = WriteAheadEngine(engine, store.intend, now_s, retries, guard=guard)
         self.controller = make(self.engine)
         self.engine.names = self.controller.cluster.names
-        self.controller.registry.room = self.engine.room
+        self.controller.registry.room = self.engine.room if self.engine.knows_room else None
         self.controller.log.follows_reasons = True
         self.recorder = Recorder(self.controller, self.engine)
         failed = store.settings().get(FAILED_PROBES)
@@ -302,7 +302,7 @@ class Reconciler:
         self._starts.add(handle, row, self._now_s())
         self.registered.append(row)
         if row.times is None:
-            tick.change(row.id, times=[vars(figure) for figure in figures])
+            tick.change(row.id, times=[figure.document() for figure in figures])
         if row.held:
             self.controller.scheduling.mark(handle, JobCondition.HELD)
         return handle

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from commonwatt.control.engine import LiveEngine
-from commonwatt.controlplane.counters import Counters
+from commonwatt.controlplane.feed import Counters
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotBuilder
 from commonwatt.controlplane.standby import UNUSUAL_NODES, Lease, StandbyView, unusual_nodes

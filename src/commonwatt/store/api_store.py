@@ -208,7 +208,8 @@ class ApiStore:
         with self.database.reading(what="jobs", snapshot=bool(status)) as c:
             id_list: str | None = c.scalar(query)
             ids = sorted(map(int, id_list.split(",")), reverse=newest_first) if id_list else []
-            rows = {job: latest[job] for job in ids if job in latest and (not status or latest[job].status in status)}
+            known = [latest[job] for job in ids if job in latest]
+            rows = {row.id: row for row in known if not status or row.status in status}
             others = [job for job in ids if job not in rows]
             for k in range(0, len(others), 500):
                 records = c.execute(sa.select(*_LIGHT).where(t.id.in_(others[k : k + 500]), own)).mappings()
