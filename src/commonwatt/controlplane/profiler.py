@@ -29,7 +29,7 @@ from commonwatt.model.job_file import Configuration, Measurement, Source, Unprof
 from commonwatt.model.live import ProfilingSpec
 from commonwatt.model.units import MICRO
 from commonwatt.store.controller_store import Tick
-from commonwatt.store.records import JobRow, JobStatus
+from commonwatt.store.records import JobRow, JobStatus, packed, unpacked
 
 __all__ = ["FAILED_PROBES", "Profiler"]
 
@@ -59,7 +59,7 @@ class _Card:
     own: dict[Configuration, Measurement] = field(default_factory=dict)
     failed: dict[Configuration, Unprofilable] = field(default_factory=dict)
     refused: frozenset[int] = frozenset()  # nodes on which the engine refused to start it
-    row: JobRow | None = None  # where run times are learnt from it
+    row: bytes | None = None  # packed, where run times are learnt from those of jobs like it
     began_s: float | None = None  # its run under an earlier controller
     age_s: float = 0.0  # at which its run time was last predicted
     outcomes: Floats | None = None  # equally likely run times, over the expected one; None: it is not predicted
@@ -152,7 +152,8 @@ class Profiler:
         self._queue.put(handle)
 
     def _card(self, row: JobRow, allowed: Sequence[TimeFigure], figures: Sequence[TimeFigure]) -> _Card:
-        own, file = None if self._learned is None else row, row.file
+        learns = self._learned is not None and any(figure.source == Source.TIME_LIMIT for figure in allowed)
+        own, file = packed(row) if learns else None, row.file
         return _Card(row.id, row.name, file.kind, file.epochs, tuple(allowed), tuple(figures), row=own)
 
     def resume(self, now_s: float) -> None:
@@ -466,7 +467,7 @@ class Profiler:
         """Return *figure*, or in place of a time limit what ended jobs tell."""
         if self._learned is None or card.row is None or figure.source != Source.TIME_LIMIT:
             return figure
-        estimate = self._learned.expected(features_of(card.row, figure.gpus), card.age_s)
+        estimate = self._learned.expected(features_of(unpacked(card.row), figure.gpus), card.age_s)
         if estimate is None:
             return figure
         card.outcomes = np.array(estimate.outcomes_s) / estimate.time_s

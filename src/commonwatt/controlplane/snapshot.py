@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
@@ -160,21 +160,21 @@ _PAUSE_S, _FOR_EACH_S = 5.0, 5e-4
 class SnapshotBuilder:
     """Builds snapshots of a reconciler, kept up to date by what each tick writes down."""
 
-    def __init__(self, reconciler: Reconciler, rows: Sequence[JobRow]) -> None:
-        self._reconciler = reconciler
-        self._jobs = {row.id: SnapshotJob.of(row) for row in rows}
-        self._rows, self._made = {row.id: packed(row) for row in rows}, dict[int, tuple[bytes, JobRow]]()
-        self._by_tenant = Counter((row.tenant, str(row.status)) for row in rows)
+    def __init__(self, reconciler: Reconciler) -> None:
+        self._reconciler, reconciler.on_row = reconciler, self._add
+        self._jobs, self._rows = dict[int, SnapshotJob](), dict[int, bytes]()
+        self._made, self._by_tenant = dict[int, tuple[bytes, JobRow]](), Counter[tuple[str, str]]()
         self._estimated_s, self._progress_s, self._progress = -math.inf, -math.inf, dict[int, float]()
         self._cached: tuple[object, tuple[SnapshotNode, ...]] = (None, ())  # nodes, and what they were made of
 
+    def _add(self, row: JobRow) -> None:
+        if row.id not in self._jobs:
+            self._by_tenant[row.tenant, str(row.status)] += 1
+            self._jobs[row.id] = SnapshotJob.of(row)
+        self._rows[row.id] = packed(row)
+
     def apply(self, tick: Tick) -> None:
         """Apply the changes of *tick*."""
-        registered, self._reconciler.registered = self._reconciler.registered, []
-        for row in registered:
-            self._by_tenant[row.tenant, str(row.status)] += row.id not in self._jobs
-            self._rows[row.id] = packed(row)
-            self._jobs.setdefault(row.id, SnapshotJob.of(row))
         rows = Packed(self._rows, self._made)
         for job_id, written in tick.jobs.items():
             if job_id not in self._jobs:

@@ -54,7 +54,7 @@ _THRESHOLDS = 10_000, 10, 10
 """Of garbage collection: what a request makes is gone with it, and a collection holds up all others."""
 _FROM_NODES = 1000
 _CODE = (  # it dies with the controller's process at any moment, stopped or starting: another one may want the port
-    "import ctypes, os; ctypes.CDLL(None).prctl(1, 9); os.getppid() == {parent} or os._exit(1); "
+    "import ctypes, gc, os; ctypes.CDLL(None).prctl(1, 9); os.getppid() == {parent} or os._exit(1); gc.disable(); "
     "from {module} import main; main({descriptor})"
 )
 
@@ -228,9 +228,9 @@ def _serve(connection: Connection) -> int:
     app, connections = make_app(context), limits_of(server)
     get_ready(app, connections, certificates)
     replica.filled.wait(_FIRST_S)
-    gc.collect()
     gc.freeze()  # what the program consists of
     gc.set_threshold(*_THRESHOLDS)
+    gc.enable()
     try:
         with signals_end_only_the_server():
             return 0 if served(app, sockets, beat, connections, certificates) else 1

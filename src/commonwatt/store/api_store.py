@@ -37,7 +37,7 @@ __all__ = ["NOTHING", "ApiStore", "check_quotas", "job_row"]
 NOTHING: Mapping[str, int | None] = {"energy_uj": 0, "cost_n": 0, "carbon_ug": 0, "gpu_us": 0}
 """Account of a job that never began."""
 
-_MOST_FILES = 20_000
+_MOST_FILES = 2000  # some kilobytes each
 _JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
 _LONGEST_PAGE = 10_000_000
 _LIGHT = [

@@ -19,7 +19,7 @@ __all__ = [
 
 
 T = TypeVar("T")
-_MOST_MADE = 2000
+_MOST_MADE = 1000  # some kilobytes each
 
 
 class JobStatus(StrEnum):
