@@ -116,6 +116,7 @@ class Broadcaster:
     _reads: int = 0
     _after: int = -1  # id of the last event read; -1: none yet
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _encoding: threading.Lock = field(default_factory=threading.Lock)
     _changed: asyncio.Event | None = None
     _task: asyncio.Task[None] | None = None
     _encoded: dict[tuple[str | None, int], tuple[int, str]] = field(default_factory=dict)
@@ -227,11 +228,12 @@ class Broadcaster:
 
     def _changes_since(self, view: _View, seen: int, tenant: str | None) -> str:
         key = (tenant, seen)
-        encoded = self._encoded.get(key)
-        if encoded is None or encoded[0] != view.number:
-            encoded = (view.number, _since(view, seen, tenant, self.clock()))
-            self._encoded[key] = encoded
-        return encoded[1]
+        with self._encoding:  # subscribers that come together wait for the first of them
+            encoded = self._encoded.get(key)
+            if encoded is None or encoded[0] != view.number:
+                encoded = (view.number, _since(view, seen, tenant, self.clock()))
+                self._encoded[key] = encoded
+            return encoded[1]
 
 
 def _same(old: SnapshotJob | bytes, new: SnapshotJob | bytes) -> bool:
