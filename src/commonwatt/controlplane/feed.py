@@ -17,7 +17,7 @@ from commonwatt.control.events import EventKind
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotNode
 from commonwatt.model.errors import EngineError, StoreError
 from commonwatt.model.histogram import Histogram
-from commonwatt.store.records import Packed, packed, parts_of
+from commonwatt.store.records import Packed, Part, packed, parts_of
 
 __all__ = ["EVENT_KINDS", "Changes", "Counters", "Entries", "ErrorSource", "Replica", "TickCounts", "changes"]
 
@@ -69,7 +69,7 @@ class Entries(NamedTuple):
     """Some of what has changed since the snapshot before."""
 
     kind: Literal["jobs", "rows", "nodes"]
-    entries: Sequence[tuple[int, bytes | SnapshotNode]]  # by job, or by node
+    entries: Sequence[tuple[int, Part | SnapshotNode]]  # by job, or by node
 
 
 class Changes(NamedTuple):
@@ -116,7 +116,7 @@ def _packed(kind: Literal["jobs", "rows"], before: Mapping[int, T], after: Mappi
     others = [(i, one) for i, one in new.items() if old.get(i) is not one and old.get(i) != one]
     for first in range(0, len(others), _CHUNK):
         chunk = others[first : first + _CHUNK]
-        yield Entries(kind, [(i, one if isinstance(one, bytes) else packed(one)) for i, one in chunk])
+        yield Entries(kind, [(i, one if isinstance(one, bytes | tuple) else packed(one)) for i, one in chunk])
 
 
 class Replica:

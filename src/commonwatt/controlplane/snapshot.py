@@ -24,7 +24,7 @@ from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.explanation import PlacementExplanation
 from commonwatt.store.columns import cleaned_column
 from commonwatt.store.controller_store import Tick
-from commonwatt.store.records import ACTIVE, JobRow, JobStatus, Packed, SampleRow, packed
+from commonwatt.store.records import ACTIVE, JobRow, JobStatus, Packed, Part, SampleRow, packed, with_changes
 
 __all__ = ["Snapshot", "SnapshotBuilder", "SnapshotJob", "SnapshotNode", "is_late", "why_of"]
 
@@ -162,8 +162,8 @@ class SnapshotBuilder:
 
     def __init__(self, reconciler: Reconciler) -> None:
         self._reconciler, reconciler.on_row = reconciler, self._add
-        self._jobs, self._rows = dict[int, SnapshotJob](), dict[int, bytes]()
-        self._made, self._by_tenant = dict[int, tuple[bytes, JobRow]](), Counter[tuple[str, str]]()
+        self._jobs, self._rows = dict[int, SnapshotJob](), dict[int, Part]()
+        self._made, self._by_tenant = dict[int, tuple[Part, JobRow]](), Counter[tuple[str, str]]()
         self._estimated_s, self._progress_s, self._progress = -math.inf, -math.inf, dict[int, float]()
         self._cached: tuple[object, tuple[SnapshotNode, ...]] = (None, ())  # nodes, and what they were made of
 
@@ -175,13 +175,10 @@ class SnapshotBuilder:
 
     def apply(self, tick: Tick) -> None:
         """Apply the changes of *tick*."""
-        rows = Packed(self._rows, self._made)
         for job_id, written in tick.jobs.items():
             if job_id not in self._jobs:
                 continue
             columns = {name: cleaned_column(name, value) for name, value in written.items()}
-            row, before = rows[job_id].changed(columns), rows[job_id].status
-            self._by_tenant[row.tenant, str(before)] -= 1
             changed = {name: columns[name] for name in _COLUMNS if name in columns}
             if "nodes" in changed:
                 changed["nodes"] = tuple(changed["nodes"])
@@ -190,9 +187,12 @@ class SnapshotBuilder:
             if on_hold or changed.get("status") == JobStatus.WAITING:
                 changed |= {"expected_start_s": None, "expected_end_s": None}  # until they are estimated again
             job = replace(self._jobs[job_id], **changed)
+            if "status" in changed:
+                tenant = Packed(self._rows, self._made)[job_id].tenant
+                self._by_tenant[tenant, str(self._jobs[job_id].status)] -= 1
+                self._by_tenant[tenant, str(job.status)] += job.status in ACTIVE
             if job.status in ACTIVE:
-                self._jobs[job_id], self._rows[job_id] = job, packed(row)
-                self._by_tenant[row.tenant, str(row.status)] += 1
+                self._jobs[job_id], self._rows[job_id] = job, with_changes(self._rows[job_id], columns)
             else:
                 del self._jobs[job_id], self._rows[job_id]
         self._progress = tick.progress

@@ -24,7 +24,7 @@ from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
 from commonwatt.model.errors import StoreError
 from commonwatt.store.database import Database
 from commonwatt.store.queries import last_event, new_events, outline_of, outlines
-from commonwatt.store.records import JobRow, parts_of, unpacked
+from commonwatt.store.records import JobRow, Part, parts_of, unpacked
 
 __all__ = ["Broadcaster", "Message"]
 
@@ -57,14 +57,14 @@ class _Job:
     """A job as it is sent; its JSON is made once, for all subscribers that may see it."""
 
     number: int  # of the view in which it last changed
-    job: SnapshotJob | bytes
-    row: JobRow | bytes | Mapping[str, Any]  # or its outline
+    job: SnapshotJob | Part
+    row: JobRow | Part | Mapping[str, Any]  # or its outline
     tenant: str
     status: str
     _text: str | None = None
 
     @classmethod
-    def of(cls, number: int, job: SnapshotJob | bytes, row: JobRow | bytes | Mapping[str, Any]) -> _Job:
+    def of(cls, number: int, job: SnapshotJob | Part, row: JobRow | Part | Mapping[str, Any]) -> _Job:
         """Return a job that has changed in view *number*."""
         known = unpacked(row)
         tenant = known["tenant"] if isinstance(known, Mapping) else known.tenant
@@ -236,7 +236,7 @@ class Broadcaster:
             return encoded[1]
 
 
-def _same(old: SnapshotJob | bytes, new: SnapshotJob | bytes) -> bool:
+def _same(old: SnapshotJob | Part, new: SnapshotJob | Part) -> bool:
     return old is new or old == new
 
 

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import reduce
 from operator import itemgetter
 from typing import Any, Literal, TypeVar
 
@@ -13,12 +14,16 @@ from commonwatt.model.job_file import JobFile
 from commonwatt.model.units import MICRO
 
 __all__ = [
-    "ACTIVE", "EndedRow", "EventRow", "IntentRow", "JobRow", "JobStatus", "Packed", "RequestKind", "RequestRow",
-    "SampleRow", "TokenOwner", "packed", "parts_of", "unpacked",
+    "ACTIVE", "EndedRow", "EventRow", "IntentRow", "JobRow", "JobStatus", "Packed", "Part", "RequestKind", "RequestRow",
+    "SampleRow", "TokenOwner", "packed", "parts_of", "unpacked", "with_changes",
 ]  # fmt: skip
 
 
 T = TypeVar("T")
+Part = bytes | tuple[bytes, ...]
+"""What is ``packed``: an object, or a row followed by changes of it."""
+
+_MOST_CHANGES = 4
 _MOST_MADE = 1000  # some kilobytes each
 
 
@@ -116,8 +121,17 @@ def packed(one: object) -> bytes:
     return pickle.dumps(one, pickle.HIGHEST_PROTOCOL)
 
 
+def with_changes(part: Part, columns: Mapping[str, Any]) -> Part:
+    """Return *part* of a row of which *columns* have changed: that is added to it, and the row made when asked for."""
+    parts = part if isinstance(part, tuple) else (part,)
+    return (*parts, packed(columns)) if len(parts) <= _MOST_CHANGES else packed(unpacked(part).changed(columns))
+
+
 def unpacked(one: Any) -> Any:  # noqa: ANN401
-    """Return what was ``packed``; anything else as it is."""
+    """Return what was ``packed``, with its changes; anything else as it is."""
+    if isinstance(one, tuple):
+        row, *changes = map(pickle.loads, one)
+        return reduce(JobRow.changed, changes, row)
     return pickle.loads(one) if isinstance(one, bytes) else one  # noqa: S301
 
 
@@ -128,7 +142,7 @@ class Packed(Mapping[int, T]):
     request is answered.
     """
 
-    def __init__(self, parts: Mapping[int, bytes], made: dict[int, tuple[bytes, T]]) -> None:
+    def __init__(self, parts: Mapping[int, Part], made: dict[int, tuple[Part, T]]) -> None:
         self.parts, self._made = parts, made
 
     def __getitem__(self, number: int) -> T:
@@ -152,7 +166,7 @@ class Packed(Mapping[int, T]):
         return len(self.parts)
 
 
-def parts_of(by_number: Mapping[int, T]) -> Mapping[int, T | bytes]:
+def parts_of(by_number: Mapping[int, T]) -> Mapping[int, T | Part]:
     """Return what tells objects apart without making them: their bytes, or they themselves."""
     return by_number.parts if isinstance(by_number, Packed) else by_number
 
