@@ -143,7 +143,7 @@ class WriteAheadEngine:
     @property
     def knows_room(self) -> bool:
         """Whether the engine may know of anything beside GPUs."""
-        return type(self.inner).room is not LiveEngine.room
+        return getattr(self.inner.room, "__func__", None) is not LiveEngine.room
 
     def room(self, handles: Ints, gpus_per_node: Ints) -> NodeRoom | None:
         """What nodes have beside GPUs, and what jobs take of it with so many GPUs on each of their nodes."""
