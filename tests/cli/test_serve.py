@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,7 @@ def config(tmp_path, monkeypatch, heard_at):
         ready("http://here:1")
 
     monkeypatch.setattr("commonwatt.service.server.run_server", answers)
-    monkeypatch.setattr("commonwatt.cli.serve._leave_alone", lambda: None)
+    monkeypatch.setattr("commonwatt.cli.serve._no_collection", nullcontext)
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
     yield write(tmp_path / "live.yaml", {"engine": "simulated", "nodes": NODES, "live": {"server": {"port": 0}}})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 import weakref
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ import yaml
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.controlplane.snapshot import why_of
-from commonwatt.controlplane.supervisor import Pace, _many_made
+from commonwatt.controlplane.supervisor import _many_made
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.job_file import JobFile
 from commonwatt.store.check import check
@@ -631,21 +630,6 @@ def test_a_clock_that_is_far_ahead_for_a_while_has_nothing_deleted(bench, monkey
     assert b.virtual.prunable() == []
 
 
-@pytest.mark.slow
-def test_once_settled_somebody_is_told(bench):
-    told = []
-    b = bench()
-    b.supervisor._settled = lambda: told.append(b.snapshot().ticks)
-    b.supervisor._pace = Pace(beat_s=0.05, requests_s=0.05)
-    b.submit(10.0)
-    b.supervisor.start()
-    end_s = time.monotonic() + 120
-    while not told and time.monotonic() < end_s:
-        time.sleep(0.01)
-    b.supervisor.stop()
-    assert told == [1]
-
-
 def test_a_job_that_was_interrupted_thousands_of_times_is_left_alone_no_longer_than_others(bench):
     b = bench(live={"retries": 10_000, "default_time_limit_s": 5})
     job = b.submit()
@@ -711,7 +695,7 @@ def test_full_collections_leave_out_what_a_controller_begins_with():
     before, kept = gc.get_threshold(), []
 
     def begin():
-        with _many_made():
+        with _many_made(again=False):
             assert gc.get_threshold()[:2] == before[:2]
             assert gc.get_threshold()[2] > 10**6
             kept.append(Node())
@@ -726,7 +710,7 @@ def test_full_collections_leave_out_what_a_controller_begins_with():
         gone = weakref.ref(kept.pop())
         gc.collect()
         assert gone() is not None  # not looked at, until the next controller begins
-        with _many_made():
+        with _many_made(again=True):
             assert gone() is None
     finally:
         gc.unfreeze()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,14 @@ import yaml
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.cli.jobs import expected_run_time
+from commonwatt.controlplane.run_times import LearnedRunTimes
 from commonwatt.controlplane.wiring import read_config
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import JobConfiguration
+from commonwatt.runtimes import JobFeatures
 from commonwatt.store.controller_store import ControllerStore
-from commonwatt.store.records import RequestKind
+from commonwatt.store.records import EndedRow, RequestKind
 from tests.controlplane.bench import Bench, node
 from tests.controlplane.chaos import opening
 
@@ -157,3 +160,23 @@ def test_solvers_see_that_a_predicted_time_is_not_certain(tmp_path):
         assert left.outcomes[1].min() < 0.3 < 2 < left.outcomes[1].max()
     finally:
         b.close()
+
+
+def test_ended_jobs_are_read_when_somebody_asks_for_the_first_time(tmp_path):
+    asked = []
+    ended = [EndedRow(k, "t", f"train-{k}", "", 1, None, 0.0, 10.0 * (k + 1), None) for k in range(4)]
+
+    def since(time_s):
+        asked.append(time_s)
+        return [row for row in ended if row.ended_s >= time_s]
+
+    learned, job = LearnedRunTimes(since), JobFeatures("t", "train-9", "", 1, math.inf)
+    learned.refresh()
+    assert asked == []
+    assert learned.expected(job).jobs == 4
+    assert learned.expected(job).jobs == 4
+    assert asked == [-math.inf]
+    ended.append(EndedRow(4, "t", "train-4", "", 1, None, 0.0, 40.0, None))  # at the same time as the last
+    learned.refresh()
+    assert learned.expected(job).jobs == 5
+    assert asked == [-math.inf, 40.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,8 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.controlplane import snapshot as view
 from commonwatt.controlplane.snapshot import why_of
-from commonwatt.store.records import RequestKind
+from commonwatt.store.controller_store import ControllerStore
+from commonwatt.store.records import RequestKind, packed, unpacked
 from tests.controlplane.bench import Bench, node
 
 
@@ -120,3 +122,40 @@ def test_progress_of_many_jobs_is_shown_now_and_then_of_few_at_once(bench, monke
     monkeypatch.setattr(view, "_FEW", 0)
     assert shown_after(3.0) == pytest.approx(0.5)
     assert shown_after(3.0) == pytest.approx(0.56)
+
+
+def test_jobs_are_counted_by_tenant_and_shown_as_the_store_has_them(bench):
+    b = bench
+
+    def check():
+        rows = {row.id: row for row in ControllerStore(b.live.database).active_jobs()}
+        snapshot = b.snapshot()
+        assert dict(snapshot.rows) == rows
+        counted = {key: number for key, number in snapshot.by_tenant.items() if number}
+        assert counted == Counter((row.tenant, row.status.value) for row in rows.values())
+        assert (snapshot.running, snapshot.waiting) == tuple(
+            sum(row.status == status for row in rows.values()) for status in ("running", "waiting")
+        )
+
+    jobs = [b.submit(1000.0 * (1 + k), gpus=2, tenant="ab"[k % 2]) for k in range(6)]
+    b.settle()
+    check()
+    b.ask(RequestKind.CANCEL, job=jobs[0])
+    b.ask(RequestKind.HOLD, job=jobs[5])
+    b.settle()
+    check()
+    b.advance(5000.0)
+    b.settle()
+    check()
+    b.begin()  # another controller takes over
+    b.settle()
+    check()
+
+
+def test_a_job_is_the_same_as_bytes_and_back(bench):
+    b = bench
+    job = b.submit(100.0)
+    b.settle()
+    shown = b.snapshot().jobs[job]
+    again = unpacked(packed(shown))
+    assert (again, again.why) == (shown, shown.why)

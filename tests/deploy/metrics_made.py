@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from commonwatt.control.usage import TenantShare
-from commonwatt.controlplane.counters import Counters
+from commonwatt.controlplane.feed import Counters
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
 from commonwatt.model.errors import EngineDownError, StoreError
 from commonwatt.model.job_file import JobFile
@@ -108,7 +108,7 @@ def filled(folder: Path) -> Plane:
     jobs = {
         row.id: SnapshotJob(
             row.id, row.status, row.held, row.nodes, row.gpus, 0.0, 0.0, None, None, None,
-            ends.get(row.id, row.expected_end_s),
+            ends.get(row.id, row.expected_end_s), due_s=row.due_s,
         )
         for row in rows.values()
     }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -200,8 +201,10 @@ def test_of_the_cluster_a_tenant_sees_the_nodes_and_counts_its_own_jobs(as_, ser
     numbers = [as_(who).post("/jobs", json=job()).json()["id"] for who in ("ada", "ada", "bob")]
     service.obey()
     service.run(numbers[2], "v-1")
-    rows = {number: service.store.job(number) for number in numbers}
-    service.now = replace(service.now, rows=rows, running=1, waiting=2, busy_gpus=1, saved={"cost": 1.0, "jobs": 3.0})
+    by_tenant = Counter((row.tenant, str(row.status)) for row in map(service.store.job, numbers))
+    service.now = replace(
+        service.now, by_tenant=by_tenant, running=1, waiting=2, busy_gpus=1, saved={"cost": 1.0, "jobs": 3.0}
+    )
     seen = {who: as_(who).get("/cluster").json() for who in ("ada", "bob", "operator")}
     assert {who: (state["running"], state["waiting"], state["saved"]) for who, state in seen.items()} == {
         "ada": (0, 2, None), "bob": (1, 0, None), "operator": (1, 2, {"cost": 1.0, "jobs": 3.0})

@@ -88,14 +88,12 @@ def test_an_older_store_is_refused_until_it_is_upgraded(opened, tmp_path, monkey
     migrate.prepare(database)
     ApiStore(database).add_tenant("ada", 2.0, 0.0)
     now = migrate.head()
-    (folder / "versions" / "r9999.py").write_text(
+    (folder / "versions" / "r9999_purse.py").write_text(
         "import sqlalchemy as sa\nfrom alembic import op\n"
         f"revision, down_revision, branch_labels, depends_on = '9999', '{now}', None, None\n"
         "def upgrade():\n    op.add_column('tenants', sa.Column('purse', sa.Double(), nullable=True))\n"
     )
-    later = migrate._config()
-    later.set_main_option("script_location", str(folder).replace("%", "%%"))
-    monkeypatch.setattr(migrate, "_config", lambda: later)
+    monkeypatch.setattr(migrate, "_MIGRATIONS", folder)
     with pytest.raises(InputError, match='"commonwatt store upgrade CONFIG"'):
         migrate.prepare(database)
     assert migrate.upgrade(database) == (now, "9999")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,16 @@ from hypothesis import strategies as st
 from commonwatt.model.errors import InputError, ServiceError
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.controller_store import ControllerStore, Tick
-from commonwatt.store.records import JobStatus, RequestKind, TokenOwner
+from commonwatt.store.records import (
+    JobStatus,
+    Packed,
+    RequestKind,
+    TokenOwner,
+    packed,
+    parts_of,
+    unpacked,
+    with_changes,
+)  # fmt: skip
 from tests.store.made import SERVERS_SLOW, event, file, sample, spent
 
 # Texts a database may have its own idea of: case, accents, blanks at the end, quotes, wildcards, SQL, emoji.
@@ -340,6 +350,46 @@ def test_a_page_of_several_statuses_walks_through_no_more_than_it_shows(store, b
                         assert (how == "SCAN jobs") == (not (tenant or apart or after))  # by number, from the first
                         assert how.count("=?") == (tenant is not None) + apart
                         assert inside not in sorted_inside  # it ends when there are enough
+
+
+def test_a_row_and_its_file_are_the_same_as_bytes_and_back(store):
+    wanted = file(
+        epochs=3, times_s={"V100": {1: 5.5, 4: 0.1}}, due="2030-01-01", environment={"A": "b"},
+        batch={"script": "#!/bin/sh", "submit_folder": "/"}, after={7: "afterok"},
+    )  # fmt: skip
+    row = replace(store.submit("ada", wanted, 10.5)[0], times=[{"gpus": 1}], facts={"reason": "no-room"}, nodes=("n",))
+    other = replace(row, id=2, status=JobStatus.RUNNING)
+    parts, made = {1: packed(row), 2: packed(other)}, {}
+    rows = Packed(parts, made)
+    assert dict(rows) == {1: row, 2: other}
+    assert 2 in rows
+    assert rows.get(3) is None
+    assert rows[2].status is JobStatus.RUNNING
+    assert rows[1] is rows[1]
+    again = unpacked(packed(wanted))
+    assert (again, again.model_fields_set) == (wanted, wanted.model_fields_set)
+    assert rows[1].file.model_dump() == wanted.model_dump()
+    assert parts_of(rows) is parts
+    assert unpacked(row) is row
+    parts[1] = packed(other)  # it has changed
+    assert rows[1] == other
+    for k in range(2000):
+        parts[k] = parts[1]
+        assert rows[k] == other
+    assert len(made) <= 1000  # what is not asked for again is forgotten
+
+
+def test_a_changed_row(store):
+    row = store.submit("ada", file(), 10.5)[0]
+    assert row.changed({"no_column": 1}) is row
+    part = packed(row)
+    for k in range(12):
+        part, row = with_changes(part, {"kept_epochs": float(k), "nodes": ["n"]}), replace(row, kept_epochs=float(k))
+        assert unpacked(part) == replace(row, nodes=("n",))
+        assert isinstance(part, bytes) or len(part) <= 5
+    changed = row.changed({"nodes": ["n"], "gpus_per_node": 2, "no_column": 1})
+    assert changed == replace(row, nodes=("n",), gpus_per_node=2)
+    assert row.nodes == ()
 
 
 def _plan(store, statement, given):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,14 +67,13 @@ def serve(
     """
     import logging
 
-    from commonwatt import __version__
-    from commonwatt.controlplane.logs import announcement, configure
-    from commonwatt.model.live_results import ServeResult
-    from commonwatt.model.units import plural
-
-    with needing("live"):
+    with _no_collection(), needing("live"):
+        from commonwatt import __version__
+        from commonwatt.controlplane.logs import announcement, configure
         from commonwatt.controlplane.wiring import open_live
         from commonwatt.data.certificates import Certificates
+        from commonwatt.model.live_results import ServeResult
+        from commonwatt.model.units import plural
         from commonwatt.service.app import make_app
         from commonwatt.service.connections import limits_of
         from commonwatt.service.context import ServiceContext
@@ -83,7 +84,7 @@ def serve(
     form: LogFormat = "json" if log_format == "json" else "text"
     configure(form, getattr(logging, log_level.upper()))
     with naming_file(config):
-        live = open_live(config, seed=seed, settled=_leave_alone, mode=mode, standby=standby)
+        live = open_live(config, seed=seed, mode=mode, standby=standby)
     local = None
     try:
         with naming_file(config):
@@ -184,16 +185,17 @@ def _stop_services(live: Live) -> None:
         print_message(f"stopped services: {plural(stop_services(state), 'server')}, the front included")
 
 
-def _leave_alone() -> None:
-    """Take live objects out of garbage collection: with 10,000 jobs, a full collection stops everything for 0.5 s.
-
-    Reference counts still free objects; cycles were collected just before.
-    """
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Import modules without garbage collections, which would visit all that they define again and again."""
     import gc
 
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def _first_token(live: Live, form: LogFormat) -> None:

@@ -141,7 +141,7 @@ class JobRegistry:
         self._class_cpus_memory: Floats = np.array(sizes, dtype=np.float64)  # [K, 2]
         self._left_cpus_memory: Floats = self._class_cpus_memory[self.cluster.klass]  # by running jobs, [N, 2]
         self._any_asks = False  # for CPUs or memory, where some node has a limit
-        self.room: Callable[[Ints, Ints], NodeRoom | None] = lambda *_: None
+        self.room: Callable[[Ints, Ints], NodeRoom | None] | None = None
         """Says what nodes have beside GPUs, and what jobs, by handle, take with so many GPUs on each of their nodes."""
         self._shapes: dict[tuple[str, int, str, int], list[tuple[int, int, int]]] = {}
 
@@ -304,6 +304,8 @@ class JobRegistry:
         self, handles: Ints, rows: Ints, stays: Bools, stay_nodes: Ints
     ) -> tuple[tuple[str, ...], Floats, Floats] | None:
         """Return what the engine says of it; ``None``: nothing. What runs fits where it is, whatever others take."""
+        if self.room is None:
+            return None
         outside = np.array(sorted(self.nodes.keys() - set(handles.tolist())), dtype=np.int64)
         rows_outside = self.job("row")[outside]
         room = self.room(np.concatenate((handles, outside)), self.row("per_node")[np.concatenate((rows, rows_outside))])
@@ -324,6 +326,8 @@ class JobRegistry:
 
         As far as the engine says what nodes have beside GPUs. Raises ``EngineError``.
         """
+        if self.room is None:
+            return {}
         count = self.job("count")[handles]
         rows = np.repeat(self.job("first")[handles] - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
         of, shortages = np.repeat(handles, count), {}

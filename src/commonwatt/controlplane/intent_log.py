@@ -140,6 +140,11 @@ class WriteAheadEngine:
             self._ids = np.array([job.id for job in self.jobs], dtype=np.int64)
         return self.inner.progress(self._ids[handles])
 
+    @property
+    def knows_room(self) -> bool:
+        """Whether the engine may know of anything beside GPUs."""
+        return getattr(self.inner.room, "__func__", None) is not LiveEngine.room
+
     def room(self, handles: Ints, gpus_per_node: Ints) -> NodeRoom | None:
         """What nodes have beside GPUs, and what jobs take of it with so many GPUs on each of their nodes."""
         named = (

@@ -22,7 +22,7 @@ from commonwatt.store.records import JobRow
 __all__ = ["GpuNeeds", "JobMaker", "TimeFigure", "TrackedJob", "begin_of", "capped", "due_of"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TimeFigure:
     """How long a job takes in one configuration, and the source of that figure."""
 
@@ -33,6 +33,10 @@ class TimeFigure:
     source: str  # measured, predicted, similar, declared, history, time limit
     earlier_jobs: int | None = None  # where the source is history: how many jobs it comes from
     alike: str | None = None  # what these share: name or tenant
+
+    def document(self) -> dict[str, Any]:
+        """Return it as it is written down."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def due_of(file: JobFile, submit_s: float) -> float | None:
@@ -268,7 +272,7 @@ def _declared_times(file: JobFile) -> str:
     return "; ".join(f"{name}: {', '.join(map(str, row))} {unit[name]}" for name, row in times.items())
 
 
-@dataclass
+@dataclass(slots=True)
 class TrackedJob:
     """State of an active job that the controller does not have: its runs by the engine's count, and its failures."""
 

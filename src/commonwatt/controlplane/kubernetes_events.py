@@ -103,6 +103,7 @@ class Announcer:
     _last: int | None = None
     _announced: dict[int, _Announced] = field(default_factory=dict)
     _final: set[int] = field(default_factory=set)  # that have ended, and whose Jobs do not say so yet
+    _users: dict[int, bool] = field(default_factory=dict)  # active jobs: whether a user has made it in Kubernetes
     _refused: str = ""
     _pauses: Pauses | None = None  # by namespace
 
@@ -242,20 +243,22 @@ class Announcer:
     def _annotate(self, api: KubernetesApi) -> None:
         """Bring the annotations of Jobs up to date: few at a time, those first whose status has changed."""
         snapshot, now_s = self.snapshot(), self.now_s()
-        rows = [row for row in snapshot.rows.values() if row.file.workload is not None]
-        rows += filter(None, map(self.store.job, sorted(self._final)))
+        users, rows = self._users, snapshot.rows
+        self._users = {n: users[n] if n in users else rows[n].file.workload is not None for n in rows}
+        each: list[tuple[int, str, JobRow | None]] = []
+        each += ((n, job.status, None) for n, job in snapshot.jobs.items() if self._users.get(n))
+        each += [(row.id, row.status, row) for row in map(self.store.job, sorted(self._final)) if row is not None]
         due: list[tuple[bool, float, JobRow, dict[str, str | None]]] = []
-        for row in rows:
-            entry = self._announced.setdefault(row.id, _Announced())
-            same = entry.notes.get("commonwatt.io/status") == row.status.value
+        for number, status, ended in each:
+            entry = self._announced.setdefault(number, _Announced())
+            same = entry.notes.get("commonwatt.io/status") == status
             pause_s = min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** min(10, max(0, entry.refusals - 1)))
             if entry.late:
                 pause_s = min(_PAUSE_S, _SOON_S * entry.late)
-            if (same or entry.refusals or entry.late) and now_s < entry.at_s + pause_s:
-                continue
-            notes = self._notes(row, snapshot)
-            if notes != entry.notes:
-                due.append((same, entry.at_s, row, notes))
+            if not ((same or entry.refusals or entry.late) and now_s < entry.at_s + pause_s):
+                row = ended or rows[number]
+                if (notes := self._notes(row, snapshot)) != entry.notes:
+                    due.append((same, entry.at_s, row, notes))
         for _, _, row, notes in sorted(due, key=lambda one: one[:2])[:_MOST_PATCHES]:
             if self._stopping.is_set():
                 break
@@ -267,8 +270,7 @@ class Announcer:
                 entry.late += 1
                 continue
             entry.late, entry.refusals = 0, 0 if allowed else entry.refusals + 1
-            if allowed:
-                entry.notes = notes
+            entry.notes = notes if allowed else entry.notes
             if row.status not in ACTIVE and not 0 < entry.refusals < _MOST_REFUSALS:
                 self._final.discard(row.id)
         self._announced = {n: entry for n, entry in self._announced.items() if n in snapshot.rows or n in self._final}

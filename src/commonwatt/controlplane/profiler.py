@@ -29,7 +29,7 @@ from commonwatt.model.job_file import Configuration, Measurement, Source, Unprof
 from commonwatt.model.live import ProfilingSpec
 from commonwatt.model.units import MICRO
 from commonwatt.store.controller_store import Tick
-from commonwatt.store.records import JobRow, JobStatus
+from commonwatt.store.records import JobRow, JobStatus, packed, unpacked
 
 __all__ = ["FAILED_PROBES", "Profiler"]
 
@@ -46,20 +46,20 @@ LEAST_LEFT = 1e-3
 """Of the expected run time, at least so much is left of a job in every outcome."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Card:
-    """The configurations of a job, and its measurements."""
+    """The configurations of a job, and its measurements. There is one for each active job: it is kept small."""
 
     id: int
     name: str
     kind: str
     epochs: int
-    allowed: list[TimeFigure]
-    figures: list[TimeFigure]
+    allowed: tuple[TimeFigure, ...]
+    figures: tuple[TimeFigure, ...]
     own: dict[Configuration, Measurement] = field(default_factory=dict)
     failed: dict[Configuration, Unprofilable] = field(default_factory=dict)
-    refused: set[int] = field(default_factory=set)  # nodes on which the engine refused to start it
-    row: JobRow | None = None
+    refused: frozenset[int] = frozenset()  # nodes on which the engine refused to start it
+    row: bytes | None = None  # packed, where run times are learnt from those of jobs like it
     began_s: float | None = None  # its run under an earlier controller
     age_s: float = 0.0  # at which its run time was last predicted
     outcomes: Floats | None = None  # equally likely run times, over the expected one; None: it is not predicted
@@ -135,11 +135,11 @@ class Profiler:
 
     def figures(self, row: JobRow, allowed: Sequence[TimeFigure]) -> list[TimeFigure]:
         """Return the times of a new job in its configurations."""
-        return self._predicted(_card(row, allowed, allowed))
+        return self._predicted(self._card(row, allowed, allowed))
 
     def register(self, handle: int, row: JobRow, allowed: Sequence[TimeFigure], figures: Sequence[TimeFigure]) -> None:
         """Register a job with its configurations as declared, and the best times there are."""
-        card = self._cards[handle] = _card(row, allowed, figures)
+        card = self._cards[handle] = self._card(row, allowed, figures)
         card.own = {m.configuration: m for m in self._history.of_job(row.id)}
         card.began_s = row.started_s if row.status is JobStatus.RUNNING else None
         for gpu_type, gpus, why in self._before.get(str(row.id), ()):
@@ -150,6 +150,11 @@ class Profiler:
             if figure.gpu_w is not None:  # a job has one figure for each type; its configurations may differ
                 self._controller.registry.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)
         self._queue.put(handle)
+
+    def _card(self, row: JobRow, allowed: Sequence[TimeFigure], figures: Sequence[TimeFigure]) -> _Card:
+        learns = self._learned is not None and any(figure.source == Source.TIME_LIMIT for figure in allowed)
+        own, file = packed(row) if learns else None, row.file
+        return _Card(row.id, row.name, file.kind, file.epochs, tuple(allowed), tuple(figures), row=own)
 
     def resume(self, now_s: float) -> None:
         """Measure jobs anew that an earlier controller started on reserved nodes."""
@@ -209,7 +214,7 @@ class Profiler:
         sentence = f"{card.name} is measured with {there.gpus} {there.gpu_type}"
         controller.start_probe(handle, node, there.gpus, now_s, ("profiling", sentence))
         if any(change.handle == handle for change in self._engine.waiting_changes()):
-            card.refused.add(node)
+            card.refused |= {node}
         else:
             self._probes[node] = self._new_probe(handle, there, now_s)
         return True
@@ -238,7 +243,7 @@ class Profiler:
         elif changes:
             refused = isinstance(changes[0], JobInterrupted) and not changes[0].begun
             if refused and not probe.adopted:  # one adopted that never began was cut off when its controller ended
-                self._cards[handle].refused.add(node)  # else it would be sent here again and again, and run nowhere
+                self._cards[handle].refused |= {node}  # else it would be sent here again and again, and run nowhere
             if not isinstance(changes[0], JobEnded) or changes[0].outcome is not Outcome.COMPLETED:
                 return True  # it was interrupted and may be measured again, or it has failed or was cancelled
             ended = changes[0].outcome
@@ -435,8 +440,8 @@ class Profiler:
 
     def _revise(self, tick: Tick, handle: int, card: _Card) -> None:
         """Predict the times of a job anew."""
-        card.figures = self._predicted(card)
-        tick.change(card.id, times=[vars(figure) for figure in card.figures])
+        card.figures = tuple(self._predicted(card))
+        tick.change(card.id, times=[figure.document() for figure in card.figures])
         for figure in card.figures:
             self._controller.registry.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)
         self._queue.put(handle)
@@ -449,21 +454,20 @@ class Profiler:
             if figure.source == Source.DECLARED:
                 declared_s[Configuration(figure.gpu_type, figure.gpus)] = figure.time_s / card.epochs
         figures = predict(card.configurations, card.own.values(), kind, declared_s=declared_s, limit_s=limit_s)
-        return [
-            self._or_history(
-                card,
-                TimeFigure(
-                    f.configuration.gpu_type, f.configuration.gpus, f.epoch_s * card.epochs, f.gpu_w, str(f.source)
-                ),
-            )
-            for f in figures
-        ]
+        there = {(figure.gpu_type, figure.gpus): figure for figure in card.allowed}
+        predicted = []
+        for f in figures:
+            gpu_type, gpus = f.configuration.gpu_type, f.configuration.gpus
+            figure = TimeFigure(gpu_type, gpus, f.epoch_s * card.epochs, f.gpu_w, f.source.value)
+            same = figure == there.get((gpu_type, gpus))
+            predicted.append(self._or_history(card, there[gpu_type, gpus] if same else figure))  # one for both
+        return predicted
 
     def _or_history(self, card: _Card, figure: TimeFigure) -> TimeFigure:
         """Return *figure*, or in place of a time limit what ended jobs tell."""
         if self._learned is None or card.row is None or figure.source != Source.TIME_LIMIT:
             return figure
-        estimate = self._learned.expected(features_of(card.row, figure.gpus), card.age_s)
+        estimate = self._learned.expected(features_of(unpacked(card.row), figure.gpus), card.age_s)
         if estimate is None:
             return figure
         card.outcomes = np.array(estimate.outcomes_s) / estimate.time_s
@@ -471,10 +475,6 @@ class Profiler:
             figure, time_s=bounded_s(estimate.time_s), source=str(Source.HISTORY), earlier_jobs=estimate.jobs,
             alike=estimate.alike,
         )  # fmt: skip
-
-
-def _card(row: JobRow, allowed: Sequence[TimeFigure], figures: Sequence[TimeFigure]) -> _Card:
-    return _Card(row.id, row.name, row.file.kind, row.file.epochs, list(allowed), list(figures), row=row)
 
 
 def _sentence(name: str, there: Configuration, result: Probed | Unprofilable) -> str:

@@ -89,7 +89,7 @@ class Reconciler:
         self.engine = WriteAheadEngine(engine, store.intend, now_s, retries, guard=guard)
         self.controller = make(self.engine)
         self.engine.names = self.controller.cluster.names
-        self.controller.registry.room = self.engine.room
+        self.controller.registry.room = self.engine.room if self.engine.knows_room else None
         self.controller.log.follows_reasons = True
         self.recorder = Recorder(self.controller, self.engine)
         failed = store.settings().get(FAILED_PROBES)
@@ -98,7 +98,7 @@ class Reconciler:
         self.mode, self._observer, self._advises, self._intake = "live", observer, advises, intake
         self.drains = NodeDrains(self.controller, self.engine, now_s, health)
         self._unschedulable = Unschedulable(store, self.engine, self.controller.scheduling, now_s)
-        self.registered: list[JobRow] = []  # since the snapshot took them over
+        self.on_row: Callable[[JobRow], None] = lambda _: None
         self._decided, self._again = False, False
         self._quotas = None if live is None else Quotas(live, store, self.controller)
         self._starts = StartConditions(store, self.controller)
@@ -113,8 +113,8 @@ class Reconciler:
 
     # -- beginning
 
-    def recover(self, mode: str, drained: Sequence[str]) -> tuple[list[JobRow], Tick]:
-        """Take over from an earlier controller; returns active jobs, and what to write down."""
+    def recover(self, mode: str, drained: Sequence[str]) -> Tick:
+        """Take over from an earlier controller; returns what to write down."""
         tick = Tick()
         if self._learned is not None:
             self._learned.refresh()
@@ -128,13 +128,13 @@ class Reconciler:
             self.services.resume_phi(self.store.settings().get("phi"))
         dry = mode == "dry-run"
         recovery = Recovery(self.store, self.engine, self.controller, self._now_s, tick, dry=dry)
-        rows = recovery.take_over(lambda row, new: self._register(row, tick, new=new))
+        recovery.take_over(lambda row, new: self._register(row, tick, new=new), self.on_row)
         self.recorder.written |= recovery.progress
         self.recorder.segments = recovery.segments
         self.profiler.resume(self._now_s())
         recovery.take_reports()
         self._unschedulable = recovery.unschedulable
-        return rows, tick
+        return tick
 
     # -- going on
 
@@ -300,9 +300,9 @@ class Reconciler:
         handle = self._submit(job, tracked(row), new=new)
         self.profiler.register(handle, row, allowed, figures)
         self._starts.add(handle, row, self._now_s())
-        self.registered.append(row)
+        self.on_row(row)
         if row.times is None:
-            tick.change(row.id, times=[vars(figure) for figure in figures])
+            tick.change(row.id, times=[figure.document() for figure in figures])
         if row.held:
             self.controller.scheduling.mark(handle, JobCondition.HELD)
         return handle

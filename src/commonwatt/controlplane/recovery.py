@@ -23,6 +23,7 @@ from commonwatt.store.records import IntentRow, JobRow, JobStatus, RequestKind
 
 __all__ = ["Recovery"]
 
+_AT_ONCE = 500
 _Segments = Mapping[int, Mapping[str, int | None]]
 
 
@@ -57,32 +58,35 @@ class Recovery:
     progress: dict[int, tuple[float, float]] = field(default_factory=dict)
     segments: dict[int, dict[str, int | None] | None] = field(default_factory=dict)
     _runs: dict[int, RecordedRun] = field(default_factory=dict)  # by id
-    _rows: list[JobRow] = field(default_factory=list)
+    _taken: list[tuple[int, bool, int]] = field(default_factory=list)  # jobs: id, whether it runs, and its GPUs
     _unplaced: set[int] = field(default_factory=set)  # ids of jobs that run in a place the configuration lacks
 
     def __post_init__(self) -> None:
         self.unschedulable = Unschedulable(self.store, self.engine, self.controller.scheduling, self.now_s)
 
-    def take_over(self, register: Callable[[JobRow, bool], int]) -> list[JobRow]:
-        """Register the active jobs, each with its account and its place; returns them.
+    def take_over(self, register: Callable[[JobRow, bool], int], unregistered: Callable[[JobRow], None]) -> None:
+        """Register the active jobs, each with its account and its place, a few at a time.
 
         *register* gets a job and whether its submission is new. It returns the handle, and raises ``InputError`` or
-        ``JobNeverFitsError`` if the job cannot run here. Raises ``EngineError`` if the engine runs jobs the store does
-        not have.
+        ``JobNeverFitsError`` if the job cannot run here, which *unregistered* is called with then. Raises
+        ``EngineError`` if the engine runs jobs the store does not have.
         """
         unplaced = self.engine.inner.evict_unplaced(dry=self.dry)
         self._unplaced = set(unplaced) if self.dry else set()
         runs = self._runs = {run.handle: run for run in self.engine.inner.recorded_runs()}
         self._remove_foreign_runs()
-        rows = self._rows = self.store.active_jobs()
-        self._stop_all_but({row.id for row in rows})
+        active = self.store.active_ids()
+        self._stop_all_but(set(active))
         segments = self.store.segments()
         fresh = {request.job: request.id for request in self.store.requests() if request.kind is RequestKind.SUBMIT}
         stops = {intent.job: intent for intent in self.store.open_intents() if intent.kind == "stop"}
-        for row in rows:
+        each = (row for k in range(0, len(active), _AT_ONCE) for row in self.store.jobs_by_id(active[k : k + _AT_ONCE]))
+        for row in each:
+            self._taken.append((row.id, row.status is JobStatus.RUNNING, row.gpus))
             try:
                 handle = register(row, row.id in fresh)
             except (InputError, JobNeverFitsError) as error:
+                unregistered(row)
                 self.unschedulable.add(row, error, runs[row.id].attempts if row.id in runs else 0)
                 self.tick.requests += [fresh[row.id]] if row.id in fresh else []
                 continue
@@ -99,24 +103,23 @@ class Recovery:
         if not self.dry:
             self._stop_all_but(runs.keys() - self.unschedulable.unregistered.keys())
         self._settle_intents()
-        return rows
 
     def take_reports(self) -> None:
         """Ask the engine how the runs ended that are over; a run it has no report of was interrupted."""
         self.engine.look()
         reported = {change.handle for change in self.engine.waiting_changes()}
         unschedulable = self.controller.scheduling.jobs(JobCondition.UNSCHEDULABLE)
-        for row in self._rows:
-            handle = self.engine.handle_of(row.id)
+        for job_id, ran, gpus in self._taken:
+            handle = self.engine.handle_of(job_id)
             if handle is None or handle in self.controller.registry.nodes or handle in unschedulable:
                 continue
             if handle in self.controller.scheduling.terminating:
-                if handle not in reported and not self._is_running(row.id):
+                if handle not in reported and not self._is_running(job_id):
                     self.engine.report_left(handle)
-            elif row.status is JobStatus.RUNNING:
+            elif ran:
                 if handle not in reported:
                     self.engine.report_interrupted(handle, "it was not running any more when the controller came back")
-                self.controller.await_end(handle, row.gpus)
+                self.controller.await_end(handle, gpus)
         self.unschedulable.settle(self.tick, dry=self.dry)
 
     def _is_running(self, job_id: int) -> bool:

@@ -106,9 +106,17 @@ class LearnedRunTimes:
     def __init__(self, ended: Callable[[float], list[EndedRow]]) -> None:
         self._ended, self._history = ended, RunTimeHistory()
         self._until_s, self._last = -math.inf, set[int]()  # jobs that ended just then
+        self._stale = True
 
     def refresh(self) -> None:
-        """Learn from the jobs that have ended since the last call."""
+        """Learn from the jobs that have ended since the last call, as soon as a job is asked about.
+
+        Many sites' jobs all declare their times, or a measurement tells them: then nobody asks.
+        """
+        self._stale = True
+
+    def _learn(self) -> None:
+        self._stale = False
         for row in self._ended(self._until_s):
             if row.ended_s == self._until_s and row.id in self._last:
                 continue
@@ -121,4 +129,6 @@ class LearnedRunTimes:
 
     def expected(self, job: JobFeatures, age_s: float = 0.0) -> ExpectedRunTime | None:
         """Return the expected run time of a job of this age; ``None``: its time limit is the best there is."""
+        if self._stale:
+            self._learn()
         return self._history.expected(job, age_s)

@@ -7,6 +7,7 @@ capacity plan that belongs to the policy. No meter is used, so that both runs le
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,6 +61,8 @@ _SHORTEST_S = 1e-3  # a job takes some time
 Saved = dict[str, float | str | None]
 SAVED = "saved"
 """Setting of the store with the last estimate."""
+_NICE = 10
+"""Of the process that estimates: decisions and answers go before it."""
 
 
 def baseline_of(config: Scenario) -> PolicySpec:
@@ -279,6 +282,7 @@ def _estimate_to(
     pipe: Connection, config: Scenario, jobs: Sequence[Job], until_s: float, seed: int, past: Past, began_s: float
 ) -> None:
     answer: Saved | CommonwattError
+    os.nice(_NICE)
     try:
         answer = estimate(config, jobs, until_s, seed, past, began_s)
     except CommonwattError as error:

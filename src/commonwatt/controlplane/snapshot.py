@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,12 +24,9 @@ from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.explanation import PlacementExplanation
 from commonwatt.store.columns import cleaned_column
 from commonwatt.store.controller_store import Tick
-from commonwatt.store.records import ACTIVE, JobRow, JobStatus, SampleRow
+from commonwatt.store.records import ACTIVE, JobRow, JobStatus, Packed, Part, SampleRow, packed, with_changes
 
-__all__ = ["EVENT_KINDS", "Snapshot", "SnapshotBuilder", "SnapshotJob", "SnapshotNode", "is_late", "why_of"]
-
-EVENT_KINDS = tuple(map(str, EventKind))
-"""Kinds of events."""
+__all__ = ["Snapshot", "SnapshotBuilder", "SnapshotJob", "SnapshotNode", "is_late", "why_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +74,10 @@ class SnapshotJob:
             object.__setattr__(self, "_why", why)
         return why
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle values only."""
+        return SnapshotJob, _values(self)
+
     @classmethod
     def of(cls, row: JobRow) -> SnapshotJob:
         """Return a job as the store has it."""
@@ -82,6 +85,9 @@ class SnapshotJob:
             row.id, row.status, row.held, row.nodes, row.gpus, row.done_epochs, row.kept_epochs, row.reason,
             row.sentence, row.expected_start_s, row.expected_end_s, row.started_s, row.due_s, row.facts,
         )  # fmt: skip
+
+
+_values = attrgetter(*(column.name for column in fields(SnapshotJob) if column.init))
 
 
 def why_of(job: SnapshotJob | JobRow) -> tuple[str | None, str | None]:
@@ -110,6 +116,7 @@ class Snapshot:
     """The cluster and its jobs at one moment. Times are seconds since 1970.
 
     ``rows`` are active jobs as the last tick left them in the store: reading them here is faster than there.
+    ``by_tenant`` counts them by tenant and status.
     """
 
     time_s: float
@@ -120,6 +127,7 @@ class Snapshot:
     nodes: tuple[SnapshotNode, ...] = ()
     jobs: Mapping[int, SnapshotJob] = field(default_factory=dict)
     rows: Mapping[int, JobRow] = field(default_factory=dict)
+    by_tenant: Mapping[tuple[str, str], int] = field(default_factory=dict)
     power_w: float | None = None
     busy_gpus: int = 0
     total_gpus: int = 0
@@ -143,7 +151,6 @@ _COLUMNS = (
     "status", "held", "nodes", "done_epochs", "kept_epochs", "reason", "sentence", "expected_start_s", "expected_end_s",
     "started_s", "facts",
 )  # fmt: skip
-_ROW = tuple(column.name for column in fields(JobRow))
 
 _FEW = 500
 _PAUSE_S, _FOR_EACH_S = 5.0, 5e-4
@@ -153,36 +160,39 @@ _PAUSE_S, _FOR_EACH_S = 5.0, 5e-4
 class SnapshotBuilder:
     """Builds snapshots of a reconciler, kept up to date by what each tick writes down."""
 
-    def __init__(self, reconciler: Reconciler, rows: Sequence[JobRow]) -> None:
-        self._reconciler = reconciler
-        self._jobs = {row.id: SnapshotJob.of(row) for row in rows}
-        self._rows = {row.id: row for row in rows}
-        self._estimated_s = self._progress_s = -math.inf
-        self._progress: dict[int, float] = {}
+    def __init__(self, reconciler: Reconciler) -> None:
+        self._reconciler, reconciler.on_row = reconciler, self._add
+        self._jobs, self._rows = dict[int, SnapshotJob](), dict[int, Part]()
+        self._made, self._by_tenant = dict[int, tuple[Part, JobRow]](), Counter[tuple[str, str]]()
+        self._estimated_s, self._progress_s, self._progress = -math.inf, -math.inf, dict[int, float]()
         self._cached: tuple[object, tuple[SnapshotNode, ...]] = (None, ())  # nodes, and what they were made of
+
+    def _add(self, row: JobRow) -> None:
+        if row.id not in self._jobs:
+            self._by_tenant[row.tenant, str(row.status)] += 1
+            self._jobs[row.id] = SnapshotJob.of(row)
+        self._rows[row.id] = packed(row)
 
     def apply(self, tick: Tick) -> None:
         """Apply the changes of *tick*."""
-        registered, self._reconciler.registered = self._reconciler.registered, []
-        for row in registered:
-            self._rows[row.id] = row
-            self._jobs.setdefault(row.id, SnapshotJob.of(row))
         for job_id, written in tick.jobs.items():
             if job_id not in self._jobs:
                 continue
             columns = {name: cleaned_column(name, value) for name, value in written.items()}
-            self._rows[job_id] = _changed(self._rows[job_id], columns)
             changed = {name: columns[name] for name in _COLUMNS if name in columns}
             if "nodes" in changed:
                 changed["nodes"] = tuple(changed["nodes"])
                 changed["gpus"] = len(changed["nodes"]) * columns["gpus_per_node"] if "gpus_per_node" in columns else 0
-            if changed.get("status") == JobStatus.WAITING or (
-                changed.get("held") and self._jobs[job_id].status == JobStatus.WAITING
-            ):
+            on_hold = changed.get("held") and self._jobs[job_id].status == JobStatus.WAITING
+            if on_hold or changed.get("status") == JobStatus.WAITING:
                 changed |= {"expected_start_s": None, "expected_end_s": None}  # until they are estimated again
             job = replace(self._jobs[job_id], **changed)
+            if "status" in changed:
+                tenant = Packed(self._rows, self._made)[job_id].tenant
+                self._by_tenant[tenant, str(self._jobs[job_id].status)] -= 1
+                self._by_tenant[tenant, str(job.status)] += job.status in ACTIVE
             if job.status in ACTIVE:
-                self._jobs[job_id] = job
+                self._jobs[job_id], self._rows[job_id] = job, with_changes(self._rows[job_id], columns)
             else:
                 del self._jobs[job_id], self._rows[job_id]
         self._progress = tick.progress
@@ -197,13 +207,14 @@ class SnapshotBuilder:
         if len(self._progress) < _FEW or now_s >= self._progress_s + pause_s:
             self._progress_s = now_s
             self._update_progress()
-        jobs, capacity, nodes = dict(self._jobs), reconciler.controller.capacity, self._nodes()
-        running = sum(job.status == "running" for job in jobs.values())
+        capacity, nodes = reconciler.controller.capacity, self._nodes()
+        running = sum(number for (_, status), number in self._by_tenant.items() if status == JobStatus.RUNNING)
         return replace(
-            last, time_s=now_s, mode=reconciler.mode, nodes=nodes, jobs=jobs, rows=dict(self._rows),
+            last, time_s=now_s, mode=reconciler.mode, nodes=nodes, jobs=dict(self._jobs),
+            rows=Packed(self._rows.copy(), self._made), by_tenant=dict(self._by_tenant),
             power_w=reconciler.controller.engine.power_w(),
             busy_gpus=sum(node.held_gpus for node in nodes), total_gpus=reconciler.controller.cluster.total_gpus,
-            running=running, waiting=len(jobs) - running,
+            running=running, waiting=len(self._jobs) - running,
             tick_s=last.tick_s if sample is None else sample.tick_s, ticks=last.ticks + (sample is not None),
             decided_s=last.decided_s if sample is None else now_s,
             services=() if reconciler.services is None else reconciler.services.snapshot(),
@@ -337,14 +348,3 @@ class SnapshotBuilder:
 def _up(view: NodeView) -> Bools:
     """Which nodes are not down. Shape [N]."""
     return view.usable_gpus > 0 if view.up is None else view.up
-
-
-def _changed(row: JobRow, columns: Mapping[str, Any]) -> JobRow:
-    changed = {name: columns[name] for name in _ROW if name in columns}
-    if "nodes" in changed:
-        changed["nodes"] = tuple(changed["nodes"])
-    if not changed:
-        return row
-    new = object.__new__(JobRow)  # ``replace`` takes several times as long, for each of many jobs
-    vars(new).update(vars(row), **changed)
-    return new

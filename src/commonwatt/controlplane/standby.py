@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -84,6 +85,7 @@ class StandbyView:
         return Snapshot(
             now_s, settings.get("mode", "live"), self._engine, healthy=True, role="standby", nodes=nodes,
             jobs={row.id: SnapshotJob.of(row) for row in rows}, rows={row.id: row for row in rows},
+            by_tenant=Counter((row.tenant, str(row.status)) for row in rows),
             power_w=None if sample is None else sample.power_w, busy_gpus=sum(node.held_gpus for node in nodes),
             total_gpus=self._cluster.total_gpus, running=running, waiting=len(rows) - running,
             tick_s=0.0 if sample is None else sample.tick_s, decided_s=None if sample is None else sample.time_s,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from commonwatt.control.engine import LiveEngine
-from commonwatt.controlplane.counters import Counters
+from commonwatt.controlplane.feed import Counters
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotBuilder
 from commonwatt.controlplane.standby import UNUSUAL_NODES, Lease, StandbyView, unusual_nodes
@@ -74,13 +74,13 @@ class Pace:
 
 
 @contextmanager
-def _many_made() -> Iterator[None]:
+def _many_made(*, again: bool) -> Iterator[None]:
     """Run no full garbage collection here, then freeze the objects created so that later collections skip them.
 
     A full collection visits every object while no other thread runs: with 50,000 jobs it takes seconds and finds
-    nothing. What is left of the last time is collected first.
+    nothing. If this happens *again*, what is left of the last time is collected first.
     """
-    if gc.get_freeze_count():
+    if again:
         gc.unfreeze()
         gc.collect()
     gc.set_threshold(*_THRESHOLDS[:2], _NEVER)
@@ -106,8 +106,6 @@ class Supervisor:
         How long to keep rows that can be deleted; for ever if not given.
     claimed
         Called once the store is claimed, before the thread begins.
-    settled
-        Called in the controller's thread after the first decision of each reconciler.
     hold
         Keeps other controllers off the engine's folder, from the claim to its end.
     standby
@@ -119,19 +117,19 @@ class Supervisor:
         make_reconciler: Callable[[LiveEngine], Reconciler], *,
         engine_name: str, mode: str, clock: SteadyClock, pace: Pace | None = None,
         saved: Callable[[], Mapping[str, float | str | None] | None] = lambda: None, keep_s: float | None = None,
-        settled: Callable[[], None] = lambda: None, claimed: Callable[[], None] = lambda: None,
+        claimed: Callable[[], None] = lambda: None,
         hold: Callable[[], FolderLock | None] = lambda: None, standby: StandbyView | None = None,
     ) -> None:  # fmt: skip
         self._hold, self._standby = hold, standby
         self._lease: Lease | None = None
         self._unusual: dict[str, list[str | int]] | None = None  # nodes, as they are written down
         self._folder_lock: FolderLock | None = None
-        self._saved, self._settled, self._claimed = saved, settled, claimed
+        self._saved, self._claimed = saved, claimed
         self._store, self._make_engine, self._make_reconciler = store, make_engine, make_reconciler
         self._mode, self._clock, self._pace = mode, clock, pace or Pace()
         self._snapshot = Snapshot(clock(), mode, engine_name)
         self.counters = Counters()
-        self._failures = 0  # since the last decision
+        self._failures, self._has_led = 0, False  # since the last decision; ever
         self._thread: threading.Thread | None = None
         self._engine: LiveEngine | None = None
         self._stopping = threading.Event()
@@ -213,25 +211,22 @@ class Supervisor:
 
     def _lead(self) -> None:
         """Begin from store and engine, and go on until a new reconciler is due, or this one stops."""
-        with _many_made():
+        again, self._has_led = self._has_led, True
+        with _many_made(again=again):
             reconciler, builder = self._begin()
-            settled = self._step(reconciler, builder, settled=False)
+            self._step(reconciler, builder)
         while not self._stopping.is_set() and not reconciler.outgrown():
-            settled = self._step(reconciler, builder, settled=settled)
+            self._step(reconciler, builder)
         if reconciler.outgrown():
             self._write(reconciler.finish())
 
-    def _step(self, reconciler: Reconciler, builder: SnapshotBuilder, *, settled: bool) -> bool:
-        """Go on once, unless it is over; returns whether a decision was taken since it began."""
+    def _step(self, reconciler: Reconciler, builder: SnapshotBuilder) -> None:
+        """Go on once, unless it is over."""
         if self._stopping.is_set() or reconciler.outgrown():
-            return settled
+            return
         if self._go_on(reconciler, builder):
             self._failures = 0
-            if not settled:
-                self._settled()
-            settled = True
         self._clear(reconciler)
-        return settled
 
     def _claim(self) -> bool:
         """Claim the store and the engine's folder; returns whether that was possible, or raises as ``start`` does."""
@@ -294,14 +289,14 @@ class Supervisor:
         engine = self._engine = self._make_engine()
         reconciler = self._make_reconciler(engine)  # which may take a while: solvers are compiled
         settings = self._store.settings()
-        rows, tick = reconciler.recover(settings.get("mode", self._mode), settings.get("drained", []))
+        builder = SnapshotBuilder(reconciler)
+        tick = reconciler.recover(settings.get("mode", self._mode), settings.get("drained", []))
         self._write(tick)
-        builder = SnapshotBuilder(reconciler, rows)
         builder.apply(tick)
         self._requests_s = self._beat_s = -math.inf
         self._unusual = None  # what was to be written may not have been
-        log.info("the controller begins", extra={"active_jobs": len(rows), "mode": reconciler.mode})
         begun = builder.snapshot(self._snapshot, self._clock(), None)
+        log.info("the controller begins", extra={"active_jobs": len(begun.jobs), "mode": reconciler.mode})
         self._publish(replace(begun, healthy=True, trouble=None, role="active"))
         return reconciler, builder
 

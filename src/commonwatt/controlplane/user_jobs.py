@@ -185,7 +185,7 @@ class UserJobIntake:
         assert row is not None
         before = row.file.gpu_types if row.times is None else [figure["gpu_type"] for figure in row.times]
         if types != set(before or ()):
-            self.ticks.write(Tick(jobs={number: {"times": [vars(figure) for figure in figures]}}))
+            self.ticks.write(Tick(jobs={number: {"times": [figure.document() for figure in figures]}}))
             self.renewed = True
         self._rules[job.uid] = job.rules
         return self._short_of_pods(job)

@@ -279,13 +279,12 @@ def _compile_solvers(spec: PolicySpec, *, predicts: bool) -> None:
 
 def open_live(
     path: Path, *, seed: int = 0, pace: Pace | None = None, clock: SteadyClock | None = None,
-    settled: Callable[[], None] = lambda: None, mode: str | None = None, standby: bool = True,
+    mode: str | None = None, standby: bool = True,
 ) -> Live:  # fmt: skip
     """Open the store and the engine of the configuration *path*; the controller is made, but not started.
 
-    *settled* is called after its first decision (``Supervisor``). With *mode* it begins in that mode (``live`` or
-    ``dry-run``), whatever mode it was in last. With *standby* it waits where another controller runs on the store, if
-    its database is a server.
+    With *mode* it begins in that mode (``live`` or ``dry-run``), whatever mode it was in last. With *standby* it waits
+    where another controller runs on the store, if its database is a server.
 
     Raises
     ------
@@ -367,7 +366,7 @@ def open_live(
     supervisor = Supervisor(
         ticks, lambda: engine_of(marks.stored(ticks)), reconciler,
         engine_name=config.engine, mode=mode or config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
-        keep_s=config.live.keep_days * DAY_S, settled=settled, hold=folder_lock, claimed=claimed, standby=view,
+        keep_s=config.live.keep_days * DAY_S, hold=folder_lock, claimed=claimed, standby=view,
     )  # fmt: skip
     notifier = Notifier(
         config.live.notify, store, clock, lambda: supervisor.active, public_url=config.live.server.public_url

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -23,6 +24,7 @@ from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
 from commonwatt.model.errors import StoreError
 from commonwatt.store.database import Database
 from commonwatt.store.queries import last_event, new_events, outline_of, outlines
+from commonwatt.store.records import JobRow, Part, parts_of, unpacked
 
 __all__ = ["Broadcaster", "Message"]
 
@@ -55,15 +57,25 @@ class _Job:
     """A job as it is sent; its JSON is made once, for all subscribers that may see it."""
 
     number: int  # of the view in which it last changed
-    job: SnapshotJob
-    outline: Mapping[str, Any]
+    job: SnapshotJob | Part
+    row: JobRow | Part | Mapping[str, Any]  # or its outline
+    tenant: str
+    status: str
     _text: str | None = None
+
+    @classmethod
+    def of(cls, number: int, job: SnapshotJob | Part, row: JobRow | Part | Mapping[str, Any]) -> _Job:
+        """Return a job that has changed in view *number*."""
+        known = unpacked(row)
+        tenant = known["tenant"] if isinstance(known, Mapping) else known.tenant
+        return cls(number, job, row, sys.intern(tenant), sys.intern(str(unpacked(job).status)))
 
     def text(self) -> str:
         """Return its JSON."""
         if (text := self._text) is None:
-            now = {name: getattr(self.job, name) for name in _JOB}
-            text = self._text = _json({**self.outline, **now, **dict(zip(_WHY, self.job.why, strict=True))})
+            job, row = unpacked(self.job), unpacked(self.row)
+            now = {name: getattr(job, name) for name in _JOB} | dict(zip(_WHY, job.why, strict=True))
+            text = self._text = _json({**(row if isinstance(row, Mapping) else outline_of(row)), **now})
         return text
 
 
@@ -104,6 +116,7 @@ class Broadcaster:
     _reads: int = 0
     _after: int = -1  # id of the last event read; -1: none yet
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _encoding: threading.Lock = field(default_factory=threading.Lock)
     _changed: asyncio.Event | None = None
     _task: asyncio.Task[None] | None = None
     _encoded: dict[tuple[str | None, int], tuple[int, str]] = field(default_factory=dict)
@@ -199,43 +212,32 @@ class Broadcaster:
             old_node = old_nodes.get(node.name)
             same = old_node is not None and (old_node[1] is node or old_node[1] == node)
             nodes[node.name] = old_node if same and old_node is not None else (number, node)
-        fresh = self._outlines(snapshot, [job.id for job in snapshot.jobs.values() if _turned(old_jobs, job)])
-        jobs = {}
-        for job in snapshot.jobs.values():
-            old = old_jobs.get(job.id)
-            if old is not None and job.id not in fresh and (old.job is job or old.job == job):
-                jobs[job.id] = old
-            elif (outline := fresh.get(job.id) or (None if old is None else old.outline)) is not None:
-                jobs[job.id] = _Job(number, job, outline)
+        parts, rows = parts_of(snapshot.jobs), parts_of(snapshot.rows)
+        changed = [n for n, job in parts.items() if (old := old_jobs.get(n)) is None or not _same(old.job, job)]
+        read = outlines(self.database, [n for n in changed if n not in rows])
+        fresh = {
+            n: _Job.of(number, parts[n], rows[n] if n in rows else read[n]) for n in changed if n in rows or n in read
+        }
+        jobs = {n: job for n in parts if (job := fresh.get(n) or old_jobs.get(n)) is not None}
         gone = () if before is None else before.gone
-        gone += tuple((number, job, old.outline["tenant"]) for job, old in old_jobs.items() if job not in jobs)
+        gone += tuple((number, n, old.tenant) for n, old in old_jobs.items() if n not in jobs)
         whole_since = number if before is None or nodes.keys() != old_nodes.keys() else before.whole_since
         if len(gone) > GONE_KEPT:
             whole_since, gone = max(whole_since, gone[-GONE_KEPT][0]), gone[-GONE_KEPT:]
         return _View(number, _head(snapshot), nodes, jobs, gone, whole_since)
 
-    def _outlines(self, snapshot: Snapshot, jobs: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
-        """Return outlines of *jobs*: of rows that the snapshot has, and the others from the store."""
-        by_job = {job: outline_of(snapshot.rows[job]) for job in jobs if job in snapshot.rows}
-        return by_job | outlines(self.database, [job for job in jobs if job not in by_job])
-
     def _changes_since(self, view: _View, seen: int, tenant: str | None) -> str:
         key = (tenant, seen)
-        encoded = self._encoded.get(key)
-        if encoded is None or encoded[0] != view.number:
-            encoded = (view.number, _since(view, seen, tenant, self.clock()))
-            self._encoded[key] = encoded
-        return encoded[1]
+        with self._encoding:  # subscribers that come together wait for the first of them
+            encoded = self._encoded.get(key)
+            if encoded is None or encoded[0] != view.number:
+                encoded = (view.number, _since(view, seen, tenant, self.clock()))
+                self._encoded[key] = encoded
+            return encoded[1]
 
 
-_TURNS = ("status", "held", "nodes", "gpus", "started_s")
-
-
-def _turned(jobs: Mapping[int, _Job], job: SnapshotJob) -> bool:
-    """Return whether the job's row must be read (again)."""
-    if (old := jobs.get(job.id)) is None:
-        return True
-    return old.job is not job and any(getattr(old.job, name) != getattr(job, name) for name in _TURNS)
+def _same(old: SnapshotJob | Part, new: SnapshotJob | Part) -> bool:
+    return old is new or old == new
 
 
 def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
@@ -247,7 +249,7 @@ def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
     since = 0 if whole else seen
 
     def own(job: int) -> bool:
-        return tenant is None or (job in view.jobs and view.jobs[job].outline["tenant"] == tenant)
+        return tenant is None or (job in view.jobs and view.jobs[job].tenant == tenant)
 
     nodes = (
         {name: getattr(node, name) for name in _NODE} | {"jobs": [job for job in node.jobs if own(job)]}
@@ -257,7 +259,7 @@ def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
     jobs = (
         entry.text()
         for entry in view.jobs.values()
-        if entry.number > since and (tenant is None or entry.outline["tenant"] == tenant)
+        if entry.number > since and (tenant is None or entry.tenant == tenant)
     )
     gone = [
         job
@@ -277,7 +279,7 @@ def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
 
 def _own_head(view: _View, tenant: str) -> dict[str, Any]:
     """Return the numbers that differ for a tenant, which sees counts of its own jobs only."""
-    own = [entry.job.status for entry in view.jobs.values() if entry.outline["tenant"] == tenant]
+    own = [entry.status for entry in view.jobs.values() if entry.tenant == tenant]
     return {"trouble": None, "saved": None} | {status: own.count(status) for status in ("running", "waiting")}
 
 

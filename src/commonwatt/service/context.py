@@ -21,7 +21,7 @@ from fastapi import Query, Request, Response
 from pydantic_core import to_json
 from starlette.concurrency import run_in_threadpool
 
-from commonwatt.controlplane.counters import TickCounts
+from commonwatt.controlplane.feed import TickCounts
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.snapshot import Snapshot
 from commonwatt.controlplane.state import output_of, state_of

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from commonwatt import __version__
-from commonwatt.controlplane.counters import TickCounts
-from commonwatt.controlplane.snapshot import EVENT_KINDS, Snapshot, SnapshotNode, is_late
+from commonwatt.controlplane.feed import EVENT_KINDS, TickCounts
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotNode, is_late
 from commonwatt.model.errors import MissingExtraError, StoreError
 from commonwatt.model.units import J_PER_KWH, MICRO, NANO
 from commonwatt.service.middleware import HttpTimes
@@ -149,10 +149,7 @@ class _Collector:
         yield _gauge("intents_open", "Commands to the engine with unknown outcome", float(standing.intents))
         late = lateness(self._store.database, now_s)
         yield _gauge("late_jobs", "Active jobs past their due dates", float(late.late))
-        expected = sum(
-            is_late(snapshot.rows[job.id].due_s, now_s, job.expected_end_s)
-            for job in snapshot.jobs.values() if job.id in snapshot.rows
-        )  # fmt: skip
+        expected = sum(is_late(job.due_s, now_s, job.expected_end_s) for job in snapshot.jobs.values())
         yield _gauge("expected_late_jobs", "Active jobs that are late or expected to be late", float(expected))
         cost = {("currency",): {(self._currency,): late.cost}}
         yield _gauge("tardiness_cost", "Tardiness cost of active jobs so far", cost)

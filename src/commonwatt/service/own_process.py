@@ -17,20 +17,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import NoReturn
 
 from sqlalchemy import URL
 
-from commonwatt.controlplane.counters import TickCounts
+from commonwatt.controlplane.feed import Replica, TickCounts, changes
 from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.logs import LogFormat, configure
-from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
+from commonwatt.controlplane.snapshot import Snapshot
 from commonwatt.data.certificates import Certificates
 from commonwatt.model.scenario import Scenario
 from commonwatt.service.app import make_app
@@ -39,128 +38,25 @@ from commonwatt.service.context import ServiceContext
 from commonwatt.service.server import get_ready, served, signals_end_only_the_server
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.database import Database
-from commonwatt.store.records import JobRow
 
-__all__ = ["ApiProcess", "ApiSetup", "Changes", "Entries", "Replica", "changes", "has_own_process", "main"]
+__all__ = ["ApiProcess", "ApiSetup", "has_own_process", "main"]
 
 _log = logging.getLogger("commonwatt.service")
 
 READY, WAKE = b"ready", b"wake"
-_CHUNK = 500  # entries of a message: other threads of the controller get their turn after each
 _BEAT_S, _SAYS_S = 1.0, 5.0
-_SILENT_S = 15.0
+_FIRST_S = 15.0  # to wait for the first snapshot, at most
 _HUNG_S = 120.0
 """An API that says nothing for so long, also at its start, is ended and started again."""
 _GRACE_S = 12.0
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_THRESHOLDS = 10_000, 10, 10
+"""Of garbage collection: what a request makes is gone with it, and a collection holds up all others."""
 _FROM_NODES = 1000
 _CODE = (  # it dies with the controller's process at any moment, stopped or starting: another one may want the port
-    "import ctypes, os; ctypes.CDLL(None).prctl(1, 9); os.getppid() == {parent} or os._exit(1); "
+    "import ctypes, gc, os; ctypes.CDLL(None).prctl(1, 9); os.getppid() == {parent} or os._exit(1); gc.disable(); "
     "from {module} import main; main({descriptor})"
 )
-
-_Entry = SnapshotJob | JobRow | SnapshotNode
-
-
-class Entries(NamedTuple):
-    """Some of what has changed since the snapshot before."""
-
-    kind: Literal["jobs", "rows", "nodes"]
-    entries: Sequence[tuple[int, _Entry]]  # by job, or by node
-
-
-class Changes(NamedTuple):
-    """The end of what has changed; ``None``: there is no other snapshot.
-
-    Attributes
-    ----------
-    rest
-        The snapshot without its jobs, rows and nodes.
-    jobs, rows
-        Those that are gone.
-    nodes
-        How many there are.
-    """
-
-    rest: Snapshot | None
-    jobs: list[int]
-    rows: list[int]
-    nodes: int
-    counts: TickCounts
-
-
-def changes(before: Snapshot, after: Snapshot, counts: TickCounts) -> Iterator[Entries | Changes]:
-    """Yield what turns snapshot *before* into *after*: objects that are others now, a few at a time."""
-    if after is before:
-        yield Changes(None, [], [], 0, counts)
-        return
-    yield from _chunks("jobs", [(i, one) for i, one in after.jobs.items() if before.jobs.get(i) is not one])
-    yield from _chunks("rows", [(i, one) for i, one in after.rows.items() if before.rows.get(i) is not one])
-    if after.nodes is not before.nodes:
-        each = enumerate(zip_longest(before.nodes, after.nodes))
-        yield from _chunks("nodes", [(n, new) for n, (old, new) in each if new is not None and old != new])
-    rest = replace(after, jobs={}, rows={}, nodes=())
-    jobs, rows = (
-        [i for i in old if i not in new] for old, new in ((before.jobs, after.jobs), (before.rows, after.rows))
-    )
-    yield Changes(rest, jobs, rows, len(after.nodes), counts)
-
-
-def _chunks(kind: Literal["jobs", "rows", "nodes"], entries: Sequence[tuple[int, _Entry]]) -> Iterator[Entries]:
-    for first in range(0, len(entries), _CHUNK):
-        yield Entries(kind, entries[first : first + _CHUNK])
-
-
-class Replica:
-    """A snapshot that is put together from changes; what has not changed are the same objects.
-
-    Parameters
-    ----------
-    first
-        The snapshot until there is one.
-    clock
-        Seconds of a clock that goes on.
-    """
-
-    def __init__(self, first: Snapshot, clock: Callable[[], float] = time.monotonic) -> None:
-        self._snapshot, self._clock, self._heard_s = first, clock, clock()
-        self._counts = TickCounts()
-        self._parts: dict[str, dict[int, Any]] = {"jobs": {}, "rows": {}, "nodes": {}}
-        self.filled = threading.Event()  # there is one
-
-    def apply(self, message: Entries | Changes) -> None:
-        """Apply a message."""
-        self._heard_s = self._clock()
-        if isinstance(message, Entries):
-            self._parts[message.kind].update(message.entries)
-            return
-        self._counts = message.counts
-        if message.rest is None:
-            return
-        for part, gone in (("jobs", message.jobs), ("rows", message.rows)):
-            for i in gone:
-                self._parts[part].pop(i, None)
-        nodes = self._parts["nodes"]
-        self._snapshot = replace(
-            message.rest, jobs=dict(self._parts["jobs"]), rows=dict(self._parts["rows"]),
-            nodes=tuple(nodes[n] for n in range(message.nodes)),
-        )  # fmt: skip
-        self.filled.set()
-
-    def snapshot(self) -> Snapshot:
-        """Return the snapshot; one that fails where nothing was heard for a while."""
-        if self._snapshot.healthy and not self.alive():
-            trouble = "the controller's process does not answer"
-            self._snapshot = replace(self._snapshot, healthy=False, trouble=trouble)
-        return self._snapshot
-
-    def alive(self) -> bool:
-        """Return whether the controller was heard of late."""
-        return self._clock() - self._heard_s <= _SILENT_S
-
-    def counts(self) -> TickCounts:
-        """Return the controller's counters."""
-        return self._counts
 
 
 def has_own_process(config: Scenario, nodes: int) -> bool:
@@ -331,9 +227,10 @@ def _serve(connection: Connection) -> int:
     certificates = None if server.tls is None else Certificates(server.tls, setup.folder, "live.server.tls")
     app, connections = make_app(context), limits_of(server)
     get_ready(app, connections, certificates)
-    replica.filled.wait(_SILENT_S)
-    gc.collect()
-    gc.freeze()
+    replica.filled.wait(_FIRST_S)
+    gc.freeze()  # what the program consists of
+    gc.set_threshold(*_THRESHOLDS)
+    gc.enable()
     try:
         with signals_end_only_the_server():
             return 0 if served(app, sockets, beat, connections, certificates) else 1

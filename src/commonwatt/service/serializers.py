@@ -198,8 +198,7 @@ def cluster_document(snapshot: Snapshot, caller: Caller, visible: Mapping[int, b
     counts = {JobStatus.RUNNING: snapshot.running, JobStatus.WAITING: snapshot.waiting}
     saved = None if snapshot.saved is None else dict(snapshot.saved)
     if not caller.operator:
-        own = [row.status for row in snapshot.rows.values() if caller.sees(row.tenant)]
-        counts, saved = {status: own.count(status) for status in counts}, None
+        counts, saved = {status: snapshot.by_tenant.get((str(caller.tenant), status), 0) for status in counts}, None
     return {
         "time_s": snapshot.time_s, "mode": snapshot.mode, "engine": snapshot.engine, "healthy": snapshot.healthy,
         "role": "standby" if snapshot.role == "standby" else "active",
@@ -219,7 +218,8 @@ def capacity_state(
 ) -> CapacityState:
     """Return the capacity *plan*, and how much was on at the *samples*, in order of time, up to *now_s*."""
     power, pools, one = snapshot.power, snapshot.pools, len(snapshot.pools) == 1
-    short = sum(job.reason == Reason.POWER_CAP and job.status == JobStatus.WAITING for job in snapshot.jobs.values())
+    jobs = () if power is None else snapshot.jobs.values()
+    short = sum(job.reason == Reason.POWER_CAP and job.status == JobStatus.WAITING for job in jobs)
     ends_s = [row.time_s for row in samples[1:]] + [now_s]
     spans = [min(_LONGEST_GAP_S, max(0.0, end_s - row.time_s)) for row, end_s in zip(samples, ends_s, strict=False)]
     period_s = sum(spans)

@@ -33,6 +33,7 @@ _GRACE_S = 5
 _AGAIN_S = 1.0
 _MOST = 500
 _QUEUED = 1024
+_DESCRIBED_S = 5.0
 _TURN_S = 5e-4
 """Switch interval of the interpreter: a request changes threads several times, and with Python's default would wait
 5 ms each time while the controller decides."""
@@ -179,9 +180,11 @@ def shown_address(listening: socket.socket, *, encrypted: bool) -> str:
 
 
 def get_ready(app: FastAPI, connections: Connections, certificates: Certificates | None) -> None:
-    """Do what the first request would wait for, and let threads of this process take turns more often."""
+    """Let threads of this process take turns more often; describe the API soon, which a first request may wait for."""
     connections.tls = certificates
-    app.openapi()
+    describe = threading.Timer(_DESCRIBED_S, app.openapi)
+    describe.daemon = True
+    describe.start()
     sys.setswitchinterval(_TURN_S)
 
 

@@ -37,7 +37,7 @@ __all__ = ["NOTHING", "ApiStore", "check_quotas", "job_row"]
 NOTHING: Mapping[str, int | None] = {"energy_uj": 0, "cost_n": 0, "carbon_ug": 0, "gpu_us": 0}
 """Account of a job that never began."""
 
-_MOST_FILES = 20_000
+_MOST_FILES = 2000  # some kilobytes each
 _JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
 _LONGEST_PAGE = 10_000_000
 _LIGHT = [
@@ -208,7 +208,8 @@ class ApiStore:
         with self.database.reading(what="jobs", snapshot=bool(status)) as c:
             id_list: str | None = c.scalar(query)
             ids = sorted(map(int, id_list.split(",")), reverse=newest_first) if id_list else []
-            rows = {job: latest[job] for job in ids if job in latest and (not status or latest[job].status in status)}
+            known = [latest[job] for job in ids if job in latest]
+            rows = {row.id: row for row in known if not status or row.status in status}
             others = [job for job in ids if job not in rows]
             for k in range(0, len(others), 500):
                 records = c.execute(sa.select(*_LIGHT).where(t.id.in_(others[k : k + 500]), own)).mappings()

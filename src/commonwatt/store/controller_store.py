@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -25,6 +25,8 @@ from commonwatt.store.settings import get_setting, put_setting
 
 __all__ = ["ControllerStore", "LedgerKey", "Tick", "prune", "trusted"]
 
+T = TypeVar("T")
+_AT_ONCE = 1000
 _MOST_S = 86400.0
 """How far the time to prune by advances from one call to the next, at most."""
 _OF_A_KIND = 1000
@@ -165,6 +167,12 @@ class ControllerStore:
         query = sa.select(t).where(t.c.status.in_(ACTIVE)).order_by(t.c.id)
         with self.database.reading(what="active jobs") as c:
             return [job_row(row) for row in c.execute(query).mappings()]
+
+    def active_ids(self) -> list[int]:
+        """Ids of the jobs that run or wait, in order."""
+        t = tables.jobs.c
+        with self.database.reading(what="active jobs") as c:
+            return list(c.execute(sa.select(t.id).where(t.status.in_(ACTIVE)).order_by(t.id)).scalars())
 
     def jobs_by_id(self, jobs: Sequence[int]) -> list[JobRow]:
         """Jobs of the given ids, by id; those that do not exist are left out."""
@@ -314,9 +322,9 @@ class ControllerStore:
             self._check(c)
             if not _is_new(c, tick.token):
                 return
-            if tick.events:
-                c.execute(tables.events.insert(), [_event(event) for event in tick.events])
-                count_events(c, tick.events)
+            for events in _parts(tick.events):
+                c.execute(tables.events.insert(), [_event(event) for event in events])
+            count_events(c, tick.events)
             _change_jobs(c, tick.jobs)
             _add(c, tick.ledger)
             _replace_segments(c, tick.segments)
@@ -324,7 +332,8 @@ class ControllerStore:
                 upsert(c, tables.samples, {"time_s": tick.sample.time_s}, asdict(tick.sample))
             if tick.requests:
                 done = tables.requests.update().where(tables.requests.c.id == sa.bindparam("request"))
-                c.execute(done.values(done=True), [{"request": request} for request in tick.requests])
+                for requests in _parts(tick.requests):
+                    c.execute(done.values(done=True), [{"request": request} for request in requests])
             if tick.intents:
                 own = tables.intents.update().where(tables.intents.c.key == sa.bindparam("own"))
                 outcomes = [
@@ -381,16 +390,25 @@ def _event(event: EventRow) -> dict[str, Any]:
 
 
 def _change_jobs(c: sa.Connection, jobs: Mapping[int, Mapping[str, Any]]) -> None:
-    """Update rows of jobs, in one statement for each set of columns."""
-    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    """Update rows of jobs, with one statement for each set of columns."""
+    alike: dict[tuple[str, ...], list[int]] = {}
     for job, columns in jobs.items():
         if columns:
-            row = {f"new_{name}": cleaned_column(name, value) for name, value in columns.items()}
-            alike.setdefault(tuple(sorted(columns)), []).append(row | {"own": job})
+            alike.setdefault(tuple(sorted(columns)), []).append(job)
     t = tables.jobs
-    for names, rows in alike.items():
+    for names, own in alike.items():
         values = {name: sa.bindparam(f"new_{name}", type_=t.c[name].type) if name in t.c else None for name in names}
-        c.execute(t.update().where(t.c.id == sa.bindparam("own")).values(values), rows)
+        update = t.update().where(t.c.id == sa.bindparam("own")).values(values)
+        for some in _parts(own):
+            c.execute(
+                update,
+                [{"own": j} | {f"new_{n}": cleaned_column(n, value) for n, value in jobs[j].items()} for j in some],
+            )
+
+
+def _parts(those: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Return *those* in parts, so that what is made of them for the database never exists all at once."""
+    return (those[k : k + _AT_ONCE] for k in range(0, len(those), _AT_ONCE))
 
 
 def _add(c: sa.Connection, changes: Mapping[LedgerKey, Mapping[str, int | None]]) -> None:

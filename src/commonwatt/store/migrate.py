@@ -7,32 +7,39 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 
 from commonwatt.model.errors import InputError, StoreError
 from commonwatt.store.claim import claimed
 from commonwatt.store.database import Database
 from commonwatt.store.tables import metadata
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
 __all__ = ["VERSION_TABLE", "head", "later_steps", "prepare", "revision", "upgrade"]
 
 VERSION_TABLE = "commonwatt_version"
+_MIGRATIONS = Path(__file__).parent / "migrations"
 _LONG_S = 86400.0  # a large table may take its time
 _KEY = 0x636F6D6D6F6E7773
 _ONE_AT_A_TIME = threading.Lock()  # alembic keeps its context in global variables
 
 
 def head() -> str:
-    """Return the newest revision of the tables."""
-    return str(ScriptDirectory.from_config(_config()).get_current_head())
+    """Return the newest revision of the tables: migrations are numbered, and their files named after their numbers.
+
+    Alembic, which takes long to import, is needed only to migrate.
+    """
+    return max(file.name[1:5] for file in (_MIGRATIONS / "versions").glob("r[0-9][0-9][0-9][0-9]_*.py"))
 
 
 def later_steps(after: object) -> list[ModuleType] | None:
     """Return the migrations that come after the revision *after*, in order; ``None`` if there is no such revision."""
+    from alembic.script import ScriptDirectory
+
     steps: list[ModuleType] = []
     for step in ScriptDirectory.from_config(_config()).walk_revisions():  # the newest first
         if step.revision == after:
@@ -114,6 +121,8 @@ def _refuse_unknown(database: Database, store_revision: str) -> None:
 
 
 def _migrate(database: Database, c: sa.Connection, store_revision: str | None) -> None:
+    from alembic import command
+
     if store_revision is None:
         _check_new(database, c)
     config = _config()
@@ -163,7 +172,9 @@ def _alone(database: Database) -> Iterator[sa.Connection]:
 
 
 def _config() -> Config:
+    from alembic.config import Config
+
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, Literal
+from functools import reduce
+from operator import itemgetter
+from typing import Any, Literal, TypeVar
 
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.units import MICRO
 
 __all__ = [
-    "ACTIVE", "EndedRow", "EventRow", "IntentRow", "JobRow", "JobStatus", "RequestKind", "RequestRow", "SampleRow",
-    "TokenOwner",
+    "ACTIVE", "EndedRow", "EventRow", "IntentRow", "JobRow", "JobStatus", "Packed", "Part", "RequestKind", "RequestRow",
+    "SampleRow", "TokenOwner", "packed", "parts_of", "unpacked", "with_changes",
 ]  # fmt: skip
+
+
+T = TypeVar("T")
+Part = bytes | tuple[bytes, ...]
+"""What is ``packed``: an object, or a row followed by changes of it."""
+
+_MOST_CHANGES = 4
+_MOST_MADE = 1000  # some kilobytes each
 
 
 class JobStatus(StrEnum):
@@ -77,6 +88,87 @@ class JobRow:
     def gpus(self) -> int:
         """GPUs it has now."""
         return len(self.nodes) * self.gpus_per_node
+
+    def changed(self, columns: Mapping[str, Any]) -> JobRow:
+        """Return it with these values of columns; those that are none of a row are ignored."""
+        changed = {name: columns[name] for name in _COLUMNS if name in columns}
+        if "nodes" in changed:
+            changed["nodes"] = tuple(changed["nodes"])
+        if not changed:
+            return self
+        new = object.__new__(JobRow)  # ``replace`` takes several times as long, for each of many jobs
+        vars(new).update(vars(self), **changed)
+        return new
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle values only: names, and the class of each enumeration, would be most of the bytes."""
+        return _job_row, (str(self.status), *_values(vars(self)))
+
+
+_COLUMNS = tuple(column.name for column in fields(JobRow))
+_VALUES = tuple(name for name in _COLUMNS if name != "status")
+_values = itemgetter(*_VALUES)
+
+
+def _job_row(status: str, *values: Any) -> JobRow:  # noqa: ANN401
+    row = object.__new__(JobRow)
+    vars(row).update(zip(_VALUES, values, strict=True), status=JobStatus(status))
+    return row
+
+
+def packed(one: object) -> bytes:
+    """Return *one*, a job's row or what else pickles into few bytes, as ``Packed`` keeps it."""
+    return pickle.dumps(one, pickle.HIGHEST_PROTOCOL)
+
+
+def with_changes(part: Part, columns: Mapping[str, Any]) -> Part:
+    """Return *part* of a row of which *columns* have changed: that is added to it, and the row made when asked for."""
+    parts = part if isinstance(part, tuple) else (part,)
+    return (*parts, packed(columns)) if len(parts) <= _MOST_CHANGES else packed(unpacked(part).changed(columns))
+
+
+def unpacked(one: Any) -> Any:  # noqa: ANN401
+    """Return what was ``packed``, with its changes; anything else as it is."""
+    if isinstance(one, tuple):
+        row, *changes = map(pickle.loads, one)
+        return reduce(JobRow.changed, changes, row)
+    return pickle.loads(one) if isinstance(one, bytes) else one  # noqa: S301
+
+
+class Packed(Mapping[int, T]):
+    """Objects by number, made of their bytes (*parts*) when they are asked for; *made* keeps the last of them.
+
+    Tens of thousands of objects take many times the memory, and each full garbage collection visits them all while no
+    request is answered.
+    """
+
+    def __init__(self, parts: Mapping[int, Part], made: dict[int, tuple[Part, T]]) -> None:
+        self.parts, self._made = parts, made
+
+    def __getitem__(self, number: int) -> T:
+        part = self.parts[number]
+        kept = self._made.get(number)
+        if kept is not None and kept[0] is part:
+            return kept[1]
+        made: T = unpacked(part)
+        if len(self._made) >= _MOST_MADE:
+            self._made.clear()
+        self._made[number] = part, made
+        return made
+
+    def __contains__(self, number: object) -> bool:
+        return number in self.parts
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+
+def parts_of(by_number: Mapping[int, T]) -> Mapping[int, T | Part]:
+    """Return what tells objects apart without making them: their bytes, or they themselves."""
+    return by_number.parts if isinstance(by_number, Packed) else by_number
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from commonwatt.control.engine import (
     Change,
@@ -28,6 +31,12 @@ from commonwatt.model.nodes import Cluster
 __all__ = ["VirtualWork"]
 
 
+_UNASKED: Mapping[str, Any] = dict.fromkeys(
+    ("tenant", "submit_s", "due_s", "tardiness_weight", "requested_gpus", "requested_type", "time_limit_s"), np.zeros(0)
+)
+"""Columns of jobs that the engine does not ask for: each job comes in a table of its own, and there may be many."""
+
+
 class VirtualWork(SimulatedEngine, LiveEngine):
     """A simulated cluster whose clock is *now*, seconds since 1970.
 
@@ -40,6 +49,10 @@ class VirtualWork(SimulatedEngine, LiveEngine):
         self._ends: dict[int, Change] = {}  # of the last run of each job that does not run
         super().__init__(cluster, JobArrays.of([]), world, now_s=now())
         self.capabilities = replace(self.capabilities, prune=True)
+
+    def add(self, jobs: JobArrays, last_handle: int) -> None:
+        """Add jobs, whose handles are *last_handle* at most."""
+        super().add(replace(jobs, **_UNASKED), last_handle)
 
     def nodes(self) -> NodeView:
         """State of the nodes."""
