@@ -113,7 +113,7 @@ BOTH: list[tuple[str, Change, tuple[str, ...]]] = [
         ("electricity.price_per_kwh", "'-1'", "0 or more"),
     ),
     ("PUE below one", put("electricity", to={"pue": 0.9}), ("electricity.pue", "'0.9'", "1 or more")),
-    ("missing price series", put("electricity", to={"series_file": "no.csv"}), ("no.csv", "a file that exists")),
+    ("missing price series", put("electricity", to={"series_file": "no.csv"}), ("no.csv", "an existing file")),
     (
         "price series in disorder",
         put("electricity", to={"series": [{"from_s": s, "price_per_kwh": 1} for s in (5, 5)]}),
@@ -234,7 +234,7 @@ SIMULATE: list[tuple[str, Change, tuple[str, ...]]] = [
         log(due_dates={"rule": "limit"}),
         ("workload.due_dates.rule", "'limit'", "'time-limit'"),
     ),
-    ("log missing", log(path="no.csv"), ("no.csv", "a file that exists")),
+    ("log missing", log(path="no.csv"), ("no.csv", "an existing file")),
     ("log is a folder", log(path="folder.csv"), ("folder.csv", "a file, not a folder")),
     ("column missing", log(path="short.csv"), ("short.csv", "duration_s", "expected")),
     ("empty trace", log(path="empty.csv"), ("empty.csv", "'none'", "at least one row")),
@@ -353,7 +353,7 @@ def test_files_that_are_none(verb, spoil, parts, tmp_path):
 
 @pytest.mark.parametrize("verb", ["simulate", "place"])
 def test_missing_file_and_folder(verb, tmp_path):
-    refused(tmp_path, verb, tmp_path / "no.yaml", "no.yaml", "expected a file that exists")
+    refused(tmp_path, verb, tmp_path / "no.yaml", "no.yaml", "expected an existing file")
     refused(tmp_path, verb, tmp_path, str(tmp_path), "expected a file, not a folder")
 
 

@@ -147,8 +147,8 @@ def _bad(tmp_path, name, content):
 def test_errors_are_one_line(run, tmp_path, log):
     whole = gzip.compress("\n".join(ROWS).encode())
     cases = [
-        (["data", "check", tmp_path / "none.csv"], "none.csv: expected a file that exists"),
-        (["data", "check", "philly2"], "got 'philly2', expected a file that exists, or one of philly, alibaba"),
+        (["data", "check", tmp_path / "none.csv"], "none.csv: expected an existing file"),
+        (["data", "check", "philly2"], "got 'philly2', expected an existing file, or one of philly, alibaba"),
         (["data", "check", tmp_path], "expected a file, not a folder"),
         (["data", "check", log, "--format", "pbs"], "'pbs', expected one of philly, alibaba, helios, slurm, swf, csv"),
         (["data", "check", log, "--format", "philly"], "field 'submit_time': expected a column of this name"),
@@ -213,7 +213,7 @@ def test_public_traces_by_name(run, name, rows, peak, begin):
 def test_an_error_of_the_installed_command(installed, tmp_path):
     done = installed("data", "check", tmp_path / "none.csv")
     assert (done.code, done.out) == (2, "")
-    assert done.lines == [f"error: {tmp_path / 'none.csv'}: expected a file that exists"]
+    assert done.lines == [f"error: {tmp_path / 'none.csv'}: expected an existing file"]
 
 
 def test_where_submissions_are_the_starts_no_wait_is_known(tmp_path):
@@ -228,4 +228,4 @@ def test_where_submissions_are_the_starts_no_wait_is_known(tmp_path):
 def test_what_describes_nodes_is_no_job_log(tmp_path):
     path = tmp_path / "nodes.txt"
     path.write_text("NodeName=a-1 Gres=gpu:a100:8\n")
-    assert "this is `scontrol show node`, which `init --from`" in run("data", "check", path).err
+    assert "this is what `scontrol show node` prints: use `commonwatt init --from`" in run("data", "check", path).err

@@ -125,7 +125,7 @@ def test_unknown_values_count_nowhere(run, tmp_path):
         ("time,gpus\n0,nan\n60,nan\n120,nan\n", "at least one known demand"),
         ("time,other\n0,1\n60,2\n", "field 'gpus': expected a column of this name"),
         ("", "some content"),
-        (None, "a file that exists"),
+        (None, "an existing file"),
     ],
 )
 def test_bad_series(run, tmp_path, content, said):
@@ -212,7 +212,7 @@ def test_demand_that_is_generated(run, tmp_path):
         (("{log}", "--column", "gpus"), "a pair"),
         (("generated", "--step", "nan"), "--step"),
         (("generated", "--days", "nan"), "--days"),
-        (("nothing",), "a file that exists"),
+        (("nothing",), "an existing file"),
     ],
 )  # fmt: skip
 def test_bad_demand(run, job_log, arguments, said):

@@ -146,7 +146,7 @@ PROBLEMS = [
     (problem(jobs=[{"kind": "gemm", "k": 8, "c": 8}]), "field 'jobs.0.y': expected this field to be given"),
     (problem(jobs=[{"kind": "depthwise", "c": 8, "y": 8, "x": 8}]), "field 'jobs.0.r': expected this field"),
     (problem(jobs=[LAYER | {"kind": "pool"}]), "field 'jobs.0.kind': got 'pool', expected one of"),
-    (problem(jobs="nowhere.csv"), "nowhere.csv: expected a file that exists"),
+    (problem(jobs="nowhere.csv"), "nowhere.csv: expected an existing file"),
     (problem(cost_model="magic"), "field 'cost_model': got 'magic'"),
     (problem(cost_model=None), "field 'cost_model'"),
     ({"system_bandwidth_gbs": 1, "platform": "S2"}, "field 'jobs': expected this field to be given beside platform"),
@@ -155,7 +155,7 @@ PROBLEMS = [
         problem(platform=[{"dataflow": "HB", "pe_rows": 4, "sg_kib": 0.01}], cost_model="roofline"),
         "field 'jobs.0 (a)': got '",
     ),
-    ({"system_bandwidth_gbs": 1, "table": "nowhere.csv"}, "nowhere.csv: expected a file that exists"),
+    ({"system_bandwidth_gbs": 1, "table": "nowhere.csv"}, "nowhere.csv: expected an existing file"),
 ]
 TABLES = [
     (HEADER + "a,x,1,1\na,x,2,1\n", "line 3: field 'accelerator': got 'x', expected one row for job a there"),

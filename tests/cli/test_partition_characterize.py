@@ -69,7 +69,7 @@ def test_kernels_of_the_measured_gpu_follow_different_laws():
         (["--", sys.executable, "-c", "import sys; sys.exit('out of luck')"], "exit code 1: out of luck"),
         (["--threads", "2,4", "--", "true"], "--threads': got '2,4', expected 1 and at least one more"),
         (["--threads", "1,x", "--", "true"], "--threads"),
-        (["--from", "/nowhere.csv"], "expected a file that exists"),
+        (["--from", "/nowhere.csv"], "expected an existing file"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(arguments, said):

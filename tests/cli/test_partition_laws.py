@@ -93,7 +93,7 @@ def laws(first):
         (laws(TABLE | {"speedups": [1.8, 0, 2]}), "got '0', expected a speedup over one PE"),
         (laws(TABLE | {"pes": [1], "speedups": [1]}), "expected a speedup at more than one PE"),
         (laws({"law": "gustafson"}), "law"),
-        (laws({"law": "characterized", "file": "none.json"}), "expected a file that exists"),
+        (laws({"law": "characterized", "file": "none.json"}), "expected an existing file"),
         ({"tenants": [{"name": "u1"}, {"name": "u2"}]}, "parallel_fraction': got 'none', expected it to be given"),
         ({"tenants": [{"name": "u1", "law": "x"}, {"name": "u2"}]}, "got 'x', expected the name of one of laws (mine)"),
         ({"below_one_pe": "half"}, "below_one_pe"),

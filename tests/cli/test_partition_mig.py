@@ -179,7 +179,7 @@ def test_more_tenants_than_instances_are_refused_in_whole_instances_only(tmp_pat
     file = write(tmp_path / "p.yaml", document(1, 9))
     refused = call(mig, file, "--mode", "integer")
     assert refused.code == 2
-    assert "no layout of the 1 GPUs has one when 7 other tenants have theirs" in refused.err
+    assert "no layout of the 1 GPU has one when 7 other tenants have theirs" in refused.err
     answer = call(mig, file, "--json").document
     assert answer["other"] is None
     assert "a whole instance" in answer["other_refusal"]

@@ -100,7 +100,7 @@ def test_waiting_for_the_end(served, monkeypatch, status, code):
     monkeypatch.setattr(Client, "job", job_then)
     done = run("submit", "--wait", "--", "true")
     assert done.code == code
-    assert f": true {status}, " in done.out
+    assert f"(true): {status}, " in done.out
 
 
 @pytest.mark.slow

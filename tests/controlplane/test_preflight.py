@@ -66,7 +66,7 @@ def store(tmp_path):
 def test_before_the_first_start_all_is_well_and_nothing_is_made(tmp_path):
     lines = check(tmp_path)
     assert {line["verdict"] for line in lines.values()} <= {"ok", "warning"}
-    assert lines["store"]["found"].endswith("live.db will be made at the first start")
+    assert lines["store"]["found"].endswith("live.db will be created at first start")
     assert "will be made" in lines["state folder"]["found"]
     assert [path.name for path in tmp_path.iterdir()] == ["live.yaml"]
 

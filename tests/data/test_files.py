@@ -188,7 +188,7 @@ def test_nan_in_json(write):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(InputError, match=r"no\.yaml: expected a file that exists"):
+    with pytest.raises(InputError, match=r"no\.yaml: expected an existing file"):
         load_yaml(tmp_path / "no.yaml", Scenario)
 
 
@@ -217,7 +217,7 @@ def test_price_series_is_read_beside_the_file(write):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (None, "price.csv: expected a file that exists"),
+        (None, "price.csv: expected an existing file"),
         ("from_s\n0\n", "price.csv: field 'price_per_kwh': expected a column of this name; the file has from_s"),
         (
             "from_s,price_per_kwh\n0,nan\n",

@@ -42,7 +42,12 @@ def refusal(path, model) -> str:
         ("week.yaml", PlaceFile, "a placement problem; this is a scenario: use `commonwatt simulate`"),
         ("mig.yaml", Scenario, "a scenario; this is a MIG problem: use `commonwatt partition mig`"),
         ("partition.yaml", MapFile, "a mapping problem; this is a partitioning problem: use `commonwatt partition`"),
-        ("edge.yaml", Scenario, "a scenario; this is a device that tenants share: use `commonwatt timeslice run`"),
+        (
+            "edge.yaml",
+            Scenario,
+            "a scenario; this is a device that tenants share: "
+            + "use `commonwatt timeslice run` or `commonwatt timeslice serve`",
+        ),
         ("quantum.yaml", Scenario, "a scenario; this is a quantum to divide: use `commonwatt timeslice plan`"),
     ],
 )

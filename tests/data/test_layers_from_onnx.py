@@ -228,7 +228,7 @@ def test_files_that_are_no_models(tmp_path, content):
     (tmp_path / "m.onnx").write_bytes(content)
     with pytest.raises(InputError, match=r"m\.onnx.*an ONNX model"):
         collect_onnx(tmp_path / "m.onnx", {})
-    with pytest.raises(InputError, match="a file that exists"):
+    with pytest.raises(InputError, match="an existing file"):
         collect_onnx(tmp_path / "none.onnx", {})
 
 

@@ -197,7 +197,7 @@ def test_files_that_are_no_programs(tmp_path):
     (tmp_path / "bad.pt2").write_bytes(b"bad")
     with pytest.raises(InputError, match=r"bad\.pt2.*a PyTorch program"):
         collect_program(tmp_path / "bad.pt2", {})
-    with pytest.raises(InputError, match="a file that exists"):
+    with pytest.raises(InputError, match="an existing file"):
         collect_program(tmp_path / "none.pt2", {})
 
 

@@ -135,7 +135,7 @@ def test_parquet_with_real_times(tmp_path):
 def test_parquet_that_is_none(write, tmp_path):
     with pytest.raises(InputError, match="readable Parquet"):
         read_series(write("d.parquet", "time,gpus\n"))
-    with pytest.raises(InputError, match="exists"):
+    with pytest.raises(InputError, match="an existing file"):
         read_series(tmp_path / "none.parquet")
     pl.DataFrame({"time": ["2024-01-01"], "y": [1]}).write_parquet(tmp_path / "d.parquet")
     with pytest.raises(InputError, match="a column of this name; the file has time, y"):

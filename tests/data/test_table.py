@@ -67,7 +67,7 @@ def test_damaged_gzip(write):
 
 def test_missing_folder_empty_binary(tmp_path, write):
     missing = tmp_path / "no.csv"
-    assert fails(read_text, missing) == f"{missing}: expected a file that exists"
+    assert fails(read_text, missing) == f"{missing}: expected an existing file"
     assert fails(read_text, tmp_path) == f"{tmp_path}: expected a file, not a folder"
     assert fails(read_text, "a\0b") == r"'a\x00b': expected a path without NUL characters"
     empty = write("e.csv", " \n\n")

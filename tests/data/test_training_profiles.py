@@ -106,7 +106,7 @@ def test_a_job_takes_its_times_from_profiles(make, write):
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ("profile: no.json", "no.json: expected a file that exists"),
+        ("profile: no.json", "no.json: expected an existing file"),
         (
             "profile: [h.json, h.json]",
             "field 'workload.jobs.j.profile': got 'two of H100', expected one profile of",

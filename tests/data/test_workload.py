@@ -132,7 +132,7 @@ def test_logs_that_are_not_there(make):
         "field 'workload.path': got 'none', expected the path of a log, or philly_jobs.csv.gz in the folder "
         "COMMONWATT_DATA names"
     )
-    assert fails(make, NODES + "workload: {source: csv, path: no.csv}").endswith("no.csv: expected a file that exists")
+    assert fails(make, NODES + "workload: {source: csv, path: no.csv}").endswith("no.csv: expected an existing file")
 
 
 def test_a_period_outside_the_log(make, write):

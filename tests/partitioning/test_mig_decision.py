@@ -173,7 +173,7 @@ def test_a_plan_gives_each_what_it_was_promised():
 def test_who_does_not_fit_is_named():
     with pytest.raises(InputError, match=r"memory_gb.*largest instance, 7g.80gb with 80 GB"):
         problem(tenants=1, memory_reserve_gb=76)
-    with pytest.raises(InputError, match="no layout of the 1 GPUs has one when 7 other tenants"):
+    with pytest.raises(InputError, match="no layout of the 1 GPU has one when 7 other tenants"):
         solve_integer(problem(tenants=8))
     big = [tenant("big", memory_gb=80), tenant("small")]
     compiled = made(**(document() | {"tenants": big}))

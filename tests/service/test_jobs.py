@@ -76,7 +76,7 @@ def test_submitting_again_with_a_key_is_one_job(as_, service):
     [
         ({"epochs": 0}, "epochs", "a number, 1 or more"),
         ({"epochs": "10"}, "epochs", "a whole number"),
-        ({"gpus": 9}, "gpus", "GPU types and counts that some node"),
+        ({"gpus": 9}, "gpus", "GPUs that one node, or several alike together, have"),
         ({"gpu_type": "H100"}, "gpu_type", "a GPU type of the cluster (V100, T4)"),
         ({"gpu_types": ["T4", "K80"]}, "gpu_types", "a GPU type of the cluster (V100, T4)"),
         ({"due": "tomorrow"}, "due", "a time such as 2026-12-01T08:00 (ISO 8601)"),

@@ -141,8 +141,6 @@ def guess_format(path: Path) -> str:
         what = (
             f"a format: it could be {' or '.join(formats)}" if formats else f"one of {names}, as the file does not tell"
         )
-        if head.startswith("NodeName="):
-            what = "a job log; this is `scontrol show node`, which `init --from` and `study --nodes` read"
         raise ArgumentError(what, file=path, field="source")
     return formats[0]
 

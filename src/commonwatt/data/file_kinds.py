@@ -62,7 +62,12 @@ KINDS = (
     Kind("partition", "a partitioning problem", "commonwatt partition"),
     Kind("partition-mig", "a MIG problem", "commonwatt partition mig"),
     Kind("timeslice-plan", "a quantum to divide", "commonwatt timeslice plan"),
-    Kind("timeslice", "a device that tenants share", "", advice="use `commonwatt timeslice run` or `serve`"),
+    Kind(
+        "timeslice",
+        "a device that tenants share",
+        "commonwatt timeslice run",
+        advice="use `commonwatt timeslice run` or `commonwatt timeslice serve`",
+    ),
     Kind("timeslice-profile", "a profile of a model", "commonwatt timeslice run, where a tenant's model names it"),
     Kind(
         "study", "a study", "commonwatt study", frozenset({"baseline", "alternatives", "ours", "steps", "switched_off"})
@@ -79,7 +84,7 @@ _PLAIN: tuple[tuple[re.Pattern[str], Kind], ...] = (
             "",
             "what `scontrol show node` prints",
             "",
-            advice="use `commonwatt init`, or `commonwatt study LOG --nodes`",
+            advice="use `commonwatt init --from`, or `commonwatt study LOG --nodes`",
         ),
     ),
     (

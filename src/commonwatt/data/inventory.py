@@ -116,7 +116,7 @@ def _other_text(text: str, file: object) -> InputError | None:
     if log:
         what = f"this is a job log ({' or '.join(log)}): use `commonwatt data check`, or `commonwatt study LOG`"
         return InputError(f"{_WANTED}; {what}", file=file)
-    return other_kind(file, text, _WANTED)
+    return None if "NodeName=" in text else other_kind(file, text, _WANTED)
 
 
 def _scontrol(text: str, expand: Expand, file: object) -> Inventory:
