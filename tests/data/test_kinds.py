@@ -33,6 +33,9 @@ def refusal(path, model) -> str:
     return str(caught.value)
 
 
+SHARED_DEVICE = "this is a device that tenants share: use `commonwatt timeslice run` or `commonwatt timeslice serve`"
+
+
 @pytest.mark.parametrize(
     ("name", "model", "says"),
     [
@@ -45,8 +48,7 @@ def refusal(path, model) -> str:
         (
             "edge.yaml",
             Scenario,
-            "a scenario; this is a device that tenants share: "
-            + "use `commonwatt timeslice run` or `commonwatt timeslice serve`",
+            f"a scenario; {SHARED_DEVICE}",
         ),
         ("quantum.yaml", Scenario, "a scenario; this is a quantum to divide: use `commonwatt timeslice plan`"),
     ],
