@@ -142,7 +142,7 @@ class ControlPlane(RuleBasedStateMachine):
         assert runs - {b.reconciler.engine.jobs[h].id for h in refused} == set(b.engine._running)
         for n, node in enumerate(board.nodes):
             assert set(node.jobs) == {job for job in runs if node.name in active[job].nodes}
-            assert node.held_gpus == sum(active[job].gpus_per_node for job in node.jobs)
+            assert node.allocated_gpus == sum(active[job].gpus_per_node for job in node.jobs)
             assert node.drained == (self.names[n] in b.live.store.setting("drained"))
         assert board.running == len(runs)
         assert board.waiting == len(active) - len(runs)

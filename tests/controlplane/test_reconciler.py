@@ -739,7 +739,7 @@ def test_shares_of_tenants_are_what_the_last_decision_entitled_them_to(bench):
     assert (a.entitled_share, c.entitled_share) == (pytest.approx(1 / 3), pytest.approx(2 / 3))  # their weights
     assert a.debt_gpu_s == pytest.approx(-a.used_gpu_s * 2 / 3)
     assert c.debt_gpu_s == pytest.approx(a.used_gpu_s * 2 / 3)
-    assert (a.held_gpus, c.held_gpus) == (0, 4)
+    assert (a.allocated_gpus, c.allocated_gpus) == (0, 4)
     b.advance(5000.0)
     b.settle()
     b.advance(5000.0)

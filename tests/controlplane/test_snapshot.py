@@ -38,7 +38,7 @@ def test_nodes_are_drawn_anew_when_anything_about_them_has_changed_and_only_then
     assert not changed()
     job = b.submit(1000.0)
     assert changed()
-    assert sorted(n.held_gpus for n in b.snapshot().nodes) == [0, 1]
+    assert sorted(n.allocated_gpus for n in b.snapshot().nodes) == [0, 1]
     b.submit(1000.0, times_s={"V100": {4: 1000.0}}, gpus=4)  # it waits
     assert not changed()
     b.ask(RequestKind.DRAIN, node="n-1")
@@ -52,7 +52,7 @@ def test_nodes_are_drawn_anew_when_anything_about_them_has_changed_and_only_then
     assert sum(n.power_w for n in b.snapshot().nodes) == pytest.approx(power_w - (200.0, 300.0)[there[0]] + 77.0)
     b.ask(RequestKind.CANCEL, job=job)
     assert changed()
-    assert [n.held_gpus for n in b.snapshot().nodes] == [0, 0]
+    assert [n.allocated_gpus for n in b.snapshot().nodes] == [0, 0]
 
 
 def test_a_node_without_usable_gpus_is_down_only_if_the_engine_says_so(bench, monkeypatch):
@@ -100,7 +100,8 @@ def test_why_a_job_waits_is_said_by_what_is_known_now(bench):
     b.settle()
     job = b.submit(100.0, gpus=2, due_in_s=10_000.0)
     b.settle()
-    shown, why = b.snapshot().jobs[job], f"{job}-j waits: too many of its GPUs are down, drained or held by services"
+    shown = b.snapshot().jobs[job]
+    why = f"{job}-j waits: too many of its GPUs are down, drained or allocated to services"
     assert why_of(shown) == why_of(b.row(job)) == ("nodes-down", why)
     late = replace(shown, expected_end_s=b.row(job).due_s + 90.0)
     assert why_of(late)[1].endswith("; it will be late by 90 s or more")

@@ -142,7 +142,7 @@ class MadeService:
         return Snapshot(
             time_s=now, mode="live", engine="local", healthy=True, nodes=tuple(nodes),
             jobs={job.id: job for _, job in made}, power_w=sum(n.power_w or 0 for n in nodes),
-            busy_gpus=sum(n.held_gpus for n in nodes), total_gpus=sum(n.gpus for n in nodes), running=running,
+            busy_gpus=sum(n.allocated_gpus for n in nodes), total_gpus=sum(n.gpus for n in nodes), running=running,
             waiting=waiting, tick_s=0.021, ticks=7, saved=SAVED,
         )  # fmt: skip
 
@@ -151,9 +151,9 @@ class MadeService:
     ) -> tuple[dict[str, Any], SnapshotJob]:
         k = free[int(self._rng.integers(len(free)))]
         node = nodes[k]
-        gpus = int(self._rng.integers(1, node.gpus - node.held_gpus + 1))
-        held, power_w = node.held_gpus + gpus, (node.power_w or 0) + 100 * gpus
-        nodes[k] = replace(node, held_gpus=held, jobs=(*node.jobs, job), power_w=power_w)
+        gpus = int(self._rng.integers(1, node.gpus - node.allocated_gpus + 1))
+        held, power_w = node.allocated_gpus + gpus, (node.power_w or 0) + 100 * gpus
+        nodes[k] = replace(node, allocated_gpus=held, jobs=(*node.jobs, job), power_w=power_w)
         if held == node.gpus:
             free.remove(k)
         began, left, done = (float(self._rng.uniform(0, most)) for most in (3000, 6000, 10))

@@ -67,7 +67,9 @@ class Listener:
             assert (sent["started_s"], sent["due_s"]) == (rows[job].started_s, rows[job].due_s)
             assert (sent["name"], sent["tenant"], sent["epochs"]) == (rows[job].name, rows[job].tenant, 10)
         for node in snapshot.nodes:
-            assert self.nodes[node.name] == asdict(node) | {
+            document = asdict(node)
+            document["held_gpus"] = document.pop("allocated_gpus")  # the key is from before the name
+            assert self.nodes[node.name] == document | {
                 "jobs": [job for job in node.jobs if self.tenant is None or job in own]
             }
         running = [job for job in own if snapshot.jobs[job].status == "running"]
@@ -193,9 +195,9 @@ def test_who_missed_too_much_is_sent_everything(service):
         slow = Listener()
         slowly = broadcaster.subscribe(None)
         await until(slow, slowly, lambda: slow.jobs)
-        number, jobs = broadcaster._view.number, service.snapshot().jobs
+        number, jobs = broadcaster._sent.number, service.snapshot().jobs
         many = tuple((number + 1, job, "ada") for job in range(10**6, 10**6 + GONE_KEPT))
-        broadcaster._view = replace(broadcaster._view, gone=many)
+        broadcaster._sent = replace(broadcaster._sent, gone=many)
         service.tick(jobs={k: job for k, job in jobs.items() if k > 2})
         await until(slow, slowly, lambda: slow.head["ticks"] == service.snapshot().ticks)
         slow.check(service)

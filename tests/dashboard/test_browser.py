@@ -413,7 +413,7 @@ def test_changes_come_by_themselves(served, service, visit):
     page.wait_for_selector("#trouble:has-text('the database is away')")
     service.tick(
         healthy=True, trouble=None, busy_gpus=0, jobs={},
-        nodes=tuple(replace(n, held_gpus=0, jobs=()) for n in snapshot.nodes),
+        nodes=tuple(replace(n, allocated_gpus=0, jobs=()) for n in snapshot.nodes),
     )  # fmt: skip
     page.wait_for_selector("#trouble", state="hidden")
     page.wait_for_selector("#queue-rows .none")

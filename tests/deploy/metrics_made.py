@@ -22,7 +22,7 @@ NOW_S = 1_800_000_000.0
 
 
 def node(name: str, gpu_type: str = "V100", gpus: int = 4, usable: int = 4, **more) -> SnapshotNode:
-    said = {"held_gpus": 0, "state": "on", "drained": False, "jobs": (), "power_w": None} | more
+    said = {"allocated_gpus": 0, "state": "on", "drained": False, "jobs": (), "power_w": None} | more
     return SnapshotNode(name=name, gpu_type=gpu_type, gpus=gpus, usable_gpus=usable, **said)
 
 
@@ -30,7 +30,7 @@ EMPTY = Snapshot(NOW_S - 5, "live", "local", healthy=True)
 FULL = replace(
     EMPTY,
     nodes=(
-        node("a", held_gpus=3, power_w=900.0),
+        node("a", allocated_gpus=3, power_w=900.0),
         node("b", usable=0, state="down"),
         node("c", "T4", 2, 2, drained=True, power_w=120.5),
     ),
@@ -56,7 +56,7 @@ class Plane:
     def page(self):
         return metrics_page(
             snapshot=lambda: self.snapshot, store=self.store, counts=self.counters.counts, http=self.http,
-            currency="EUR", set_aside=("c",), now_s=lambda: NOW_S,
+            currency="EUR", reserved=("c",), now_s=lambda: NOW_S,
         )  # fmt: skip
 
     def text(self) -> str:
@@ -86,8 +86,8 @@ def filled(folder: Path) -> Plane:
     will = store.submit("vision", file, NOW_S - 800, due_s=NOW_S + 100)[0].id
     run = store.submit('te"xt\\', file, NOW_S - 700, due_s=NOW_S + 50)[0].id
     done = store.submit('te"xt\\', file, NOW_S - 990, due_s=NOW_S - 500)[0].id
-    ticks = ControllerStore(store.database)
-    tick = Tick(requests=[request.id for request in ticks.requests()[1:]])
+    controller_store = ControllerStore(store.database)
+    tick = Tick(requests=[request.id for request in controller_store.requests()[1:]])
     tick.change(held, held=True)
     tick.change(run, status=JobStatus.RUNNING, nodes=["a"], gpus_per_node=3, expected_end_s=NOW_S + 90)
     tick.change(done, status=JobStatus.COMPLETED, ended_s=NOW_S - 600)
@@ -102,8 +102,8 @@ def filled(folder: Path) -> Plane:
         ("idle", 0): account(2_000_000, 100_000_000, 50_000, 90_000_000),
         ("meter", 0): account(6_500_000, 400_000_000, 200_000, 180_000_000),
     }
-    ticks.write(tick)
-    rows = {row.id: row for row in ticks.active_jobs()}
+    controller_store.write(tick)
+    rows = {row.id: row for row in controller_store.active_jobs()}
     ends = {will: NOW_S + 200}  # of those that wait, only the snapshot knows
     jobs = {
         row.id: SnapshotJob(
@@ -113,7 +113,7 @@ def filled(folder: Path) -> Plane:
         for row in rows.values()
     }  # fmt: skip
     plane.snapshot = replace(FULL, rows=rows, jobs=jobs)
-    ticks.intend([IntentRow("start-1-1", "start", 1, 1, (0,), 1, NOW_S)])
+    controller_store.intend([IntentRow("start-1-1", "start", 1, 1, (0,), 1, NOW_S)])
     for duration_s in (0.002, 0.02, 0.2):
         plane.counters.tick(duration_s)
     for error in (EngineDownError("x"), EngineDownError("y"), StoreError("z"), ValueError("w")):

@@ -55,6 +55,7 @@ def test_every_value_is_what_the_store_and_the_board_hold(plane):
         ("commonwatt_controller_active",): 1,
         ("commonwatt_controller_last_tick_timestamp_seconds",): NOW_S - 5,
         ("commonwatt_gpus",): 10, ("commonwatt_gpus_usable",): 6, ("commonwatt_gpus_held",): 3,
+        ("commonwatt_gpus_allocated",): 3,
         ("commonwatt_gpus_free",): 1,
         ("commonwatt_power_watts",): 1020.5,
         ("commonwatt_nodes", "on"): 2, ("commonwatt_nodes", "waking"): 0, ("commonwatt_nodes", "asleep"): 0,
@@ -123,6 +124,7 @@ def test_shares_of_tenants_are_told_where_something_is_guaranteed(plane):
     plane.snapshot = replace(FULL, shares=SHARES)
     assert of_tenants(plane.text()) == {
         ("commonwatt_tenant_held_gpus", "vision"): 2, ("commonwatt_tenant_held_gpus", "speech"): 1,
+        ("commonwatt_tenant_allocated_gpus", "vision"): 2, ("commonwatt_tenant_allocated_gpus", "speech"): 1,
         ("commonwatt_tenant_entitled_gpus", "vision"): 1.5, ("commonwatt_tenant_entitled_gpus", "speech"): 2.5,
         ("commonwatt_tenant_used_share_ratio", "vision"): 0.75, ("commonwatt_tenant_used_share_ratio", "speech"): 0.25,
         ("commonwatt_tenant_entitled_share_ratio", "vision"): 0.5,

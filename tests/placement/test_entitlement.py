@@ -19,7 +19,7 @@ from commonwatt.placement import POSTPONED, PlacementProblem, Schedule, TenantFa
 from commonwatt.placement._entitlement import entitlements, fair_schedule, protected, water_fill
 from commonwatt.placement._explain import Explainer
 from commonwatt.placement._objective import objective
-from commonwatt.placement.guarantees import decided
+from commonwatt.placement.guarantees import schedule_with_guarantees
 from commonwatt.simulation.run_setup import run_policy
 from commonwatt.simulation.runner import run_seeds
 from commonwatt.simulation.workload import prepare
@@ -50,7 +50,7 @@ def two(a: int, b: int) -> list[dict]:
 
 def fair(p: PlacementProblem, name: str) -> Schedule:
     solver = make_solver(name, iterations=50)
-    return decided(p, solver, np.random.default_rng(0), fairness=TenantFairness(1.0, HOUR_S))
+    return schedule_with_guarantees(p, solver, np.random.default_rng(0), fairness=TenantFairness(1.0, HOUR_S))
 
 
 def held(p: PlacementProblem, schedule: Schedule) -> list[int]:

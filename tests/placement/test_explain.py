@@ -54,7 +54,7 @@ def test_nodes_that_are_not_to_be_had():
     p = replace(p, node_gpus=np.zeros(1, dtype=np.int64))
     why = Explainer(p, Schedule.empty(p)).explain(0)
     assert why.reason is Reason.NODES_DOWN
-    assert why.sentence == "a waits: too many of its GPUs are down, drained or held by services"
+    assert why.sentence == "a waits: too many of its GPUs are down, drained or allocated to services"
 
 
 def test_fastest_when_late_anyway():

@@ -106,7 +106,9 @@ class StandIn:
         )  # fmt: skip
         tick.ledger["segment", job] = {"energy_uj": 0, "cost_n": 0, "carbon_ug": 0, "gpu_us": 0} | account
         self.ticks.write(tick)
-        nodes = tuple(replace(each, jobs=(job,), held_gpus=1) if each.name == node else each for each in self.now.nodes)
+        nodes = tuple(
+            replace(each, jobs=(job,), allocated_gpus=1) if each.name == node else each for each in self.now.nodes
+        )
         self.now = replace(self.now, nodes=nodes)
 
     def close(self) -> None:

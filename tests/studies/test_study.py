@@ -141,7 +141,8 @@ def test_jobs_no_node_can_run_are_left_out_and_counted(tmp_path):
     assert len({p.table.names for p in plan_study(file, folder, 0).prepared.values()}) == 1
     result = done(log, **FEW)
     assert result.about.jobs == plain.about.jobs == 12
-    left = {how: count for how, count in result.about.treatments.items() if how.startswith("left out: ")}
+    left = result.about.left_out
+    assert left == {how: result.about.treatments[how] for how in left}
     assert left == {TOO_LARGE: 2, UNFIT: 2}  # of 12 GPUs; 9 V100 are no equal parts, 8 T4 are two nodes of one
     assert result.policies == plain.policies
     assert "2 jobs left out: they request more GPUs than the cluster has" in render_study(result)

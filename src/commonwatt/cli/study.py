@@ -181,7 +181,7 @@ def _show(result: StudyResult) -> None:
     console.print(policies_table(result))
     click.echo("\nWhat each further step would save, and what it requires:")
     console.print(waterfall_table(result))
-    for how, count in result.about.treatments.items():
-        click.echo(f"not as logged: {treated(how, count)}")
+    for text in treated(result):
+        click.echo(f"not as logged: {text}")
     for note in filter(None, (unpriced(result), *result.notes)):
         click.echo(f"note: {note}")

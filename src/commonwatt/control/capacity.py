@@ -164,10 +164,10 @@ class Capacity:
         Each pool at the last plan.
     power_now
         The power budget at the last plan; ``None`` without one.
-    others_claim
-        Nodes that power keeps off and others than jobs need: the next plan promises them first.
-    others
-        Returns the GPUs of each pool that others than jobs have, and those with what they wait for; ``None``: none do.
+    claimed_for_sharing
+        Nodes that power keeps off and shared GPUs need: the next plan promises them first.
+    shared_by_pool
+        Returns the shared GPUs of each pool, and those with what waits for a part of one; ``None``: none are shared.
     """
 
     def __init__(self, planner: CapacityPlanner, targets: Sequence[Target | None] = ()) -> None:
@@ -179,8 +179,8 @@ class Capacity:
         self.planned_s: Mapping[int, float] = {}
         self.pools_now: tuple[PoolNow, ...] = ()
         self.power_now: PowerNow | None = None
-        self.others: Callable[[], tuple[Ints, Ints]] | None = None
-        self.others_claim: set[int] = set()
+        self.shared_by_pool: Callable[[], tuple[Ints, Ints]] | None = None
+        self.claimed_for_sharing: set[int] = set()
         self._waits_since: dict[int, float] = {}
         self._counted: int | None = None  # jobs whose arrival was observed
         self._later: set[int] = set()  # jobs whose time has not come, by handle
@@ -234,7 +234,7 @@ class Capacity:
         return self.pools.running(pool, int(cluster.klass[nodes[0]]), whole=gpus >= cluster.gpus[list(nodes)].sum())
 
     def _uses(self, registry: JobRegistry, gpus: Mapping[int, int], busy: Bools) -> Bools | None:
-        """Whether a pool has GPUs of a node; others than jobs have parts of it. ``None``: no pool takes whole nodes."""
+        """Whether a pool has GPUs of a node; those of shared GPUs count, too. ``None``: no pool takes whole nodes."""
         if not self.pools.whole.any():
             return None
         uses = np.zeros((len(self.pools), len(busy)), dtype=bool)
@@ -242,8 +242,8 @@ class Capacity:
             nodes = registry.nodes.get(handle, ())
             if nodes:
                 uses[self.pool_of(handle, nodes, count), list(nodes)] = True
-        others = np.flatnonzero(busy & ~uses.any(axis=0))
-        uses[self.pools.home[self._planner.cluster.klass[others]], others] = True
+        shared = np.flatnonzero(busy & ~uses.any(axis=0))
+        uses[self.pools.home[self._planner.cluster.klass[shared]], shared] = True
         return uses
 
     def _by_pool(self, registry: JobRegistry, gpus: Mapping[int, int]) -> Ints:
@@ -260,7 +260,7 @@ class Capacity:
         if len(self.pools) == 1:
             return None
         wanted = self._by_pool(registry, gpus) + self._by_pool(registry, waiting())
-        wanted += 0 if self.others is None else self.others()[1]
+        wanted += 0 if self.shared_by_pool is None else self.shared_by_pool()[1]
         return dict(zip(self.pools.names, wanted.tolist(), strict=True))
 
     # -- plans
@@ -276,7 +276,7 @@ class Capacity:
         gpus, waiting
             GPUs of running jobs, and those that waiting jobs ask for, by handle.
         wanted_gpus
-            All of them, and those wanted by others than jobs.
+            All of them, and those wanted for sharing.
         """
         profiling = scheduling.jobs(JobCondition.PROFILING)
         apart = (JobCondition.NOT_YET, JobCondition.DEFERRED, JobCondition.NO_NODE)
@@ -289,8 +289,8 @@ class Capacity:
             self._by_pool(registry, gpus) + self._by_pool(registry, waiting),
             self._by_pool(registry, allocated),
         )
-        if self.others is not None:
-            own, all_wanted = self.others()
+        if self.shared_by_pool is not None:
+            own, all_wanted = self.shared_by_pool()
             has, wanted = has + own, wanted + all_wanted
         return self.plan(now_s, view, busy, has, wanted, asked, not_yet, active, self._uses(registry, gpus, busy))
 
@@ -336,7 +336,7 @@ class Capacity:
             PoolDemand(int(allocated[p]), int(wanted[p]), self._arrivals(p), None if due is None else due[p])
             for p in range(len(self.pools))
         ]
-        plan = self._planner.plan(now_s, nodes, demands, self._claimed | self.others_claim, uses)
+        plan = self._planner.plan(now_s, nodes, demands, self._claimed | self.claimed_for_sharing, uses)
         if plan is None:
             return []
         self._came.clear()
@@ -479,8 +479,8 @@ class Capacity:
             return True
         room_w, more_w = self._power_left(view, now_s, busy)
         may = float(more_w[node]) <= room_w + 1e-6
-        if not may and not self.others_claim:
-            self.others_claim.add(node)
+        if not may and not self.claimed_for_sharing:
+            self.claimed_for_sharing.add(node)
         return may
 
     def _end_waits(self, before: Mapping[int, float], now_s: float) -> None:

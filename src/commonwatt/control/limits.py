@@ -12,7 +12,7 @@ from commonwatt.control.job_registry import JobRegistry
 from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.scenario import PolicyLimits
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
-from commonwatt.placement.guarantees import Guarantees, Reservation, held_back
+from commonwatt.placement.guarantees import Guarantees, Reservation, waiting_beside_room
 
 __all__ = ["LimitTracker"]
 
@@ -147,7 +147,7 @@ class LimitTracker:
         """Count the time for which jobs wait beside room they could use."""
         if self.limits.max_deliberate_wait_s is None:
             return
-        waiting = held_back(problem, schedule)
+        waiting = waiting_beside_room(problem, schedule)
         for handle, waits in zip(handles.tolist(), waiting.tolist(), strict=True):
             waited_s = self._waited(handle, now_s)
             if waited_s:

@@ -21,7 +21,7 @@ from commonwatt.model.policies import SOLVER_NAMES
 from commonwatt.model.scenario import PeerName, PolicyLimits, PolicySpec, PriceWait
 from commonwatt.optimize import KeepGoing, SearchResult, always
 from commonwatt.placement import PlacementProblem, Schedule, TenantFairness, make_solver
-from commonwatt.placement.guarantees import checked, decided, within_cpus_memory
+from commonwatt.placement.guarantees import schedule_with_guarantees, validated_schedule, within_cpus_memory
 
 if TYPE_CHECKING:
     from commonwatt.placement import PlacementSolver
@@ -50,7 +50,7 @@ class _PluggedSolver:
         """Return the plugin's schedule; raises ``PluginError`` for one that cannot be carried out."""
         answer: SearchResult[Any] = self._inner.solve(problem, rng, keep_going)
         with self._plugin.blamed("gave no valid answer"):
-            return replace(answer, best=checked(problem, answer.best))
+            return replace(answer, best=validated_schedule(problem, answer.best))
 
 
 @dataclass
@@ -124,12 +124,12 @@ class Policy:
             problem = problem.with_sunk_idle_power()
         trouble = None
         try:
-            schedule = decided(problem, self.solver, rng, keep_going, self.fairness)
+            schedule = schedule_with_guarantees(problem, self.solver, rng, keep_going, self.fairness)
         except PluginError as error:
             if self.fallback is None:
                 raise
             trouble = str(error)
-            schedule = decided(problem, self.fallback, rng, keep_going, self.fairness)
+            schedule = schedule_with_guarantees(problem, self.fallback, rng, keep_going, self.fairness)
         if self.fallback is not None:
             self._health.now(trouble, self.name, problem.now_s, log)
         return within_cpus_memory(problem, schedule)

@@ -77,7 +77,7 @@ class TenantShare:
 
     Attributes
     ----------
-    held_gpus
+    allocated_gpus
         GPUs of its running jobs now. These and all below count by the weights of their types (``share_weight``).
     entitled_gpus
         GPUs it was entitled to at the last decision about all jobs; need not be whole.
@@ -92,7 +92,7 @@ class TenantShare:
     """
 
     name: str
-    held_gpus: float
+    allocated_gpus: float
     entitled_gpus: float
     used_gpu_s: float
     used_share: float | None
@@ -138,7 +138,7 @@ class DecayedUsage:
     def shares(
         self, tenants: Sequence[str], weights: Mapping[str, float], allocated_gpus: Floats, memory: float
     ) -> tuple[TenantShare, ...]:
-        """Return the shares of *tenants*, who hold *allocated_gpus*; past use counts *memory* times in their debts."""
+        """Return the shares of *tenants*, who have *allocated_gpus*; past use counts *memory* times in their debts."""
         if self.entitled is None:
             return ()
         count = len(self.entitled)  # of those there were at that decision

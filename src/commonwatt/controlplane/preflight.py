@@ -123,11 +123,11 @@ def _opened(config: Scenario, path: Path, database: Database) -> Generator[Check
         advice = "run `commonwatt store upgrade CONFIG`, after a backup; a newer store needs a newer commonwatt"
         yield failed(what, f"{database} has revision {store_revision}, this version needs {newest}", advice)
         return False
-    store, ticks = ApiStore(database), ControllerStore(database)
+    store, controller_store = ApiStore(database), ControllerStore(database)
     counts = store.counts()
     active = counts["waiting"] + counts["running"]
     yield fine(what, f"{database}, revision {store_revision}, {plural(sum(counts.values()), 'job')}, {active} active")
-    beat = ticks.settings().get("controller", {}).get("time_s")
+    beat = controller_store.settings().get("controller", {}).get("time_s")
     now_s = time.time()
     if beat is not None and beat > now_s + _SILENT_S:
         advice = "set the clock; times of waiting and running would be wrong until it has caught up"
@@ -135,7 +135,7 @@ def _opened(config: Scenario, path: Path, database: Database) -> Generator[Check
     running = beat is not None and abs(now_s - beat) < _SILENT_S and claimed(database)
     if running:
         yield fine("controller", f"one runs on this store, last seen {max(0.0, now_s - beat):.0f} s ago")
-    yield from running_jobs_elsewhere(config, path, ticks)
+    yield from running_jobs_elsewhere(config, path, controller_store)
     yield from _people(store, config)
     return running
 

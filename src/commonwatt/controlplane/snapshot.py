@@ -37,7 +37,7 @@ class SnapshotNode:
     gpu_type: str
     gpus: int
     usable_gpus: int
-    held_gpus: int
+    allocated_gpus: int
     state: str  # on, waking, asleep, down
     drained: bool
     jobs: tuple[int, ...]
@@ -213,7 +213,7 @@ class SnapshotBuilder:
             last, time_s=now_s, mode=reconciler.mode, nodes=nodes, jobs=dict(self._jobs),
             rows=Packed(self._rows.copy(), self._made), by_tenant=dict(self._by_tenant),
             power_w=reconciler.controller.engine.power_w(),
-            busy_gpus=sum(node.held_gpus for node in nodes), total_gpus=reconciler.controller.cluster.total_gpus,
+            busy_gpus=sum(node.allocated_gpus for node in nodes), total_gpus=reconciler.controller.cluster.total_gpus,
             running=running, waiting=len(self._jobs) - running,
             tick_s=last.tick_s if sample is None else sample.tick_s, ticks=last.ticks + (sample is not None),
             decided_s=last.decided_s if sample is None else now_s,

@@ -64,10 +64,10 @@ class StandbyView:
     """
 
     def __init__(
-        self, store: ApiStore, ticks: ControllerStore, cluster: Cluster, engine: str,
+        self, store: ApiStore, controller_store: ControllerStore, cluster: Cluster, engine: str,
         get_ready: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._store, self._ticks, self._cluster, self._engine = store, ticks, cluster, engine
+        self._store, self._controller_store, self._cluster, self._engine = store, controller_store, cluster, engine
         self._get_ready: Callable[[], None] | None = get_ready
 
     def get_ready(self) -> None:
@@ -78,7 +78,7 @@ class StandbyView:
 
     def look(self, now_s: float) -> Snapshot:
         """Return the cluster; raises ``StoreError``."""
-        settings, rows = self._ticks.settings(), self._ticks.active_jobs()
+        settings, rows = self._controller_store.settings(), self._controller_store.active_jobs()
         sample = next(iter(self._store.samples(0.0, limit=1)), None)
         nodes = self._nodes(rows, settings)
         running = sum(row.status is JobStatus.RUNNING for row in rows)
@@ -86,7 +86,7 @@ class StandbyView:
             now_s, settings.get("mode", "live"), self._engine, healthy=True, role="standby", nodes=nodes,
             jobs={row.id: SnapshotJob.of(row) for row in rows}, rows={row.id: row for row in rows},
             by_tenant=Counter((row.tenant, str(row.status)) for row in rows),
-            power_w=None if sample is None else sample.power_w, busy_gpus=sum(node.held_gpus for node in nodes),
+            power_w=None if sample is None else sample.power_w, busy_gpus=sum(node.allocated_gpus for node in nodes),
             total_gpus=self._cluster.total_gpus, running=running, waiting=len(rows) - running,
             tick_s=0.0 if sample is None else sample.tick_s, decided_s=None if sample is None else sample.time_s,
             saved=settings.get("saved"),

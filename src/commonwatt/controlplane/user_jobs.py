@@ -66,7 +66,7 @@ class UserJobIntake:
 
     engine: KubernetesEngine
     store: ApiStore
-    ticks: ControllerStore
+    controller_store: ControllerStore
     maker: JobMaker
     tenants: Mapping[str, Collection[str]]
     classes: Mapping[str, PriorityClassSpec] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class UserJobIntake:
         assert row is not None
         before = row.file.gpu_types if row.times is None else [figure["gpu_type"] for figure in row.times]
         if types != set(before or ()):
-            self.ticks.write(Tick(jobs={number: {"times": [figure.document() for figure in figures]}}))
+            self.controller_store.write(Tick(jobs={number: {"times": [figure.document() for figure in figures]}}))
             self.renewed = True
         self._rules[job.uid] = job.rules
         return self._short_of_pods(job)
@@ -249,7 +249,7 @@ class UserJobIntake:
 
     def _settle(self, there: Mapping[str, UserJob]) -> None:
         """Forget jobs that have ended here, and have Kubernetes make no more pods of them."""
-        ended = set(self.ticks.ended_before(sorted(self._jobs.values()), _LATEST_S))
+        ended = set(self.controller_store.ended_before(sorted(self._jobs.values()), _LATEST_S))
         for uid in [uid for uid, number in self._jobs.items() if number in ended]:
             if uid in there and not self._single.look(self._retired, there[uid]):
                 continue

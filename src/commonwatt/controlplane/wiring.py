@@ -314,13 +314,13 @@ def open_live(
     cluster = Cluster.of(config.nodes)
     database = Database(address(config.live.store, folder), idle_s=IDLE_S)
     prepare(database)
-    store, ticks = ApiStore(database), ControllerStore(database)
+    store, controller_store = ApiStore(database), ControllerStore(database)
     clock = clock or SteadyClock()
     maker = JobMaker(
         cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s,
         config.live.limits_of, GpuNeeds.usual(config),
     )  # fmt: skip
-    engine_of = make_engine(config, folder, cluster, ticks, clock)
+    engine_of = make_engine(config, folder, cluster, controller_store, clock)
     marks, fits = Marks(cluster), FitCache()
 
     def controller(engine: WriteAheadEngine) -> Controller:
@@ -343,28 +343,28 @@ def open_live(
         warm()  # once, in the controller's thread: the API answers meanwhile, and accepts jobs
         retries = config.live.retries
         return Reconciler(
-            ticks, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
+            controller_store, engine, maker, controller, clock, retries, _admission(engine), marks.of(engine),
             config.live.profiling, _observer(config, cluster, folder, store, seed, engine),
             predicts=predicts, live=config.live,
-            guard=ticks.check_may_act, advises=config.live.advises_only(config.engine),
-            intake=_intake(config, engine, store, ticks, maker), health=health,
+            guard=controller_store.check_may_act, advises=config.live.advises_only(config.engine),
+            intake=_intake(config, engine, store, controller_store, maker), health=health,
         )  # fmt: skip
 
     def claimed() -> None:
         prepare(database)  # it may have been upgraded while this one stood by
         enter_tenants(database, {t.name: t.weight for t in config.tenants}, clock())
         if mode is not None and not supervisor.alive:  # not when it takes over
-            _begin_in(mode, ticks)
+            _begin_in(mode, controller_store)
 
     def folder_lock() -> FolderLock | None:
-        return take_state(config, path, ticks, takes_over=supervisor.alive)
+        return take_state(config, path, controller_store, takes_over=supervisor.alive)
 
     view = None
     if standby and database.backend != "sqlite":
-        view = StandbyView(store, ticks, cluster, config.engine, warm)
+        view = StandbyView(store, controller_store, cluster, config.engine, warm)
     estimator = Estimator(config, store, maker, clock, seed=seed, folder=folder, active=lambda: supervisor.active)
     supervisor = Supervisor(
-        ticks, lambda: engine_of(marks.stored(ticks)), reconciler,
+        controller_store, lambda: engine_of(marks.stored(controller_store)), reconciler,
         engine_name=config.engine, mode=mode or config.live.mode, clock=clock, pace=pace, saved=estimator.saved,
         keep_s=config.live.keep_days * DAY_S, hold=folder_lock, claimed=claimed, standby=view,
     )  # fmt: skip
@@ -373,19 +373,19 @@ def open_live(
     )
     return Live(
         config, folder, cluster, database, store, maker, supervisor, estimator, notifier,
-        announcer_of(config, folder, store, supervisor, ticks.term, clock),
-        lambda: elsewhere(config, path, ticks), health,
+        announcer_of(config, folder, store, supervisor, controller_store.term, clock),
+        lambda: elsewhere(config, path, controller_store), health,
     )  # fmt: skip
 
 
 def _intake(
-    config: Scenario, engine: LiveEngine, store: ApiStore, ticks: ControllerStore, maker: JobMaker
+    config: Scenario, engine: LiveEngine, store: ApiStore, controller_store: ControllerStore, maker: JobMaker
 ) -> UserJobIntake | None:
     """Return what takes over the Jobs of users; ``None`` for an engine that has none."""
     if not isinstance(engine, KubernetesEngine) or config.live.kubernetes.read_only:
         return None
     spec = config.live.kubernetes
-    return UserJobIntake(engine, store, ticks, maker, spec.jobs, spec.priority_classes)
+    return UserJobIntake(engine, store, controller_store, maker, spec.jobs, spec.priority_classes)
 
 
 def _observer(
@@ -407,10 +407,10 @@ def _advises_only(config: Scenario) -> str:
     return f"dry-run, as live.{config.engine}.read_only is set"
 
 
-def _begin_in(mode: str, ticks: ControllerStore) -> None:
+def _begin_in(mode: str, controller_store: ControllerStore) -> None:
     """Set *mode* in the store and drop requests for another: running jobs are taken over in that mode already."""
-    asked = [request.id for request in ticks.requests() if request.kind is RequestKind.MODE]
-    ticks.write(Tick(settings={"mode": mode}, requests=asked))
+    asked = [request.id for request in controller_store.requests() if request.kind is RequestKind.MODE]
+    controller_store.write(Tick(settings={"mode": mode}, requests=asked))
 
 
 def rules_of(config: Scenario) -> Rules:

@@ -236,7 +236,7 @@ class PlacementExplanation:
             least = "as long as its configuration allows" if s is None else f"at least {_span(s)} more"
             return f"is preempted{cause}; restarting from its last checkpoint takes {least}{self._beyond('; ')}{late}"
         if self.reason is Reason.NODES_DOWN:
-            return f"waits: too many of its GPUs are down, drained or held by services{late}"
+            return f"waits: too many of its GPUs are down, drained or allocated to services{late}"
         if self.reason in (Reason.RESERVED, Reason.NEXT) and self.starts_within_s is not None:
             whose = "the oldest that cannot start" if self.reason is Reason.RESERVED else "the next in order"
             sure = "starts within" if self.expected_s is None else "is expected to start within"

@@ -48,6 +48,9 @@ class StudyLog(ResultModel):
     names_gpu_types: bool = quantity("whether the log tells on which GPU type jobs ran")
     window_s: float = quantity("window of a period: from its first to its last submission; mean", "s")
     treatments: dict[str, int] = quantity("jobs not taken as the log has them, by what was done")
+    left_out: dict[str, int] = quantity(
+        "those of the above that were left out, as the cluster cannot run them, by why", "-", dict
+    )
     energy: LoggedEnergy | None = quantity("how far the model's energy is off; null: the log has no energy", "-", None)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
-from commonwatt.placement.guarantees import held_back
+from commonwatt.placement.guarantees import waiting_beside_room
 from commonwatt.placement.guarantees._cpus_memory import EXACT, left_by
 
 __all__ = ["Explainer"]
@@ -57,7 +57,7 @@ class Explainer:
     @cached_property
     def open_to(self) -> Bools:
         """Waiting jobs for which there is room that is reserved for nobody, [J]."""
-        return held_back(self.problem, self.schedule)
+        return waiting_beside_room(self.problem, self.schedule)
 
     @cached_property
     def _open(self) -> int:

@@ -412,7 +412,7 @@ PlacementSearch = SearchResult[Schedule]
 
 
 class PlacementSolver(Solver[PlacementProblem, Schedule], Protocol):
-    """A solver, and what its schedules need first; see ``drop_needless_moves`` and ``guarantees.decided``."""
+    """A solver, and what its schedules need first; see ``drop_needless_moves`` and ``schedule_with_guarantees``."""
 
     plans: ClassVar[bool]
     """Whether it weighs moves of running jobs against each other, as solvers of eq. (1) do not."""

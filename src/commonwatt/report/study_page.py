@@ -287,8 +287,8 @@ def _wait(tenant: StudyTenant | None, field: str) -> float | None:
 
 
 def _treatments(result: StudyResult) -> Iterator[str]:
-    for how, count in result.about.treatments.items():
-        yield f"<li>{escape(treated(how, count))}</li>"
+    for text in treated(result):
+        yield f"<li>{escape(text)}</li>"
     if not result.about.treatments:
         yield "<li>none</li>"
 

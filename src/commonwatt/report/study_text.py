@@ -116,17 +116,22 @@ def longer_waits(result: StudyResult) -> list[tuple[StudyTenant, StudyTenant]]:
     return sorted(pairs, key=lambda pair: (pair[0].p95_wait_s - pair[1].p95_wait_s, pair[0].tenant))
 
 
-def treated(how: str, count: int) -> str:
+def treated(result: StudyResult) -> list[str]:
     """Return how many jobs were not taken as logged, and what was done, in words."""
-    if not how.startswith("left out: "):
-        return f"{count:,} {how}"
-    return f"{fmt.plural(count, 'job')} {how if count > 1 else how.replace('they request', 'it requests')}"
+    said, about = _left_out(result), result.about
+    return [said.get(how, f"{count:,} {how}") for how, count in about.treatments.items()]
 
 
 def left_out(result: StudyResult) -> list[str]:
     """Return the jobs left out as the cluster cannot run them, a sentence for each reason."""
-    counts = result.about.treatments
-    return [f"{treated(how, count)}." for how, count in counts.items() if how.startswith("left out: ")]
+    return [f"{text}." for text in _left_out(result).values()]
+
+
+def _left_out(result: StudyResult) -> dict[str, str]:
+    return {
+        how: f"{fmt.plural(count, 'job')} {how if count > 1 else how.replace('they request', 'it requests')}"
+        for how, count in result.about.left_out.items()
+    }
 
 
 def unpriced(result: StudyResult) -> str:

@@ -69,7 +69,7 @@ def make_app(context: ServiceContext) -> FastAPI:
     times, profiling = HttpTimes(), context.config.live.profiling
     app.state.metrics = metrics_page(
         snapshot=context.snapshot, store=context.store, counts=context.counts, http=times,
-        currency=context.config.electricity.currency, set_aside=profiling.nodes if profiling else (),
+        currency=context.config.electricity.currency, reserved=profiling.nodes if profiling else (),
     )  # fmt: skip
     for router in _ROUTERS:
         app.include_router(router, responses=refusals(401, 422, 429, 500, 503))

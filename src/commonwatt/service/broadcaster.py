@@ -1,8 +1,8 @@
 """Broadcasts changes of the cluster's snapshot, and events, to the subscribers of ``/stream``.
 
 One loop reads the snapshot and the store while there is a subscriber. Nothing is queued: a subscriber keeps the number
-of the last view it received and is sent what has changed since. A slow subscriber skips views, never a change, and
-delays nobody.
+of the last snapshot it received and is sent what has changed since. A slow subscriber skips snapshots, never a change,
+and delays nobody.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pydantic_core import to_json
 
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
 from commonwatt.model.errors import StoreError
+from commonwatt.service.serializers import node_document
 from commonwatt.store.database import Database
 from commonwatt.store.queries import last_event, new_events, outline_of, outlines
 from commonwatt.store.records import JobRow, Part, parts_of, unpacked
@@ -32,7 +33,6 @@ EVENTS_AT_FIRST = 100
 EVENTS_KEPT = 2000
 GONE_KEPT = 20_000
 RECHECK_S = 5.0
-_NODE = tuple(part.name for part in fields(SnapshotNode))
 _JOB = tuple(part.name for part in fields(SnapshotJob) if part.name not in {"started_s", "due_s", "facts", "_why"})
 _WHY = ("reason", "sentence")
 _log = logging.getLogger("commonwatt.service")
@@ -56,7 +56,7 @@ class Message:
 class _Job:
     """A job as it is sent; its JSON is made once, for all subscribers that may see it."""
 
-    number: int  # of the view in which it last changed
+    number: int  # of the snapshot in which it last changed
     job: SnapshotJob | Part
     row: JobRow | Part | Mapping[str, Any]  # or its outline
     tenant: str
@@ -65,7 +65,7 @@ class _Job:
 
     @classmethod
     def of(cls, number: int, job: SnapshotJob | Part, row: JobRow | Part | Mapping[str, Any]) -> _Job:
-        """Return a job that has changed in view *number*."""
+        """Return a job that has changed in snapshot *number*."""
         known = unpacked(row)
         tenant = known["tenant"] if isinstance(known, Mapping) else known.tenant
         return cls(number, job, row, sys.intern(tenant), sys.intern(str(unpacked(job).status)))
@@ -80,15 +80,15 @@ class _Job:
 
 
 @dataclass(frozen=True)
-class _View:
-    """A snapshot as it is sent; each node comes with the number of the view in which it last changed."""
+class _SentSnapshot:
+    """A snapshot as it is sent; each node comes with the number of the one in which it last changed."""
 
     number: int
     head: dict[str, Any]
     nodes: dict[str, tuple[int, SnapshotNode]]
     jobs: dict[int, _Job]
-    gone: tuple[tuple[int, int, str], ...] = ()  # first view without the job, the job, its tenant
-    whole_since: int = 0  # a subscriber with an older view is sent everything
+    gone: tuple[tuple[int, int, str], ...] = ()  # first snapshot without the job, the job, its tenant
+    whole_since: int = 0  # a subscriber with an older one is sent everything
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Broadcaster:
     poll_s: float = 0.25
     clock: Callable[[], float] = time.time
     subscribers: int = 0
-    _view: _View | None = None
+    _sent: _SentSnapshot | None = None
     _seen: Snapshot | None = None
     _events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     _reads: int = 0
@@ -139,10 +139,10 @@ class Broadcaster:
             while True:
                 changed = self._changed
                 assert changed is not None
-                view = self._view
-                if view is not None and view.number > seen:
-                    yield Message("board", await asyncio.to_thread(self._changes_since, view, seen, tenant))
-                    seen = view.number
+                sent = self._sent
+                if sent is not None and sent.number > seen:
+                    yield Message("board", await asyncio.to_thread(self._changes_since, sent, seen, tenant))
+                    seen = sent.number
                 for event in [event for event in self._events if event["id"] > last]:
                     last = event["id"]
                     if tenant is None or event["tenant"] == tenant:
@@ -188,10 +188,10 @@ class Broadcaster:
             return self._read_locked()
 
     def _read_locked(self) -> bool:
-        snapshot, view = self.snapshot(), self._view
+        snapshot, sent = self.snapshot(), self._sent
         fresh = snapshot is not self._seen
         if fresh:
-            self._view, self._seen = self._next(snapshot, view), snapshot
+            self._sent, self._seen = self._next(snapshot, sent), snapshot
             self._encoded.clear()
         self._reads += 1
         if self._after < 0:
@@ -204,7 +204,7 @@ class Broadcaster:
             fresh = True
         return fresh
 
-    def _next(self, snapshot: Snapshot, before: _View | None) -> _View:
+    def _next(self, snapshot: Snapshot, before: _SentSnapshot | None) -> _SentSnapshot:
         number = 1 if before is None else before.number + 1
         old_nodes, old_jobs = ({}, {}) if before is None else (before.nodes, before.jobs)
         nodes = {}
@@ -224,14 +224,14 @@ class Broadcaster:
         whole_since = number if before is None or nodes.keys() != old_nodes.keys() else before.whole_since
         if len(gone) > GONE_KEPT:
             whole_since, gone = max(whole_since, gone[-GONE_KEPT][0]), gone[-GONE_KEPT:]
-        return _View(number, _head(snapshot), nodes, jobs, gone, whole_since)
+        return _SentSnapshot(number, _head(snapshot), nodes, jobs, gone, whole_since)
 
-    def _changes_since(self, view: _View, seen: int, tenant: str | None) -> str:
+    def _changes_since(self, sent: _SentSnapshot, seen: int, tenant: str | None) -> str:
         key = (tenant, seen)
         with self._encoding:  # subscribers that come together wait for the first of them
             encoded = self._encoded.get(key)
-            if encoded is None or encoded[0] != view.number:
-                encoded = (view.number, _since(view, seen, tenant, self.clock()))
+            if encoded is None or encoded[0] != sent.number:
+                encoded = (sent.number, _since(sent, seen, tenant, self.clock()))
                 self._encoded[key] = encoded
             return encoded[1]
 
@@ -240,36 +240,36 @@ def _same(old: SnapshotJob | Part, new: SnapshotJob | Part) -> bool:
     return old is new or old == new
 
 
-def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
-    """Return the JSON of the changes after view *seen* that *tenant* may see.
+def _since(sent: _SentSnapshot, seen: int, tenant: str | None, now_s: float) -> str:
+    """Return the JSON of the changes after snapshot *seen* that *tenant* may see.
 
     It is assembled from small parts, so that other threads can run in between.
     """
-    whole = seen < view.whole_since
+    whole = seen < sent.whole_since
     since = 0 if whole else seen
 
     def own(job: int) -> bool:
-        return tenant is None or (job in view.jobs and view.jobs[job].tenant == tenant)
+        return tenant is None or (job in sent.jobs and sent.jobs[job].tenant == tenant)
 
     nodes = (
-        {name: getattr(node, name) for name in _NODE} | {"jobs": [job for job in node.jobs if own(job)]}
-        for number, node in view.nodes.values()
+        node_document(node) | {"jobs": [job for job in node.jobs if own(job)]}
+        for number, node in sent.nodes.values()
         if number > since
     )
     jobs = (
         entry.text()
-        for entry in view.jobs.values()
+        for entry in sent.jobs.values()
         if entry.number > since and (tenant is None or entry.tenant == tenant)
     )
     gone = [
         job
-        for number, job, of in view.gone
-        if not whole and number > since and tenant in (None, of) and job not in view.jobs
+        for number, job, of in sent.gone
+        if not whole and number > since and tenant in (None, of) and job not in sent.jobs
     ]
     parts = {
         "whole": _json(whole),
         "sent_s": _json(now_s),
-        "head": _json(view.head if tenant is None else view.head | _own_head(view, tenant)),
+        "head": _json(sent.head if tenant is None else sent.head | _own_head(sent, tenant)),
         "nodes": f"[{','.join(map(_json, nodes))}]",
         "jobs": f"[{','.join(jobs)}]",
         "gone": _json(gone),
@@ -277,9 +277,9 @@ def _since(view: _View, seen: int, tenant: str | None, now_s: float) -> str:
     return "{" + ",".join(f'"{name}":{part}' for name, part in parts.items()) + "}"
 
 
-def _own_head(view: _View, tenant: str) -> dict[str, Any]:
+def _own_head(sent: _SentSnapshot, tenant: str) -> dict[str, Any]:
     """Return the numbers that differ for a tenant, which sees counts of its own jobs only."""
-    own = [entry.status for entry in view.jobs.values() if entry.tenant == tenant]
+    own = [entry.status for entry in sent.jobs.values() if entry.tenant == tenant]
     return {"trouble": None, "saved": None} | {status: own.count(status) for status in ("running", "waiting")}
 
 

@@ -37,7 +37,7 @@ Metric = Any
 
 def metrics_page(
     *, snapshot: Callable[[], Snapshot], store: ApiStore, counts: Callable[[], TickCounts], http: HttpTimes,
-    currency: str, set_aside: Collection[str] = (), now_s: Callable[[], float] = time.time,
+    currency: str, reserved: Collection[str] = (), now_s: Callable[[], float] = time.time,
 ) -> Callable[[], tuple[bytes, str]]:  # fmt: skip
     """Return a function that returns Prometheus' text and its content type.
 
@@ -53,7 +53,7 @@ def metrics_page(
         Durations of requests.
     currency
         Currency of all costs.
-    set_aside
+    reserved
         Nodes reserved for profiling new jobs.
     """
     try:
@@ -62,7 +62,7 @@ def metrics_page(
         raise MissingExtraError("prometheus-client", "live") from error
     registry = prometheus_client.CollectorRegistry()
     prometheus_client.ProcessCollector(registry=registry)
-    registry.register(_Collector(snapshot, store, counts, http, currency, set_aside, now_s))
+    registry.register(_Collector(snapshot, store, counts, http, currency, reserved, now_s))
     return lambda: (prometheus_client.generate_latest(registry), str(prometheus_client.CONTENT_TYPE_LATEST))
 
 
@@ -71,10 +71,10 @@ class _Collector:
 
     def __init__(
         self, snapshot: Callable[[], Snapshot], store: ApiStore, counts: Callable[[], TickCounts], http: HttpTimes,
-        currency: str, set_aside: Collection[str], now_s: Callable[[], float],
+        currency: str, reserved: Collection[str], now_s: Callable[[], float],
     ) -> None:  # fmt: skip
         self._snapshot, self._store, self._counts, self._http = snapshot, store, counts, http
-        self._currency, self._set_aside, self._now_s = currency, set_aside, now_s
+        self._currency, self._reserved, self._now_s = currency, reserved, now_s
 
     def describe(self) -> list[Metric]:
         """Return nothing, so that registering reads nothing."""
@@ -85,7 +85,7 @@ class _Collector:
         yield _gauge("build_info", "Version of commonwatt", {("version",): {(__version__,): 1.0}})
         snapshot = self._snapshot()
         yield from _controller(snapshot)
-        yield from _cluster(snapshot, self._set_aside)
+        yield from _cluster(snapshot, self._reserved)
         yield from _services(snapshot)
         yield from _capacity(snapshot)
         yield from _health(snapshot)
@@ -212,15 +212,15 @@ def _controller(snapshot: Snapshot) -> Iterator[Metric]:
     yield _gauge("controller_last_tick_timestamp_seconds", "Time of the last tick", snapshot.time_s)
 
 
-def _cluster(snapshot: Snapshot, set_aside: Collection[str]) -> Iterator[Metric]:
+def _cluster(snapshot: Snapshot, reserved: Collection[str]) -> Iterator[Metric]:
     nodes = snapshot.nodes
     yield _gauge("gpus", "GPUs of the cluster", float(sum(node.gpus for node in nodes)))
-    yield _gauge(
-        "gpus_usable", "GPUs of the cluster that are available", float(sum(node.usable_gpus for node in nodes))
-    )
-    yield _gauge("gpus_held", "GPUs allocated to jobs", float(sum(node.held_gpus for node in nodes)))
-    shut = {node.name for node in nodes if node.drained or node.name in set_aside}
-    free = sum(max(0, node.usable_gpus - node.held_gpus) for node in nodes if node.name not in shut)
+    yield _gauge("gpus_usable", "Available GPUs of the cluster", float(sum(node.usable_gpus for node in nodes)))
+    allocated = float(sum(node.allocated_gpus for node in nodes))
+    yield _gauge("gpus_allocated", "GPUs allocated to jobs", allocated)
+    yield _gauge("gpus_held", "GPUs allocated to jobs; the old name of gpus_allocated", allocated)
+    shut = {node.name for node in nodes if node.drained or node.name in reserved}
+    free = sum(max(0, node.usable_gpus - node.allocated_gpus) for node in nodes if node.name not in shut)
     yield _gauge("gpus_free", "Free GPUs of nodes that are neither drained nor reserved for profiling", float(free))
     if snapshot.power_w is not None:
         yield _gauge("power_watts", "Power of the cluster", snapshot.power_w)
@@ -300,7 +300,8 @@ def _tenants(snapshot: Snapshot) -> Iterator[Metric]:
     if not snapshot.shares:
         return
     gauges = (
-        ("held_gpus", "GPUs of running jobs of a tenant", "held_gpus"),
+        ("allocated_gpus", "GPUs of running jobs of a tenant", "allocated_gpus"),
+        ("held_gpus", "The old name of tenant_allocated_gpus", "allocated_gpus"),
         ("entitled_gpus", "GPUs a tenant was entitled to at the last decision about all jobs", "entitled_gpus"),
         ("used_share_ratio", "Part of a tenant of the decayed GPU time of all tenants", "used_share"),
         ("entitled_share_ratio", "Weight of a tenant over the sum of weights", "entitled_share"),
@@ -314,8 +315,8 @@ def _tenants(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _shares(node: SnapshotNode) -> Iterator[tuple[tuple[str, ...], float]]:
-    free = max(0, node.usable_gpus - node.held_gpus)
-    states = {"held": node.held_gpus, "free": free, "unusable": max(0, node.gpus - node.held_gpus - free)}
+    free = max(0, node.usable_gpus - node.allocated_gpus)
+    states = {"held": node.allocated_gpus, "free": free, "unusable": max(0, node.gpus - node.allocated_gpus - free)}
     for state, gpus in states.items():
         yield (node.name, node.gpu_type, state), float(gpus)
 

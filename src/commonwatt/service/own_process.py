@@ -123,8 +123,8 @@ class ApiProcess:
                 if self._stopping.wait(pause_s):  # a signal to both may have come there first
                     break
                 _log.error("the API ended and restarts; the controller keeps running", extra=how)
-                lasted = time.monotonic() > began_s + _LONGEST_PAUSE_S
-                pause_s = _PAUSE_S if lasted else min(2 * pause_s, _LONGEST_PAUSE_S)
+                stable = time.monotonic() > began_s + _LONGEST_PAUSE_S
+                pause_s = _PAUSE_S if stable else min(2 * pause_s, _LONGEST_PAUSE_S)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

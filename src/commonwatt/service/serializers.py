@@ -14,7 +14,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from commonwatt.controlplane.services import SnapshotService
-from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, is_late, why_of
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode, is_late, why_of
 from commonwatt.data.files import validate
 from commonwatt.model.capacity import CapacitySpec, target_label
 from commonwatt.model.errors import InputError
@@ -37,6 +37,7 @@ from commonwatt.service.problems import ApiRefusal
 from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, SampleRow
 
 __all__ = [
+    "ATTRIBUTE_OF",
     "body_of",
     "cluster_document",
     "described",
@@ -45,6 +46,7 @@ __all__ = [
     "job_detail",
     "job_document",
     "job_state",
+    "node_document",
     "node_documents",
     "node_states",
     "samples_page",
@@ -119,7 +121,10 @@ def _no_constant(name: str) -> float:
 
 _CONFIGURATION = tuple(JobConfiguration.model_fields)
 _EVENT, _NODE, _SAMPLE = map(tuple, (EventEntry.model_fields, NodeState.model_fields, ClusterSample.model_fields))
-_event, _node, _sample = attrgetter(*_EVENT), attrgetter(*_NODE), attrgetter(*_SAMPLE)
+_event, _sample = attrgetter(*_EVENT), attrgetter(*_SAMPLE)
+ATTRIBUTE_OF = {"held_gpus": "allocated_gpus"}
+"""Keys of the API, which stay, and the attributes that they show."""
+_node = attrgetter(*(ATTRIBUTE_OF.get(name, name) for name in _NODE))
 _OPERATORS_ONLY = ("running", "waiting", "wanted_gpus")
 _NEW = ("new", "the controller has not processed this job yet")
 _ON_HOLD = "it is on hold: it continues, but does not start again until it is released"
@@ -184,9 +189,14 @@ def node_states(snapshot: Snapshot, visible: Mapping[int, bool] | None) -> tuple
     return tuple(NodeState(**node) for node in node_documents(snapshot, visible))
 
 
+def node_document(node: SnapshotNode) -> dict[str, Any]:
+    """Return the document of a ``NodeState``, with all its jobs."""
+    return dict(zip(_NODE, _node(node), strict=True))
+
+
 def node_documents(snapshot: Snapshot, visible: Mapping[int, bool] | None) -> list[dict[str, Any]]:
     """Return documents of ``NodeState``: all nodes with those of their jobs that are *visible* (``None``: all)."""
-    nodes = [dict(zip(_NODE, _node(node), strict=True)) for node in snapshot.nodes]
+    nodes = [node_document(node) for node in snapshot.nodes]
     if visible is not None:
         for node in nodes:
             node["jobs"] = [job for job in node["jobs"] if visible.get(job, False)]

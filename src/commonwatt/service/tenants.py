@@ -27,7 +27,7 @@ from commonwatt.model.live_results import (
 from commonwatt.service.auth import AuditedRoute, Authenticator, Caller, Member, Operator, about
 from commonwatt.service.context import PREFIX, After, Limit, ServiceContext, cache_of, context_of, json_response
 from commonwatt.service.problems import ApiRefusal, refusals
-from commonwatt.service.serializers import body_of, described
+from commonwatt.service.serializers import ATTRIBUTE_OF, body_of, described
 
 __all__ = ["operators", "router"]
 
@@ -86,8 +86,9 @@ def _states(context: ServiceContext) -> list[TenantState]:
         _add(everything, account)
     total, counts = sum(weights.values()), context.store.counts_by_tenant()
     promised = divides_by_weight(context.config)
+    parts = {key: ATTRIBUTE_OF.get(key, key) for key in TenantShareState.model_fields}
     shares = {
-        share.name: TenantShareState(**{name: getattr(share, name) for name in TenantShareState.model_fields})
+        share.name: TenantShareState(**{key: getattr(share, name) for key, name in parts.items()})
         for share in context.snapshot().shares
     }
     return [

@@ -8,6 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from commonwatt import __version__
+from commonwatt.data.fitting import TOO_LARGE, UNFIT
+from commonwatt.data.workload import NEVER
 from commonwatt.model.arrays import Floats
 from commonwatt.model.results import PolicyResult
 from commonwatt.model.study_results import (
@@ -131,7 +133,7 @@ def _array(table: Table) -> np.ndarray:
 
 
 def _about(plan: StudyPlan, outcome: StudyOutcome) -> StudyLog:
-    first = plan.first()
+    first, treatments = plan.first(), _treatments(plan, outcome)
     tables = [plan.prepared[plan.runs[0, w, 0]].table for w in range(len(plan.starts))]
     spans = [float(table.submit_s.max() - table.submit_s.min()) for table in tables]
     return StudyLog(
@@ -147,7 +149,8 @@ def _about(plan: StudyPlan, outcome: StudyOutcome) -> StudyLog:
         gpu_types=first.cluster.gpu_types,
         names_gpu_types=plan.names_types,
         window_s=float(np.mean(spans)),
-        treatments=_treatments(plan, outcome),
+        treatments=treatments,
+        left_out={how: treatments[how] for how in (TOO_LARGE, UNFIT, NEVER) if how in treatments},
         energy=_logged_energy(plan, outcome),
     )
 

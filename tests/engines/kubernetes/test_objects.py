@@ -45,6 +45,23 @@ def pod(spec=None, status=None, **meta):
     })  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("reason", "message", "itself"),
+    [
+        ("Evicted", 'Usage of EmptyDir volume "x" exceeds the limit "1Gi". ', True),
+        (
+            "Evicted",
+            "The node was low on\nresource: memory. Container a used 3Gi, which exceeds its request",
+            False,
+        ),
+        ("Evicted", "", False),
+        ("DeadlineExceeded", "it exceeds its time", False),
+    ],
+)
+def test_whether_it_was_evicted_for_what_it_took_itself(reason, message, itself):
+    assert pod(status={"reason": reason, "message": message}).overused is itself
+
+
 def container(requests=None, limits=None, **more):
     return {"resources": {"requests": requests or {}, "limits": limits or {}}, **more}
 

@@ -195,6 +195,17 @@ def test_how_one_has_ended_is_its_condition(body, kind, end):
     assert not read(body, conditions=[*others, {**said, "status": "False"}]).over
 
 
+def test_a_gang_that_failed_at_its_deadline_timed_out():
+    late = "PyTorchJob t has failed because it was active longer than specified deadline"
+    said = {"type": "Failed", "status": "True", "reason": "PyTorchJobFailed", "message": late}
+    gang = pytorchjob("t", Worker=(1, pod_spec(("true",), 1)))
+    assert read(gang, conditions=[said]).timed_out
+    assert not read(gang, conditions=[{**said, "message": "a pod failed"}]).timed_out
+    assert not read(gang, conditions=[{**said, "status": "False"}]).timed_out
+    at_once = {**said, "reason": "DeadlineExceeded", "message": ""}
+    assert read(jobset("t", workers()), conditions=[at_once]).timed_out
+
+
 def test_only_a_field_that_the_answer_has_counts_as_suspended():
     assert suspended_in(KINDS["JobSet"], {"spec": {"suspend": True}})
     assert suspended_in(KINDS["PyTorchJob"], {"spec": {"runPolicy": {"suspend": True}}})

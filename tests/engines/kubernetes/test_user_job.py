@@ -136,6 +136,9 @@ def test_how_one_has_ended_is_its_condition():
     failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "it was\nactive too long"}
     ended = user_job_of(item(status={"conditions": [{"type": "Suspended", "status": "False"}, failed]}))
     assert (ended.end, ended.why, ended.over) == ("Failed", "DeadlineExceeded: it was active too long", True)
+    assert ended.timed_out
+    other = {**failed, "reason": "BackoffLimitExceeded", "message": "DeadlineExceeded"}
+    assert not user_job_of(item(status={"conditions": [other]})).timed_out
     assert not user_job_of(item(status={"conditions": [{**failed, "status": "False"}]})).over
 
 

@@ -66,7 +66,7 @@ def ended(run, *pods, gone=()):
 
 
 def failed(job, why="BackoffLimitExceeded"):
-    return replace(job, end="Failed", why=f"{why}: said so")
+    return replace(job, end="Failed", why=f"{why}: said so", timed_out=why == "DeadlineExceeded")
 
 
 def test_a_gang_leaves_the_nodes_on_which_nothing_of_it_runs_once_all_else_is_on_lost_ones(tmp_path):
@@ -166,9 +166,8 @@ def test_what_its_owner_evicts_or_what_takes_too_much_is_paid_and_what_a_node_la
     by_api = {"disruption": "EvictionByEvictionAPI"}
     assert paid("api", **by_api)
     assert not paid("api", away=True, **by_api)  # its node is drained
-    assert paid("storage", reason="Evicted", message='Usage of EmptyDir volume "x" exceeds the limit "1Gi". ')
-    short = "The node was low on resource: memory. Container main was using 3Gi, which exceeds its request of 1Gi. "
-    assert not paid("short", reason="Evicted", message=short)
+    assert paid("storage", overused=True)
+    assert not paid("short", reason="Evicted")
 
 
 def test_one_that_its_job_has_ended_has_failed_also_if_it_exits_with_0(tmp_path):

@@ -97,14 +97,14 @@ def _with_present(file: MigFile, path: Path, name: str | None) -> MigFile:
     from commonwatt.data.mig_parted import read_present
     from commonwatt.model.errors import InputError
     from commonwatt.model.partition_results import MigResult
-    from commonwatt.partitioning.mig import after, with_present
+    from commonwatt.partitioning.mig import with_instances, with_result
 
     document = read_present(path)
     if isinstance(document, MigResult):
         if name is not None:
             raise InputError("a file of mig-parted beside it", file=path, field="--present-config", value=name)
         with naming_file(path):
-            return after(file, document)
+            return with_result(file, document)
     if name is None:
         if len(document.configs) > 1:
             here = ", ".join(document.configs)
@@ -112,7 +112,7 @@ def _with_present(file: MigFile, path: Path, name: str | None) -> MigFile:
         name = next(iter(document.configs))
     counts = [document.instances(name, place, path) for place in range(len(file.gpus))]
     with naming_file(path):
-        return with_present(file, counts, f"mig-configs.{name}")
+        return with_instances(file, counts, f"mig-configs.{name}")
 
 
 def _tell(result: MigResult) -> None:

@@ -81,7 +81,7 @@ class FleetController(Controller):
         self.manager = FleetManager(fleet, self.cluster, engine, placer, self.log, rng, self.rules.restart_s, self)
         self._now_s = 0.0
         if self.capacity is not None:
-            self.capacity.others = self._shared_by_pool
+            self.capacity.shared_by_pool = self._shared_by_pool
 
     def next_tick_s(self, *, more_to_come: bool = False) -> float | None:
         """When something is due: a decision about jobs, a step of requests, a change of shared GPUs."""
@@ -119,7 +119,7 @@ class FleetController(Controller):
             return
         before = self.manager.shared_gpus()
         if self.capacity is not None:
-            self.capacity.others_claim.clear()
+            self.capacity.claimed_for_sharing.clear()
         self.manager.tick(now_s)
         self._keep_cap(now_s)
         if self.registry.waiting and (self.manager.shared_gpus() < before).any():

@@ -12,8 +12,8 @@ from typing import Any
 from commonwatt.model.errors import InputError
 
 __all__ = [
-    "CREATE", "NEVER", "PULL", "Container", "containers_of", "counted", "moment_s", "quantity_of", "requests_of",
-    "seconds_of", "wrong_quantity",
+    "CREATE", "NEVER", "PULL", "Container", "containers_of", "counted", "moment_s", "overused", "quantity_of",
+    "requests_of", "seconds_of", "wrong_quantity",
 ]  # fmt: skip
 
 PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
@@ -28,6 +28,7 @@ _UNITS = {
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
 }  # fmt: skip
 _MOST = 2.0**63  # Kubernetes knows none beyond: definitions of others, and users, may
+_NODE_SHORT = "The node was low on resource"
 _COUNTED = ("cpu", "memory", "pods", "ephemeral-storage")
 _CLOCK = re.compile(r"(?:(?:(\d{1,5})-)?(\d{1,5}):)?(\d{1,5}):(\d{1,2})")
 _NAMED = re.compile(r".*/.*|hugepages-.*")
@@ -157,6 +158,15 @@ def containers_of(status: Mapping[str, Any], only: str = "") -> Container | None
     running = next((one for one in containers if one.running), None)
     waiting = next((one for one in containers if one.exit_code is None), containers[0])
     return next(filter(_is_stuck, containers), running or waiting)
+
+
+def overused(status: Mapping[str, Any]) -> bool:
+    """Whether the kubelet evicted the pod of *status* for what it took itself, and not for what its node was short of.
+
+    The API has one reason for both, ``Evicted``: only the kubelet's message tells them apart.
+    """
+    message = " ".join(str(status.get("message") or "").split())
+    return status.get("reason") == "Evicted" and "exceed" in message and not message.startswith(_NODE_SHORT)
 
 
 def _is_stuck(container: Container) -> bool:

@@ -22,7 +22,7 @@ from commonwatt.engines.kubernetes.informer import Informer, Watched
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
 from commonwatt.engines.kubernetes.objects import Node, Pod, PodSeen, bound_s, node_of, pod_of
 from commonwatt.engines.kubernetes.power import Cordons, HostPower
-from commonwatt.engines.kubernetes.run import KubernetesRun, StartOrder, change_of
+from commonwatt.engines.kubernetes.run import KubernetesRun, StartRequest, change_of
 from commonwatt.engines.kubernetes.settings import (
     SCHEDULER,
     InPods,
@@ -122,7 +122,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._strays = Strays()
         self._left: set[str] = set()  # pods of users' runs that have ended before them, by uid
         self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
-        self._late: dict[int, StartOrder] = {}  # by handle: whose pods may have yet to be made, or placed
+        self._late: dict[int, StartRequest] = {}  # by handle: whose pods may have yet to be made, or placed
         self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
         self._take_over(since or {}, asleep)
         self.informer = Informer(api, self._pods, self._nodes, *self.user_jobs.watched)
@@ -239,42 +239,42 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def _start_some(self, starts: Sequence[Start]) -> list[EngineError | None]:
         """Write down the runs of *starts* one by one, create all their pods at once, and then place all of them."""
         errors: list[EngineError | None] = [None] * len(starts)
-        orders: dict[int, StartOrder] = {}
+        requests: dict[int, StartRequest] = {}
         try:
             snapshot = self._look()
         except EngineError as error:
             return [error] * len(starts)
         for k, command in enumerate(starts):
             try:
-                order = self._order(command, snapshot)
+                request = self._start_request(command, snapshot)
             except EngineError as error:
                 errors[k] = error
             else:
-                orders |= {} if order is None else {k: order}
-        self._place_pods(orders, snapshot)
-        for k, order in orders.items():
-            if order.error is None and not order.waits:
-                self._meter(order.run.spec.nodes)
-                order.run.note_placed()
-            elif order.error is None or isinstance(order.error, LateError):
-                self._late[order.run.spec.handle], order.run.deferred = order, True
+                requests |= {} if request is None else {k: request}
+        self._place_pods(requests, snapshot)
+        for k, request in requests.items():
+            if request.error is None and not request.waits:
+                self._meter(request.run.spec.nodes)
+                request.run.note_placed()
+            elif request.error is None or isinstance(request.error, LateError):
+                self._late[request.run.spec.handle], request.run.deferred = request, True
             else:
-                errors[k] = self._taken_back(order.run, starts[k], order.error)
+                errors[k] = self._taken_back(request.run, starts[k], request.error)
         return errors
 
-    def _place_pods(self, orders: Mapping[int, StartOrder], snapshot: KubernetesSnapshot) -> None:
-        """Create the pods of *orders* that are not there, and place them; ``LateError``: some may have yet to be."""
-        steps: tuple[Callable[[StartOrder], Sequence[Callable[[], None]]], ...] = (
+    def _place_pods(self, requests: Mapping[int, StartRequest], snapshot: KubernetesSnapshot) -> None:
+        """Create the pods of *requests* that are not there, and place them; ``LateError``: some may have yet to be."""
+        steps: tuple[Callable[[StartRequest], Sequence[Callable[[], None]]], ...] = (
             lambda own: [partial(self._create, own.run, *pod) for pod in own.pods() if pod[0] not in own.run.uids],
             lambda own: [partial(self._check_pods, own.run, snapshot)] if own.run.unbound else [],
             lambda own: [partial(self._bind, own.run, rank) for rank in own.run.unbound if not own.waits],
         )
-        for step in steps:  # all requests of one at once; what refused one of an order, the first of them, is its error
-            due = [(order, request) for order in orders.values() if order.error is None for request in step(order)]
-            for order, error in send_all(due, _AT_ONCE):
-                order.error = order.error or error
+        for step in steps:  # all calls of one at once; what refused one of a request, the first of them, is its error
+            due = [(request, call) for request in requests.values() if request.error is None for call in step(request)]
+            for request, error in send_all(due, _AT_ONCE):
+                request.error = request.error or error
 
-    def _order(self, command: Start, snapshot: KubernetesSnapshot) -> StartOrder | None:
+    def _start_request(self, command: Start, snapshot: KubernetesSnapshot) -> StartRequest | None:
         """Check a start, and write its run down; ``None``: there is no more to do."""
         if self._has_ended(command):
             return None
@@ -296,7 +296,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         run = self._run_of(RunFolder.create(self._state / "runs", specs[0]), specs[0])
         self._enter(run)
         self._history.add(specs[0])
-        return StartOrder(run, specs, bodies, waits)
+        return StartRequest(run, specs, bodies, waits)
 
     def _check_pods(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> None:
         pods = {rank: self.informer.find(self._pods, run.uids.get(rank, "")) for rank in run.unbound}
@@ -320,18 +320,18 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             return None
         if not all(self._power.is_awake(node) for node in nodes):
             return End(None, stopped=False, at_s=self._now_s(), cause="its nodes did not wake, or are not ready")
-        order = self._late.get(run.spec.handle) or StartOrder(run, (), (), waits=False)
-        order.waits, order.error = False, None
+        request = self._late.get(run.spec.handle) or StartRequest(run, (), (), waits=False)
+        request.waits, request.error = False, None
         run.note_seen(seen, hosts)
-        self._place_pods({0: order}, snapshot)
-        if isinstance(order.error, EngineDownError):
-            raise order.error
-        if order.error is None:
+        self._place_pods({0: request}, snapshot)
+        if isinstance(request.error, EngineDownError):
+            raise request.error
+        if request.error is None:
             self._late.pop(run.spec.handle, None)
             self._charge_between(run, bound_s(seen), run.ended_s())
             run.note_placed()
-        in_time = isinstance(order.error, LateError) and time.monotonic() < run.waiting_s + self._settings.start_s
-        return None if order.error is None or in_time else refused(order.error, self._now_s())
+        in_time = isinstance(request.error, LateError) and time.monotonic() < run.waiting_s + self._settings.start_s
+        return None if request.error is None or in_time else refused(request.error, self._now_s())
 
     def _taken_back(self, run: KubernetesRun, command: Start, error: EngineError) -> EngineError:
         """Give up a run that could not be started; returns the *error* for the caller."""
@@ -465,7 +465,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 steady, awake = self._pods.steady and time.monotonic() >= settled_s, self.informer.awake
                 unknown = nodes_of(self._runs.values(), steady=steady, awake=awake)
                 self._meter(set(range(len(self._cluster))) - unknown)
-        waiting = {handle for handle, order in self._late.items() if order.waits}
+        waiting = {handle for handle, request in self._late.items() if request.waits}
         return self._meters.take(maybe_placed(run for run in self._runs.values() if run.spec.handle not in waiting))
 
     def _advance(self, snapshot: KubernetesSnapshot) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from commonwatt.engines.kubernetes.containers import Container, containers_of, counted, moment_s, requests_of
+from commonwatt.engines.kubernetes.containers import Container, containers_of, counted, moment_s, overused, requests_of
 
 __all__ = [
     "ASLEEP", "ATTEMPT", "CLUSTER", "CORDON", "CPU", "DELETED_THERE", "GATE", "JOB", "MEMORY", "OWN_CONTAINER", "PODS",
@@ -101,6 +101,7 @@ class Pod:
     mark: str = ""
     reason: str = ""
     message: str = ""
+    overused: bool = False  # whether it was evicted for what it took itself
     disruption: str = ""  # reason of its condition DisruptionTarget
     container: Container | None = None
     request: GpuRequest | None = None  # of pods that are not ours
@@ -179,6 +180,7 @@ def pod_of(item: Mapping[str, Any]) -> Pod:
         cluster=cluster, run=(int(numbers[0]), int(numbers[1]), int(numbers[2])) if cluster and whole else None,
         mark=notes.get(RUN, "") if cluster else "", reason=status.get("reason") or "",
         message=" ".join(str(status.get("message") or "").split())[:400],
+        overused=overused(status),
         disruption=next((c.get("reason", "") for c in conditions if c.get("type") == "DisruptionTarget"), ""),
         container=containers_of(status, OWN_CONTAINER if ours else ""),
         request=None if cluster else _request(meta, spec, status),

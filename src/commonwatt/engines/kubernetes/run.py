@@ -18,7 +18,7 @@ from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import write_record
 from commonwatt.model.errors import EngineDownError, EngineError
 
-__all__ = ["KubernetesRun", "StartOrder", "change_of", "verdict"]
+__all__ = ["KubernetesRun", "StartRequest", "change_of", "verdict"]
 
 _GIVEN_UP, _DELETED, _CLEARED = "given-up", "deleted", "cleared"
 _NOT_RUN, _OVER_LIMIT = 125, 124  # exit codes, as of ``docker run`` and ``timeout``
@@ -273,7 +273,7 @@ class KubernetesRun(SchedulerRun):
 
 
 @dataclass
-class StartOrder:
+class StartRequest:
     """A run that was written down, and the pods it needs; it *waits* if its nodes have yet to wake."""
 
     run: KubernetesRun

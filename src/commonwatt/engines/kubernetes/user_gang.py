@@ -43,6 +43,7 @@ _GROUP = "jobset.sigs.k8s.io/jobset-name"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _ENDS = {"Complete": "Complete", "Completed": "Complete", "Succeeded": "Complete", "Failed": "Failed"}
 _BY_INDEX = ("backoffLimitPerIndex", "maxFailedIndexes")
+_PAST_DEADLINE = "longer than specified deadline"  # in the message of a PyTorchJob, as its reason does not tell
 _Unfit = tuple[str, str, str] | None
 
 
@@ -136,17 +137,15 @@ def user_job_of(item: Mapping[str, Any]) -> UserJob:
     unkept, ignored = _unkept("spec.template.spec", pod, meta["name"])
     if (fewer := (meta.get("annotations") or {}).get(_FEWER)) is not None:
         wrong = wrong or (f"metadata.annotations.{_FEWER}", str(fewer), "none: all its pods start")
-    why = ": ".join(filter(None, (str(ended.get("reason") or ""), str(ended.get("message") or ""))))
     return UserJob(
-        **asked(meta), suspended=bool(spec.get("suspend")),
+        **asked(meta), **_ending(ended), suspended=bool(spec.get("suspend")),
         pods=int(spec.get("parallelism", 1)), completions=None if completions is None else int(completions),
         gpus=tuple(sorted((name, n) for name, n in requests_of(pod).items() if "/" in name and n > 0)),
         scheduler=_placed_by(pod),
         limit_s=None if limit is None else float(limit),
         rules=rules_of(pod), priority_class=str(pod.get("priorityClassName") or ""),
         left_to=left_to(meta, spec.get("managedBy"), _OWN_CONTROLLER),
-        end=str(ended.get("type") or ""), why=" ".join(why.split())[:300],
-        end_s=moment_s(ended.get("lastTransitionTime")), was_suspended=any(c.get("type") == "Suspended" for c in said),
+        end=str(ended.get("type") or ""), was_suspended=any(c.get("type") == "Suspended" for c in said),
         requests=tuple(sorted(requests_of(pod).items())), succeeded=int(status.get("succeeded") or 0), ignored=ignored,
         unfit=wrong or unkept,
     )  # fmt: skip
@@ -285,19 +284,28 @@ def _gang(
     ended: Mapping[str, Any] = next(
         (c for c in conditions if c.get("status") == "True" and c.get("type") in _ENDS), {}
     )  # fmt: skip
-    why = ": ".join(filter(None, (str(ended.get("reason") or ""), str(ended.get("message") or ""))))
     own = asked(item["metadata"])
     most: dict[str, float] = {}
     for name, amount in (each for group in groups for each in group.requests):
         most[name] = max(most.get(name, 0.0), amount)
     return UserJob(
-        **own, kind=kind, suspended=suspended is True, pods=sum(group.pods for group in groups),
+        **own, **_ending(ended), kind=kind, suspended=suspended is True, pods=sum(group.pods for group in groups),
         completions=None, gpus=first.gpus, scheduler=next(strangers, first.scheduler), limit_s=limit_s,
         left_to=by_kueue(own["queue"]) or managed_by, end=_ENDS.get(str(ended.get("type")), ""),
-        why=" ".join(why.split())[:300], end_s=moment_s(ended.get("lastTransitionTime")), groups=groups, unfit=unfit,
+        groups=groups, unfit=unfit,
         requests=tuple(sorted(most.items())), ignored=tuple(name for group in groups for name in group.ignored),
         priority_class=first.priority_class, stopped=_is_said(conditions, "Suspended"),
     )  # fmt: skip
+
+
+def _ending(condition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return why and when a ``UserJob`` has ended by the *condition* that says so; an empty one: it has not."""
+    reason, message = (" ".join(str(condition.get(name) or "").split()) for name in ("reason", "message"))
+    return {
+        "why": ": ".join(filter(None, (reason, message)))[:300],
+        "timed_out": reason == "DeadlineExceeded" or _PAST_DEADLINE in message,
+        "end_s": moment_s(condition.get("lastTransitionTime")),
+    }
 
 
 def _is_said(conditions: Iterable[Mapping[str, Any]], kind: str) -> bool:

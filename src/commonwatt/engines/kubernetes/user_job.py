@@ -72,6 +72,8 @@ class UserJob:
         How many run at once, and how many have to complete; ``None``: as many as it takes.
     end, why
         ``Complete``, ``Failed`` or "", and why it failed.
+    timed_out
+        Whether it failed because it ran for longer than its limit.
     end_s
         When it ended.
     left_to
@@ -120,6 +122,7 @@ class UserJob:
     stopped: bool = False
     end: str = ""
     why: str = ""
+    timed_out: bool = False
     end_s: float | None = None
     notes: tuple[tuple[str, str], ...] = ()
     kind: str = "Job"

@@ -24,9 +24,7 @@ _POD, _BOUND = "pod.json", "bound"
 _DONE = "succeeded before"  # in place of a uid
 _MOST_BYTES = 4096
 _ALL, _OVER_LIMIT = -1, 124  # in place of a rank; an exit code
-_LATE = "longer than specified deadline"  # of a PyTorchJob, whose reason does not say it
 _BY_API = "EvictionByEvictionAPI"  # by an owner, or to drain a node, which is cordoned first
-_NODE_SHORT = "The node was low on resource"
 MADE_S = 60.0
 """How long Kubernetes may take to make the pods of a Job, or to delete them."""
 _EXITED_0 = "told to stop, its program ended with exit code 0: Kubernetes counts that as success"
@@ -254,7 +252,8 @@ class UserJobRun(KubernetesRun):
             cause = f"its {job.kind} was suspended, not by commonwatt: `commonwatt hold` keeps a job from running"
             return End(None, stopped=False, at_s=at_s, cause=cause, ran_s=ran_s, reason=OWN)
         by_hand = taken_away(seen) or (pod is not None and pod.disruption == _BY_API)
-        reason = OWN if job is None or not cause or _exceeds(pod) else TAKEN if by_hand else ""
+        too_much = pod is not None and pod.overused
+        reason = OWN if job is None or not cause or too_much else TAKEN if by_hand else ""
         if not cause:
             what = "it used more memory than it may" if container and container.reason == "OOMKilled" else "it failed"
             cause = f"{what} (exit code {code}); its Job tries again"
@@ -300,25 +299,15 @@ def end_without_run(job: UserJob, number: int, now_s: float) -> JobEnded:
     at_s = now_s if job.end_s is None else job.end_s
     if job.end == "Complete":
         return JobEnded(number, at_s, Outcome.COMPLETED, waited=True)
-    reason = "time-limit" if _is_late(job) else "job-failed"
+    reason = "time-limit" if job.timed_out else "job-failed"
     return JobEnded(number, at_s, Outcome.FAILED, f"its {job.kind} has failed: {job.why}", reason, waited=True)
-
-
-def _exceeds(pod: Pod | None) -> bool:
-    """Whether the kubelet evicted a pod for what it took itself, and not because its node was short of something."""
-    said = "" if pod is None or pod.reason != "Evicted" else pod.message
-    return "exceed" in said and not said.startswith(_NODE_SHORT)
 
 
 def _failed(job: UserJob, code: int | None, at_s: float, ran_s: float | None, *, killed: bool = False) -> End:
     """Return how a run ends whose Job has failed."""
-    reason = "time-limit" if _is_late(job) else "out-of-memory" if killed else ""
+    reason = "time-limit" if job.timed_out else "out-of-memory" if killed else ""
     said = f"its {job.kind} has failed: {job.why}" + (f" (exit code {code})" if code else "")
     return End(code or _OVER_LIMIT, stopped=False, at_s=at_s, cause=said, ran_s=ran_s, reason=reason)
-
-
-def _is_late(job: UserJob) -> bool:
-    return job.why.startswith("DeadlineExceeded") or _LATE in job.why
 
 
 def runs_over(

@@ -2,8 +2,8 @@
 
 ``solve_file`` solves a problem file in the mode asked for and compares it with the other one. ``MigProblem`` is a file
 compiled to arrays; ``solve_market`` (time shares, with prices) and ``solve_integer`` (whole instances) decide it.
-``with_present`` adds the instances that GPUs have now, ``after`` those that they have by a result. ``plan_gpus`` says
-which instance stands where; ``mig_types`` which GPU types can be cut.
+``with_instances`` adds the instances that GPUs have now, ``with_result`` those that they have by a result.
+``plan_gpus`` says which instance stands where; ``mig_types`` which GPU types can be cut.
 """
 
 import lazy_loader as lazy

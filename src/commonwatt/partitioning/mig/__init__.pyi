@@ -7,21 +7,21 @@ from ._modes import solve_market as solve_market
 from ._plan import plan_gpus as plan_gpus
 from ._problem import MigDecision as MigDecision
 from ._problem import MigProblem as MigProblem
-from ._solve_file import after as after
 from ._solve_file import solve_file as solve_file
-from ._solve_file import with_present as with_present
+from ._solve_file import with_instances as with_instances
+from ._solve_file import with_result as with_result
 
 __all__ = [
     "MigDecision",
     "MigProblem",
     "TimeShares",
     "WholeInstances",
-    "after",
     "mig_memory_gb",
     "mig_types",
     "plan_gpus",
     "solve_file",
     "solve_integer",
     "solve_market",
-    "with_present",
+    "with_instances",
+    "with_result",
 ]

@@ -26,7 +26,7 @@ from commonwatt.partitioning.mig._modes import solve_integer, solve_market
 from commonwatt.partitioning.mig._plan import CRUMB, GpuPlan, gpu_sentence, plan_gpus, tenant_sentence
 from commonwatt.partitioning.mig._problem import MigProblem
 
-__all__ = ["after", "solve_file", "with_present"]
+__all__ = ["solve_file", "with_instances", "with_result"]
 
 
 def solve_file(
@@ -76,7 +76,7 @@ def solve_file(
     )  # fmt: skip
 
 
-def with_present(file: MigFile, counts: Sequence[Mapping[str, int] | None], field: str) -> MigFile:
+def with_instances(file: MigFile, counts: Sequence[Mapping[str, int] | None], field: str) -> MigFile:
     """Return *file* with the instances each GPU has now.
 
     Parameters
@@ -102,7 +102,7 @@ def with_present(file: MigFile, counts: Sequence[Mapping[str, int] | None], fiel
     return file.model_copy(update={"gpus": tuple(gpus)})
 
 
-def after(file: MigFile, result: MigResult) -> MigFile:
+def with_result(file: MigFile, result: MigResult) -> MigFile:
     """Return *file* with the instances that GPUs have once they are divided as *result* says.
 
     GPUs are matched by name; one that *result* does not divide stays as it is.

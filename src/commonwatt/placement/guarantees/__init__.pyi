@@ -1,8 +1,15 @@
 from ._cpus_memory import within_cpus_memory as within_cpus_memory
-from ._decision import checked as checked
-from ._decision import decided as decided
-from ._decision import held_back as held_back
+from ._decision import schedule_with_guarantees as schedule_with_guarantees
+from ._decision import validated_schedule as validated_schedule
+from ._decision import waiting_beside_room as waiting_beside_room
 from ._kept import Guarantees as Guarantees
 from ._kept import Reservation as Reservation
 
-__all__ = ["Guarantees", "Reservation", "checked", "decided", "held_back", "within_cpus_memory"]
+__all__ = [
+    "Guarantees",
+    "Reservation",
+    "schedule_with_guarantees",
+    "validated_schedule",
+    "waiting_beside_room",
+    "within_cpus_memory",
+]

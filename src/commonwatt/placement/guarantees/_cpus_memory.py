@@ -16,7 +16,7 @@ import numpy as np
 from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.optimize import ranked
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
-from commonwatt.placement.guarantees._decision import held_back
+from commonwatt.placement.guarantees._decision import waiting_beside_room
 
 __all__ = ["EXACT", "left_by", "within_cpus_memory"]
 
@@ -109,7 +109,7 @@ class _Fitting:
         waits = problem.stay < 0
         waits &= self.draft.choice == POSTPONED
         starts = np.flatnonzero(waits & (wanted.choice != POSTPONED))
-        roomless = np.flatnonzero(waits & (wanted.choice == POSTPONED) & ~held_back(problem, wanted))
+        roomless = np.flatnonzero(waits & (wanted.choice == POSTPONED) & ~waiting_beside_room(problem, wanted))
         order = np.concatenate(
             (starts[ranked(-problem.pressure_s[starts])], roomless[ranked(-problem.pressure_s[roomless])])
         )

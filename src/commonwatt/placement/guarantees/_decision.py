@@ -35,12 +35,12 @@ from commonwatt.placement._problem import (
 )
 from commonwatt.placement.guarantees._kept import Guarantees, Reservation
 
-__all__ = ["checked", "decided", "held_back"]
+__all__ = ["schedule_with_guarantees", "validated_schedule", "waiting_beside_room"]
 
 _EXACT_S = 1e-3  # times on a clock of seconds since 1970 are exact to a fraction of this
 
 
-def decided(
+def schedule_with_guarantees(
     problem: PlacementProblem, solver: PlacementSolver, rng: np.random.Generator, keep_going: KeepGoing = always,
     fairness: TenantFairness | None = None,
 ) -> Schedule:  # fmt: skip
@@ -62,7 +62,7 @@ def decided(
     return schedule if fairness is None else replace(schedule, shares=shares_of(problem, fairness))
 
 
-def checked(problem: PlacementProblem, answer: object) -> Schedule:
+def validated_schedule(problem: PlacementProblem, answer: object) -> Schedule:
     """Copy the schedule *answer* of a third-party solver into integer arrays.
 
     Raises ``SolverError`` if it is none, is one of another problem, or cannot be carried out.
@@ -111,7 +111,7 @@ def _latest_s(problem: PlacementProblem) -> Floats:
     return problem.time_s * problem.outcomes.max(axis=1)[problem.row_job]
 
 
-def held_back(problem: PlacementProblem, schedule: Schedule) -> Bools:
+def waiting_beside_room(problem: PlacementProblem, schedule: Schedule) -> Bools:
     """Waiting jobs for which *schedule* leaves room that is reserved for nobody, [J]."""
     waits = (schedule.choice == POSTPONED) & (problem.stay < 0)
     fits = _fits(problem, _open_gpus(problem, schedule, schedule.reservation))
@@ -268,7 +268,7 @@ class _Keeping:
         free = schedule.free_gpus(problem)
         wait_s = float(problem.node_wait_s[reserved.nodes].max())
         short = problem.now_s + wait_s + _latest_s(problem) <= reserved.by_s + _EXACT_S
-        roomless = ~held_back(problem, replace(schedule, reservation=reserved)) & (problem.stay < 0)
+        roomless = ~waiting_beside_room(problem, replace(schedule, reservation=reserved)) & (problem.stay < 0)
         roomless[reserved.job] = False
         rows = self.allowed & short & roomless[problem.row_job]
         return filled(problem, schedule, among=roomless, free=free, rows=rows)

@@ -37,7 +37,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Guarantees:
-    """What must hold of a decision, whichever solver takes it; see ``decided``.
+    """What must hold of a decision, whichever solver takes it; see ``schedule_with_guarantees``.
 
     Attributes
     ----------
