@@ -60,9 +60,7 @@ def test_pages_run_in_an_empty_folder(page, tmp_path):
     for package in NEEDS.get(name_of(page), ()):
         if not find_spec(package):
             pytest.skip(f"{package} is not installed")
-    if page.parent.name != "tutorials" and "examples/" in page.read_text(
-        encoding="utf-8"
-    ):  # a tutorial needs no checkout
+    if page.parent.name != "tutorials":  # which need no checkout
         copy_examples(tmp_path)
     check(page, tmp_path)
 
