@@ -7,6 +7,8 @@ In a page,
 - a fence ``text`` without a title, right behind one that was run, holds what it prints: every line of it must occur in
   the output, blanks aside; ``...`` stands for what is left out;
 - ``<!-- test: skip, REASON -->`` before a fence leaves it out.
+
+`unclear` finds the fences of commands that this would pass over without a word.
 """
 
 from __future__ import annotations
@@ -19,11 +21,20 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
+
+import yaml
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(
     r"^(?:<!-- test: (?P<directive>[^>]*?) -->\n)?```(?P<language>\w+)(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S
 )
+ANY_FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S
+)
+COMMAND = re.compile(r"^ *(\$ |(commonwatt|python|pip|sudo|kubectl|curl|make) )", re.M)
+DIRECTIVE = re.compile(r"^.*<!-- test:.*$", re.M)
+SKIP = re.compile(r"<!-- test: skip, [^>]*\w[^>]* -->\n```\w")
 MARK = "::step {}::"
 
 
@@ -68,6 +79,32 @@ def steps_of(page: Path) -> list[Step]:
         steps.append(Step(line, language, title[1] if title else None, fence["text"]))
         ends_at = fence.end() if title is None else -1
     return steps
+
+
+def unclear(page: Path) -> list[str]:
+    """Return what is wrong with fences of *page*: commands not run and left out without a reason, broken YAML."""
+    text = page.read_text(encoding="utf-8")
+    found: list[tuple[int, str]] = []
+    for fence in ANY_FENCE.finditer(text):
+        language, titled = fence["language"], 'title="' in fence["info"]
+        if not language:
+            found.append((fence.start(), "a fence without a language"))
+        elif language in ("bash", "console", "shell"):
+            found.append((fence.start(), f"{language}: write sh, which is run"))
+        elif language in ("sh", "python") and fence["indent"]:
+            found.append((fence.start(), "an indented fence is not run"))
+        elif language == "text" and not titled and COMMAND.search(fence["text"]):
+            found.append((fence.start(), "commands in a fence of text"))
+        elif language == "yaml":
+            try:
+                list(yaml.safe_load_all(dedent(fence["text"])))
+            except yaml.YAMLError as error:
+                found.append((fence.start(), str(error)))
+    for directive in DIRECTIVE.finditer(text):
+        if not SKIP.match(text, directive.start()):
+            found.append((directive.start(), "not `<!-- test: skip, REASON -->` right before a fence"))
+    line_of = {start: text.count("\n", 0, start) + 1 for start, _ in found}
+    return [f"{page.name}, line {line_of[start]}: {fault}" for start, fault in sorted(found)]
 
 
 def missing(expected: tuple[str, ...], printed: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tutorials, some guides and the README work as printed, in an empty folder, in order."""
+"""The tutorials, guides, explanations and the README work as printed, in an empty folder, in order."""
 
 from __future__ import annotations
 
@@ -9,15 +9,30 @@ from pathlib import Path
 import pytest
 
 from commonwatt.engines.local.shared_devices import stop_services
-from tests.docs.pages import ROOT, Step, missing, run, steps_of
+from tests.docs.pages import ROOT, Step, missing, run, steps_of, unclear
 
-TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-GUIDES = [ROOT / "docs" / "how-to" / f"{name}.md" for name in ("completion", "fleet", "hardware", "init", "profiling")]
+KINDS = ("tutorials", "how-to", "explanation")
+PAGES = [page for kind in KINDS for page in sorted((ROOT / "docs" / kind).glob("*.md"))]
+RUN = [page for page in PAGES if steps_of(page)]
+FORECAST = ("lightgbm", "torch")
+SERVE = ("onnx", "onnxruntime", "starlette")
 NEEDS = {
-    "live-fleet": ("sqlalchemy", "fastapi", "onnx", "onnxruntime", "starlette", "tritonclient"),
-    "operator": ("sqlalchemy", "fastapi"),
-    "serving-engineer": ("onnx", "onnxruntime", "starlette"),
+    "tutorials/live-fleet": ("sqlalchemy", "fastapi", "tritonclient", *SERVE),
+    "tutorials/operator": ("sqlalchemy", "fastapi"),
+    "tutorials/serving-engineer": SERVE,
+    "how-to/jobs": ("lightning",),
+    "how-to/llms": SERVE,
+    "how-to/operations": ("sqlalchemy", "fastapi"),
+    "how-to/serving": SERVE,
+    "explanation/capacity": FORECAST,
+    "explanation/forecasting": FORECAST,
+    "explanation/forecasting-networks": FORECAST,
+    "explanation/timeslicing": SERVE,
 }
+
+
+def name_of(page: Path) -> str:
+    return f"{page.parent.name}/{page.stem}"
 
 
 def check(page: Path, folder: Path) -> None:
@@ -34,35 +49,30 @@ def check(page: Path, folder: Path) -> None:
         assert missing(step.expected, printed) == [], f"{page.name}, line {step.line}:\n{printed}"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("page", [page for page in TUTORIALS if page.name != "index.md"], ids=lambda page: page.stem)
-def test_tutorials_run_in_an_empty_folder(page, tmp_path):
-    for package in NEEDS.get(page.stem, ()):
-        if not find_spec(package):
-            pytest.skip(f"{package} is not installed")
-    check(page, tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
-def test_guides_run_in_an_empty_folder(page, tmp_path):
-    check(page, tmp_path)
-
-
 def copy_examples(folder: Path) -> None:
     ignored = shutil.ignore_patterns("models", "*.db*", "*-state")
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=ignored)
 
 
 @pytest.mark.long
-def test_the_demo_runs_in_a_checkout(tmp_path):
-    copy_examples(tmp_path)
-    check(ROOT / "docs" / "how-to" / "demo.md", tmp_path)
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_pages_run_in_an_empty_folder(page, tmp_path):
+    for package in NEEDS.get(name_of(page), ()):
+        if not find_spec(package):
+            pytest.skip(f"{package} is not installed")
+    if page.parent.name != "tutorials":  # which need no checkout
+        copy_examples(tmp_path)
+    check(page, tmp_path)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "index.md", *PAGES], ids=name_of)
+def test_commands_are_run_or_left_out_with_a_reason(page):
+    assert unclear(page) == []
 
 
 @pytest.mark.long
 def test_the_readme_runs_in_a_checkout(tmp_path):
-    for package in NEEDS["operator"] + NEEDS["serving-engineer"]:
+    for package in NEEDS["tutorials/operator"] + SERVE:
         if not find_spec(package):
             pytest.skip(f"{package} is not installed")
     copy_examples(tmp_path)
@@ -86,6 +96,28 @@ def test_steps_are_read(tmp_path):
         Step(5, "sh", None, "cat a.yaml\n", ("x: 1",)),
         Step(19, "python", None, "print(2)\n"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("```\ncommonwatt place\n```\n", "line 1: a fence without a language"),
+        ("text\n```console\n$ ls\n```\n", "line 2: console: write sh, which is run"),
+        ("- a\n\n  ```sh\n  ls\n  ```\n", "line 3: an indented fence is not run"),
+        ("```text\ncommonwatt place\n```\n", "line 1: commands in a fence of text"),
+        ("```yaml\na: [1\n```\n", "line 1: while parsing"),
+        ("<!-- test: skip, -->\n```sh\nls\n```\n", "line 1: not `<!-- test: skip, REASON -->`"),
+        ("<!-- test: skip, needs a server -->\n\n```sh\nls\n```\n", "line 1: not `<!-- test: skip, REASON -->`"),
+    ],
+)
+def test_a_fence_that_would_be_passed_over_is_seen(text, fault, tmp_path):
+    (found,) = unclear(write(tmp_path, text))
+    assert found.startswith(f"page.md, {fault}")
+
+
+def test_a_fence_that_is_left_out_with_a_reason_is_fine(tmp_path):
+    page = write(tmp_path, "<!-- test: skip, needs a server -->\n```sh\nls\n```\n```yaml\na: 1\n```\n```text\na\n```\n")
+    assert unclear(page) == []
 
 
 def test_a_page_is_run_in_one_shell_and_what_it_prints_is_kept(tmp_path):
