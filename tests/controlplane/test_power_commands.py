@@ -199,7 +199,7 @@ def test_in_a_dry_run_nobody_asks_why_a_node_does_not_wake():
 
 
 def test_nodes_are_listed_with_why_they_are_down():
-    figures = {"gpu_type": "V100", "gpus": 2, "usable_gpus": 0, "allocated_gpus": 0, "jobs": (), "power_w": None}
+    figures = {"gpu_type": "V100", "gpus": 2, "usable_gpus": 0, "held_gpus": 0, "jobs": (), "power_w": None}
     node = NodeState(name="a", state="down", drained=True, cause=str(NO), **figures)
     assert _state(node) == "down, drained: node a did not wake: its hook exited with 3"
 

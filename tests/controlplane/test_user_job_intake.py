@@ -154,7 +154,7 @@ def test_one_that_is_gone_is_cancelled_once_and_one_that_is_over_has_ended_unles
     desk.kube.set(user_job("u1"), user_job("u2"))
     desk.look()
     desk.kube.running = {"u2"}
-    desk.kube.set(user_job("u2", end=end, why=why))
+    desk.kube.set(user_job("u2", end=end, why=why, timed_out="time-limit" in reported))
     assert desk.look()
     assert not desk.look()
     assert (desk.asked(RequestKind.CANCEL), desk.kube.done) == ([1], [])
