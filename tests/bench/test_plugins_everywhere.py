@@ -304,7 +304,7 @@ def test_a_failure_is_logged_once_and_so_is_its_end(site, caplog):
 
 def test_a_guarantee_not_to_stop_jobs_holds_for_plugins(site):
     """A schedule that postpones everything stops what runs, which a locked problem does not allow."""
-    from commonwatt.placement.guarantees import checked
+    from commonwatt.placement.guarantees import validated_schedule
 
     runs = {"nodes": ["a"], "gpus": 1, "remaining_s": 60.0}
     problem = PlacementProblem.of(PlaceFile.model_validate({
@@ -313,8 +313,8 @@ def test_a_guarantee_not_to_stop_jobs_holds_for_plugins(site):
     }))  # fmt: skip
     problem = replace(problem, locked=True)
     with pytest.raises(Exception, match="a running job was stopped"):
-        checked(problem, Schedule.empty(problem))
-    assert isinstance(checked(replace(problem, locked=False), Schedule.empty(problem)), Schedule)
+        validated_schedule(problem, Schedule.empty(problem))
+    assert isinstance(validated_schedule(replace(problem, locked=False), Schedule.empty(problem)), Schedule)
 
 
 @pytest.mark.long
