@@ -127,6 +127,13 @@ def test_names_no_address_can_hold_are_refused(tmp_path, name):
         assert (refused.value.file, refused.value.field, refused.value.value) == (path, field, name)
 
 
+def test_power_limits_are_for_simulations(tmp_path):
+    limited = {"policies": [{"solver": "lookahead", "power_limits": [0.7]}], "workload": {"source": "week"}}
+    with pytest.raises(InputError, match="engines do not limit the power of GPUs yet") as refused:
+        read_config(config_in(tmp_path, engine="simulated", **limited))
+    assert refused.value.field == "policies.0.power_limits"
+
+
 def test_names_an_address_can_hold(tmp_path):
     path = config_in(
         tmp_path, engine="simulated", tenants=[{"name": name} for name in ("a b%c", "...", "é?#", "x" * 128)]

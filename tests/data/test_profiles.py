@@ -10,7 +10,7 @@ from commonwatt.data import third_party
 from commonwatt.data.profiles import GPU_TYPES, LAW, Measured, canonical, known_gpu_type, load_profiles
 from commonwatt.data.profiles.fit import SiaStep, fit_law, read_sia
 from commonwatt.data.profiles.gavel import GavelRun, read_gavel
-from commonwatt.data.profiles.zeus import Training, read_zeus
+from commonwatt.data.profiles.zeus import Training, read_limits, read_zeus
 from commonwatt.model.errors import InputError
 
 GAVEL = """model,batch_size,gpu_type,num_gpus,consolidated,steps_per_s,samples_per_s
@@ -124,6 +124,19 @@ def test_zeus_keeps_the_highest_power_limit(write):
     assert len(table) == 2
 
 
+def test_power_limits_are_relative_to_the_highest_and_noise_is_no_gain(write):
+    noisy = "V100,imagenet,resnet50,32,adadelta,200,98,221,21658\n"
+    curves = read_limits(write("z.csv", ZEUS + noisy))
+    [(training, by_type)] = curves.items()  # the others were measured at one limit
+    assert (training.batch_size, list(by_type)) == (32, ["V100"])
+    assert by_type["V100"].at(0.4) == pytest.approx((2.0, 0.45))
+    assert by_type["V100"].at(0.8) == (1.0, 1.0)
+    assert by_type["V100"].at(0.6) == pytest.approx((1.49, (0.45 + 221 / 220) / 2))
+    with_zeus = Measured.read(write("g.csv", GAVEL), write("z.csv", ZEUS))
+    assert with_zeus.limited("resnet50-b64", "V100", 0.7) == pytest.approx((1.5, 0.725))
+    assert with_zeus.limited("resnet50-b64", "P100", 0.7) == LAW.limited("resnet50", "P100", 0.7)
+
+
 def test_zeus_as_published_takes_the_type_from_the_name(write):
     head = "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power\n"
     text = head + "imagenet,resnet50,32,adadelta,260,100,230\n"
@@ -232,6 +245,9 @@ def test_the_typed_in_laws_are_what_the_fit_gives(traces):
         for kind, by_type in typed.items():
             for gpu_type, value in by_type.items():
                 assert value == pytest.approx(again[kind][gpu_type], abs=0.5001 * 10**-digits), (name, kind, gpu_type)
+    assert LAW.at_limit.keys() == fitted.law.at_limit.keys()
+    for kind, pairs in LAW.at_limit.items():
+        assert np.array(pairs) == pytest.approx(np.array(fitted.law.at_limit[kind]), abs=0.00501), kind
 
 
 @pytest.mark.data

@@ -29,6 +29,12 @@ def differences(database):
         return compare_metadata(MigrationContext.configure(c, opts=options), metadata)
 
 
+def test_the_newest_revision_is_alembics():
+    from alembic.script import ScriptDirectory
+
+    assert ScriptDirectory.from_config(migrate._config()).get_heads() == [migrate.head()]
+
+
 def at_first(opened):
     """A database of the first version."""
     database, first = opened(), migrate._config()

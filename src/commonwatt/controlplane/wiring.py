@@ -155,6 +155,9 @@ def read_config(path: Path) -> Scenario:
         )
         field = "knowledge" if asked is None else "policies.0.knowledge"
         raise InputError(expected, file=path, field=field, value=asked or config.knowledge)
+    if limits := config.policies[0].power_limits:
+        expected = "none: engines do not limit the power of GPUs yet, only simulations do"
+        raise InputError(expected, file=path, field="policies.0.power_limits", value=list(limits))
     try:
         check_electricity(config, cluster, now_s=SteadyClock()())
     except InputError as error:

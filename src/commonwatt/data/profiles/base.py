@@ -11,18 +11,8 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.names import did_you_mean
 
 __all__ = [
-    "CLASSES",
-    "GPU_TYPES",
-    "LEAST_LIMIT",
-    "MIG_SLICES",
-    "ClassRepresentatives",
-    "MigSlice",
-    "Profiles",
-    "canonical",
-    "class_of",
-    "known_gpu_type",
-    "mig_slice",
-    "type_in",
+    "CLASSES", "GPU_TYPES", "MIG_SLICES", "ClassRepresentatives", "MigSlice", "Profiles", "canonical", "class_of",
+    "known_gpu_type", "mig_slice", "type_in",
 ]  # fmt: skip
 
 _BERT = (("squad", "bert_base_uncased", "adamw"), ("sentiment140", "bert_base_uncased", "adamw"))
@@ -75,7 +65,7 @@ class Profiles(Protocol):
     def limited(self, kind: str, gpu_type: str, limit: float) -> tuple[float, float] | None:
         """Return time and power of training with a power limit, relative to those without; ``None`` if unknown.
 
-        *limit* is the part of the GPU's highest power limit, ``LEAST_LIMIT`` to 1.
+        *limit* is the part of the GPU's highest power limit, 0.5 to 1.
         """
 
 
@@ -88,9 +78,6 @@ def class_of(kind: str) -> str | None:
     name = kind.rpartition("-b")[0] or kind
     return name if name in CLASSES else None
 
-
-LEAST_LIMIT = 0.5
-"""Least power limit, as a part of the highest, for which there are figures of all measured GPUs."""
 
 GPU_TYPES = ("K80", "P100", "V100", "T4", "RTX2080Ti", "RTX6000", "A40", "A100")
 
