@@ -96,6 +96,7 @@ class StandIn:
                 self.now = replace(self.now, mode=request.value)
         tick.sample = SampleRow(time.time(), 0, 450.0, 0, 1, 9, 1, 0.01)
         self.ticks.write(tick)
+        self.now = replace(self.now, ticks=self.now.ticks + 1)
 
     def run(self, job: int, node: str, **account: int) -> None:
         """Let a job run on a node, and charge it."""
