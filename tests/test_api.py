@@ -156,7 +156,7 @@ def test_seeds_give_means():
     assert "2 seeds" in sweep._repr_html_()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_demand_is_forecast_from_any_form(tmp_path):
     csv = tmp_path / "demand.csv"
     csv.write_text("time,gpus\n" + "".join(f"{300 * k},{gpus}\n" for k, gpus in enumerate(DEMAND)))

@@ -82,7 +82,7 @@ def test_it_has_the_folder_the_environment_the_arguments_and_the_output_that_sba
     assert log == f"[commonwatt: output goes to {user.folder}/train-{number}.out]\n"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_arrays_shapes_and_dependencies(user):
     wait = "while [ ! -e go ]; do sleep 0.1; done"
     tasks = [job["id"] for job in user.submit(options="--array=3,5 -o %A_%a.out", body=wait)["jobs"]]

@@ -70,6 +70,7 @@ def asked(site, *requests, tenant="red"):
 OPERATORS = ("POST /mode", "POST /tokens", "GET /audit", "GET /tokens")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("perl") is None, reason="no perl, by which the job attacks")
 def test_a_job_that_runs_as_the_user_of_the_server_is_nobody_over_the_socket(folder):
     (folder / "run").mkdir(mode=0o755)

@@ -25,6 +25,7 @@ sys.stdout.buffer.write(b"the last words\\n")
 """
 
 
+@pytest.mark.long
 def test_output_is_bounded_and_its_end_is_kept(tmp_path):
     """60 MB, of which 4 are kept."""
     with served(tmp_path, live={"output_mb": 4, "reserve_mb": 0}) as site:

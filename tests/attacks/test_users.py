@@ -62,7 +62,7 @@ def attack(site, *more):
     return site.call("GET", f"/jobs/{job}/log").text.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_as_the_user_of_the_server_a_job_can_become_operator(folder):
     with served(folder, tenants=[{"name": "red"}, {"name": "blue"}]) as site:
         found = attack(site)

@@ -67,7 +67,7 @@ def test_cp_sat_assigns_jobs_so_that_the_load_is_least():
     assert found.cost == pytest.approx(least, rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("case", "jobs_per_day"), [(0, 150), (1, 350)])
 def test_simpy_costs_what_ours_does(case, jobs_per_day):
     """Another program for first come, first served: light, and with queues in which most of the cost is tardiness."""

@@ -201,7 +201,7 @@ def test_what_follows_a_rest_is_served_as_promised(seed: int, rest: int, target:
         assert on[BEFORE + DAY : BEFORE + rest].mean() <= 64
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=3, deadline=None)
 @given(
     seed=st.integers(0, 1_000), length=st.integers(1, DAY), wanted=st.integers(129, 2_000),

@@ -74,6 +74,7 @@ def test_what_it_finds_and_what_would_have_been_saved(site, tmp_path, accounts):
     assert [policy.solver for policy in config.policies] == ["lookahead", "easy"]
 
 
+@pytest.mark.long
 def test_its_control_plane_observes_and_cannot_be_made_to_act(site, tmp_path):  # noqa: F811
     slurm, out = site, tmp_path / "out"
     assert run("attach", "slurm", "--out", out, "--conf", site.conf).code == 0

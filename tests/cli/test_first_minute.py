@@ -41,7 +41,7 @@ def fresh():
     return total
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_compiling_is_announced_once_and_is_no_work(capsys):
     total = fresh()
     began = time.perf_counter()

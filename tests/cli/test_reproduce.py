@@ -84,7 +84,7 @@ def test_all(run, tmp_path, monkeypatch):
     assert "its process ended with 3 and left no result" in (out / "report.html").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_record_of_the_docs_is_a_report_again(run, tmp_path):
     record = Path(__file__).parents[2] / "docs" / "data" / "reproduce-full.json"
     done = run("reproduce", "all", "--from", record, "--out", tmp_path, "--json")

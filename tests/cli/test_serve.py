@@ -152,7 +152,7 @@ def test_nobody_else_is_listened_to_unless_it_is_said(config, heard_at):
     assert heard_at == ["127.0.0.1", "0.0.0.0"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_in_the_environment_of_a_job_is_in_no_log(tmp_path):
     """People keep passwords there: not when it runs, fails to, is cancelled or refused, and not at any level."""
     secret, there = "swordfish-of-the-job", tmp_path / "there"

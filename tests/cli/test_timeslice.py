@@ -381,7 +381,7 @@ def test_serve_checks_everything_without_serving(models):
     assert (simulated.code, "device.kind" in simulated.err) == (2, True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT]])
 def test_the_command_serves_until_it_is_told_to_stop(signals, models):
     pytest.importorskip("starlette")

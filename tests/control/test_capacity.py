@@ -119,7 +119,7 @@ def test_the_floor_is_kept_and_a_promise_is_held() -> None:
     assert [on_at(c, 2_500.0) for c in (held, plain, floor)] == [2, 2, 4]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 500), solver=st.sampled_from(["easy", "fifo", "lookahead", "random-greedy"]),

@@ -115,7 +115,7 @@ def test_what_ends_before_the_reservation_starts_beside_it():
     assert {name: at for name, (at, _) in starts(done).items()} == {"long": 0, "big": 1000, "short": 20, "late": 1100}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(seed=st.integers(0, 10_000), solver=st.sampled_from(SOLVERS), preempt=st.booleans())
 @settings(max_examples=25, deadline=None)
 def test_no_node_is_overbooked_and_every_job_ends(seed, solver, preempt):

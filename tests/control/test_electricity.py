@@ -206,7 +206,7 @@ def test_limits_keep_a_job_from_pausing(limits):
     assert not [event for event in done.log.since(0) if event.kind is EventKind.PREEMPTED]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(
     jobs=st.lists(
         st.tuples(st.sampled_from([0.5, 3.0, 11.0]), st.sampled_from([0.0, 9.0, 24.0, 40.0])), min_size=1, max_size=5

@@ -93,7 +93,7 @@ def test_the_background_says_how_long_nodes_stay_on(p):
     assert later == pytest.approx(np.maximum(0.0, on_s - 5.0))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 10_000))
 def test_paced_every_job_ends_and_the_ledger_adds_up(seed):

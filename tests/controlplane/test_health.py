@@ -488,7 +488,7 @@ def eventually(check) -> bool:
     return True
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_real_prometheus_that_reads_an_exporter(tmp_path, opened):
     """An exporter of ours that writes as DCGM's does, with series of MIG instances and pods."""
     xid = {"n0": 0, "n1": 0}

@@ -117,7 +117,7 @@ def test_power_is_that_of_the_meter_of_its_node(opened):
     assert [figure["gpu_w"] for figure in row.times] == [pytest.approx(50, rel=0.01)] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jobs_of_its_kind_tell_of_a_job_before_it_is_measured(opened):
     plane = opened(profiling=PROFILING)
     first = submit(plane, kind="line")

@@ -598,7 +598,7 @@ def test_what_just_goes_on_is_written_now_and_then_and_nothing_of_it_is_lost(ben
     assert metered == sum(row["energy_uj"] for row in ledger if row["row"] != "meter") > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_clock_that_is_far_ahead_for_a_while_has_nothing_deleted(bench, monkeypatch):
     """Neither our clock, which follows one that jumps ahead, nor a wall clock that was wrong from the beginning on."""
     b = bench()

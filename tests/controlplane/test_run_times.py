@@ -83,7 +83,7 @@ def test_ended_jobs_tell_of_the_next_one_also_after_a_restart(opened):
     assert figures(again, declared)[::3] == ("declared", 77.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_running_job_that_outlives_its_series_is_predicted_anew(opened, monkeypatch):
     monkeypatch.setattr("commonwatt.controlplane.profiler.FIRST_REVISION_S", 1.0)
     plane = opened()

@@ -376,7 +376,7 @@ def until(true, limit_s=120.0):
         time.sleep(0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_real_processes(tmp_path):
     """One that does not hear SIGTERM is killed after its grace time; meanwhile others stop, start and move."""
     times = {"1": 1000, "2": 1000}
@@ -418,7 +418,7 @@ def test_with_real_processes(tmp_path):
         engine.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_start_that_was_put_off_is_taken_back_by_a_stop(tmp_path):
     times = {"1": 1000, "2": 1000}
     durable, at = make(tmp_path, deaf={"times": times, "deaf": True}, nxt={"times": times})

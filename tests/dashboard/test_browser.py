@@ -102,6 +102,7 @@ def test_what_cannot_be_sent_is_no_token(served, service, visit):
     assert page.inner_text("#login-error") == ""
 
 
+@pytest.mark.long
 def test_a_revoked_token(served, service, visit, monkeypatch):
     monkeypatch.setattr("commonwatt.service.broadcaster.RECHECK_S", 0.1)
     monkeypatch.setattr("commonwatt.service.auth._CACHED_S", 0.1)
@@ -214,6 +215,7 @@ def test_a_tenant_sees_its_own(served, service, visit):
     assert page.locator("#details .buttons button").count() == 0  # tenants drain nothing
 
 
+@pytest.mark.long
 def test_by_keyboard_alone(served, service, visit):
     page = visit(served.url, service.tokens["operator"]).page
     reached = []
@@ -262,6 +264,7 @@ NAMELESS = """() => [...document.querySelectorAll("button, input, select, [tabin
 IDS = "() => [...document.querySelectorAll('[id]')].map((e) => e.id)"
 
 
+@pytest.mark.long
 def test_everything_has_a_name_for_those_who_do_not_see_it(served, service, visit):
     page = visit(served.url, service.tokens["operator"]).page
     service.tick(nodes=service.snapshot().nodes[3:])  # nodes go ...
@@ -282,6 +285,7 @@ def test_everything_has_a_name_for_those_who_do_not_see_it(served, service, visi
     assert set(named) <= set(ids)
 
 
+@pytest.mark.long
 def test_nothing_is_done_without_a_yes(served, service, visit):
     page = visit(served.url, service.tokens["operator"]).page
     before = requests_of(service)
@@ -328,6 +332,7 @@ def test_hold_release_cancel(served, service, visit):
     page.wait_for_selector(f"#event-list li:has-text('cancel job {job} ')")
 
 
+@pytest.mark.long
 def test_who_ended_last_is_shown_first_and_comes_by_itself(served, service, visit, monkeypatch):
     """A long job that ends has a small number, however many have come and gone since."""
     service.end(40)
@@ -343,6 +348,7 @@ def test_who_ended_last_is_shown_first_and_comes_by_itself(served, service, visi
     page.wait_for_function(f"[...document.querySelectorAll('{ROW} .tenant')].every((e) => e.innerText === '{tenant}')")
 
 
+@pytest.mark.long
 def test_drain_and_dry_run(served, service, visit):
     page = visit(served.url, service.tokens["operator"]).page
     name = service.snapshot().nodes[-1].name
@@ -393,6 +399,7 @@ def test_submit(served, service, visit):
     assert row.due_s == 1893549840  # 2030-01-02T02:04Z
 
 
+@pytest.mark.long
 def test_connection_lost_and_found(serve, service, visit):
     server = serve(service)
     seen = visit(server.url, service.tokens["operator"])

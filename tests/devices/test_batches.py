@@ -285,7 +285,7 @@ def test_whatever_happens_everybody_gets_their_own_rows_and_every_nanosecond_is_
     bench.charged()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(
     st.tuples(*[st.sampled_from([1.0, 2.0, 3.0])] * 3), st.integers(1, 6), st.sampled_from([Tf(), Ef(), Etf(0.7)]),

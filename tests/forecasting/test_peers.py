@@ -166,7 +166,7 @@ def peak_bytes(make, *given):
         tracemalloc.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_looked_at_of_a_long_series_takes_little_more_memory_than_the_answer():
     values, origins = walk(length=200_000).gpus, np.arange(10_000, 200_000, 4)
     series = DemandSeries(0.0, 60.0, values)

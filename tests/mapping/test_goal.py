@@ -240,7 +240,7 @@ def test_a_warm_start_is_where_the_search_begins(algorithm):
         warmed(List("sjf", "olb"), good.best)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", [GSharp(700), Auto(30_000)])
 def test_the_history_falls_to_what_was_found(algorithm):
     found = algorithm.solve(literal_sample(60, 5), rng())

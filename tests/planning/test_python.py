@@ -87,7 +87,7 @@ def test_a_series_of_its_own_needs_no_file():
     assert {row.performance for row in replayed.result.replay} == {1.0}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jobs_known_ahead_cut_what_a_promise_needs_above_foresight(tmp_path):
     rng = np.random.default_rng(4)
     rows = [f"{at},{rng.integers(600, 7_200)},{rng.choice([1, 8])}" for at in np.sort(rng.integers(0, 5 * 86_400, 900))]

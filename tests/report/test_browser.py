@@ -72,6 +72,7 @@ def test_text_does_not_overlap_in_the_cost_figure(visit, medium):
                 assert apart, (a, b)
 
 
+@pytest.mark.long
 def test_what_is_seen_first_is_drawn_first(chromium, medium, tmp_path):
     (tmp_path / "report.html").write_text(medium, encoding="utf-8")
     context = chromium.new_context(viewport={"width": 1400, "height": 900})
@@ -94,6 +95,7 @@ def test_what_is_seen_first_is_drawn_first(chromium, medium, tmp_path):
     context.close()
 
 
+@pytest.mark.long
 def test_policy_selector(visit, medium):
     page = visit(medium).page
     assert [page.is_visible(f"#panel-{i}") for i in range(5)] == [True, False, False, False, False]
@@ -110,6 +112,7 @@ def test_policy_selector(visit, medium):
     assert marks(page, "gantt-0")["width"] > 1000
 
 
+@pytest.mark.long
 def test_logarithmic_costs(visit, medium):
     page = visit(medium).page
     assert page.get_attribute("#log", "aria-pressed") == "false"
@@ -123,6 +126,7 @@ def test_logarithmic_costs(visit, medium):
     assert not page.is_visible(".key.log")
 
 
+@pytest.mark.long
 def test_tables_are_sorted_by_value(visit, medium):
     page = visit(medium).page
     column = "#panel-0 table:has(caption:text-is('Tenants under lookahead')) "
@@ -149,6 +153,7 @@ def test_whole_run(visit):
     assert page.get_attribute(".whole >> nth=1", "aria-pressed") == "true"
 
 
+@pytest.mark.long
 def test_names_are_shown_as_they_are(visit):
     result, records = make(SMALL, (HOSTILE, "b"), name=(HOSTILE,) * SMALL.jobs, tenant=(HOSTILE,) * SMALL.jobs)
     page = visit(render(result.model_copy(update={"scenario": HOSTILE}), records)).page
@@ -172,6 +177,7 @@ def test_many_nodes_and_policies(visit):
         assert no_sideways_scroll(page)
 
 
+@pytest.mark.long
 def test_one_policy_one_job(visit):
     result, records = make(Size(nodes=1, gpus=1, jobs=1, tenants=1, span_s=0.0, mean_run_s=30.0), ("alone",))
     page = visit(render(result, records)).page

@@ -77,14 +77,14 @@ def test_beside_the_paper(answer, quick):
         assert (limit.paper, limit.comparable) == (longest, False)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_reduction_by_hand(quick):
     total = {p.series: p.mean for p in quick.points if p.quantity == "total cost"}
     shown = next(r.ours for r in quick.rows if r.quantity == "total cost saved by randomized greedy against FIFO")
     assert shown == pytest.approx(100 * (1 - total["random-greedy"] / total["fifo"]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_time_to_complete_is_a_claim_where_the_text_says_so(answer, quick):
     time = {p.series: p.mean for p in quick.points if p.quantity == "time to complete all jobs"}
     saved = [1 - time["random-greedy"] / time[name] for name in ("fifo", "edf", "priority")]

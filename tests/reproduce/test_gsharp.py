@@ -225,7 +225,7 @@ def test_ties_are_told_and_do_not_count_against_g_sharp():
     assert found.fewer_mean == pytest.approx(100.0 ** (1 / 3))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_the_paper_says_by_name_is_compared_by_name():
     study, part = GSharpStudy((0,), 300, (0,), quick=True), GSharpPart("Fig. 7")
     figure_7(study, part)
@@ -251,7 +251,7 @@ def test_orders_of_magnitude_are_of_means_as_in_table_7():
     assert {name: round(ratio, 2) for name, ratio in PAPER_OVER.items()} == {"a2c": 1.27, "ppo": 1.67}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_honest_model_gives_no_claims_of_the_paper():
     study, part = GSharpStudy((0,), 200, (0,), quick=True), GSharpPart("Cost models")
     cost_models(study, part)

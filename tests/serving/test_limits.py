@@ -119,7 +119,7 @@ def test_a_client_that_goes_away_cancels_its_request():
         assert wire.infer("double", x())[0] == 200
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_call_that_is_cancelled_cancels_its_request():
     services = pytest.importorskip("tritonclient.grpc.service_pb2_grpc")
     for end, deadline_s in (("cancel", None), ("deadline", 5.0)):

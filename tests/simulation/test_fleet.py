@@ -314,7 +314,7 @@ def fleets(draw: st.DrawFn) -> dict:
     return document
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(fleets())
 def test_what_holds_of_every_fleet(document):

@@ -129,7 +129,7 @@ class Again:
                 assert done < epochs + 1e-9
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @MANY
 @given(documents())
 def test_energy_from_stays_and_power_states(document):
@@ -147,7 +147,7 @@ def test_jobs_end_when_their_work_is_done(document):
     Again(problem, record).check_progress()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @MANY
 @given(documents())
 def test_no_gpu_twice_and_none_of_a_node_that_is_down(document):

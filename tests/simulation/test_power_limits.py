@@ -110,6 +110,7 @@ def test_less_energy_and_a_bound_that_holds(prepared):
     assert bound < lower_bound(prepared.table.within_power_limits(()), prepared.cluster, tariff)
 
 
+@pytest.mark.long
 def test_who_may_not_limit_is_not_concerned(prepared):
     alone = prepare(week(PLAIN), Path(), 0)
     assert not len(alone.table.config_power_limit)
@@ -120,6 +121,7 @@ def test_who_may_not_limit_is_not_concerned(prepared):
     assert ours.model_copy(update=same) == own.model_copy(update=same)
 
 
+@pytest.mark.long
 def test_each_policy_has_its_own_limits():
     p = prepare(week(LIMITED, {"solver": "lookahead", "name": "one", "power_limits": [0.7]}), Path(), 0)
     assert set(np.unique(p.table.config_power_limit)) == {0.6, 0.7, 0.8, 1.0}

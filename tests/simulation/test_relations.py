@@ -80,7 +80,7 @@ def test_twice_the_price_is_twice_the_cost_of_the_same_energy(document):
         assert twice[same] == once[same]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @SOME
 @given(documents(solvers=SOLVERS))
 def test_in_another_currency_every_policy_decides_the_same(document):

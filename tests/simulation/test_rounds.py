@@ -297,7 +297,7 @@ def test_peers_come_near_the_reference(policy, most, workload):
         assert of(list(ours.values())) == pytest.approx(of(list(theirs.values())), rel=most)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.data
 @pytest.mark.parametrize("workload", ["core-1", "core-3"])
 def test_ours_ends_earlier_under_the_same_rules(workload):

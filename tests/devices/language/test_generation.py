@@ -82,7 +82,7 @@ def test_a_cache_gives_what_the_whole_text_gives(decoder):
         text.append(token)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral"])
 def test_answers_are_those_of_transformers_own_generate(folders, kind):
     """Mistral attends to a window of 7 tokens here."""

@@ -264,6 +264,7 @@ def test_nobody_pays_for_the_time_in_which_a_frozen_controller_heard_nothing(ser
     assert max(reading.to_s for reading in held) == pytest.approx(before_s - 0.5, abs=0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ends", [False, True], ids=["runs", "has ended"])
 def test_who_is_placed_pays_from_then_on_though_the_answer_comes_late(server, engine, ends):
     """Until it is known whether it was, the readings of its node are kept back: others may come and go meanwhile."""
@@ -302,7 +303,7 @@ def test_in_a_pause_no_pods_are_made_that_could_not_be_placed(server, engine):
     assert engine._runs == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("leave", ["deleting", "gone"])
 def test_who_gives_way_to_a_pod_of_kubernetes_scheduler_is_not_blamed_and_stays_away(server, engine, leave):
     assert engine.start_all([Start(1, "j", (0,), 8)], lambda: None) == [None]

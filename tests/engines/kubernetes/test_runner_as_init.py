@@ -56,6 +56,7 @@ def contained(tmp_path):
         outer.wait()
 
 
+@pytest.mark.long
 def test_it_prints_what_its_job_prints_and_a_reader_that_does_not_read_keeps_nothing_from_its_end(tmp_path):
     def spec(attempt, script):
         return RunSpec(

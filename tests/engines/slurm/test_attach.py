@@ -169,6 +169,7 @@ def test_what_sleeps_is_written_down_for_the_engine_that_comes_next(engine_over,
     assert [mark.asleep for mark in engine.marks().values()] == [False, True]
 
 
+@pytest.mark.long
 def test_with_a_real_slurm_a_job_that_has_ended_is_charged_nothing(site, slurm, settings, engine_over, tmp_path):
     first = engine_over(slurm)
     first.apply([Start(1, "one", (0,), 1), Start(2, "two", (1,), 2)])

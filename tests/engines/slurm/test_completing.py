@@ -24,6 +24,7 @@ def states(site) -> list[str]:
     return site.ask("squeue", "--noheader", "--format=%T").split()
 
 
+@pytest.mark.long
 def test_a_job_that_ended_long_ago_runs_as_long_as_slurm_has_it(site, slurm, settings, tmp_path):
     """Also for a controller that comes later: it is neither lost, nor are its GPUs given to others."""
     site.hold()
@@ -52,6 +53,7 @@ def test_a_job_that_ended_long_ago_runs_as_long_as_slurm_has_it(site, slurm, set
     assert not engine.nodes().in_use.any()
 
 
+@pytest.mark.long
 def test_a_job_that_does_not_leave_is_not_waited_for(site, slurm, settings, tmp_path):
     """A poll says when it has left, and what it lost."""
     settings = dataclasses.replace(settings, patience_s=0.2)

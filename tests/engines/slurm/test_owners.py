@@ -147,6 +147,7 @@ os.kill(os.getppid(), 9)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["links", "folders", "pipes", "early"])
 def test_what_a_job_puts_into_its_records_concerns_that_job_alone(site, state, what):
     other = state.parent / "others"

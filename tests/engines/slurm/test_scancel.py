@@ -36,6 +36,7 @@ def test_a_job_that_an_administrator_cancels_stays_cancelled(site, tmp_path, req
         assert (seen.outcome, seen.reason) == (Outcome.CANCELLED, "cancelled-in-slurm")
 
 
+@pytest.mark.long
 def test_a_job_that_we_stop_is_not_cancelled(site, tmp_path):
     """Neither one that does not listen, and that Slurm kills for us, as an engine sees that comes later."""
     engine = engine_on(tmp_path, Slurm(site.conf), grace_s=0.2, patience_s=0.2)

@@ -75,6 +75,7 @@ def test_a_job_gets_its_gpus_its_image_and_nothing_of_our_environment(slurm, set
     assert json.loads(output(tmp_path, "2-1")) == ["other", "1", "0", "some:image", "a b", None]
 
 
+@pytest.mark.long
 def test_jobs_of_others_are_seen_respected_and_left_alone(site, slurm, settings, tmp_path):
     """In JSON and in plain output alike."""
     other = site.ask(
@@ -125,6 +126,7 @@ def test_a_drained_node_is_not_ours_to_use_whoever_drained_it(site, slurm, setti
     assert after.nodes().usable_gpus.tolist() == [0, 0]
 
 
+@pytest.mark.long
 def test_old_records_are_forgotten_or_put_aside(site, slurm, settings, tmp_path):
     """And a number given again is another job, though Slurm still remembers the one before."""
     engine = SlurmEngine(contract_cluster(), tmp_path, lambda name: sleeper(0), slurm=slurm, settings=settings)
