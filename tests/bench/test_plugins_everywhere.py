@@ -234,7 +234,7 @@ def test_a_simulation_under_a_plugin_is_one_under_what_it_does(site):
     assert trace(simulate(cluster_of(), table, "my-fifo")) == trace(simulate(cluster_of(), table, "fifo"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command(site, run, tmp_path):
     file = write(tmp_path / "s.yaml", scenario(policies=[{"solver": "fifo"}, {"solver": "my-fifo"}]))
     done = run("simulate", file, "--json")

@@ -180,7 +180,7 @@ DAY = 1_440  # steps
 BEFORE = DAY
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=3, deadline=None)
 @given(
     seed=st.integers(0, 1_000), rest=st.integers(1, 2 * DAY), target=st.sampled_from([0.8, 0.9, 0.98]),

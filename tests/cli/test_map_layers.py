@@ -141,7 +141,7 @@ def test_without_its_extra_one_line_says_what_to_install(package, suffix, tmp_pa
     assert done.err == f"error: {package} is not installed; run: pip install 'commonwatt[{package}]'\n"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_exported_program(tmp_path):
     torch = pytest.importorskip("torch")
     file, batch = tmp_path / "p.pt2", torch.export.Dim("batch", min=2, max=8)

@@ -37,7 +37,7 @@ def test_a_table(installed, tmp_path):
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_figure_in_words(run, monkeypatch):
     monkeypatch.setattr(sweep, "NODES", {"quick": (2,)})
     monkeypatch.setattr(sweep, "CANDIDATES", 20)

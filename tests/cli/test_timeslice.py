@@ -101,7 +101,7 @@ def test_phi_on_the_command_line_is_checked_too(tmp_path):
     assert (done.code, "0<=x<=1" in done.err) == (2, True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pictures(tmp_path):
     for what, example in (("plan", "quantum.yaml"), ("run", "edge.yaml")):
         picture = tmp_path / f"{what}.svg"

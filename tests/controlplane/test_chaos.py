@@ -26,7 +26,7 @@ def test_every_accepted_job_ends_exactly_once_however_often_the_controller_is_ki
     assert problems(store, tmp_path, jobs) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "rounds", [5, pytest.param(max(12, ROUNDS), marks=pytest.mark.long)], ids=["a few times", "often"]
 )

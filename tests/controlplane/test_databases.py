@@ -36,6 +36,7 @@ def until_it_begins(store):
         time.sleep(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "rounds"),
     [

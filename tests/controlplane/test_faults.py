@@ -64,7 +64,7 @@ def zombies(tmp_path) -> list[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("count", "how_often"), [(6, 0.15), pytest.param(24, 0.25, marks=pytest.mark.long)])
 def test_engine_commands_that_fail_are_lost_or_hang(tmp_path, count, how_often):
     path, store = prepared(tmp_path)
@@ -117,7 +117,7 @@ def test_records_of_runs_that_cannot_be_written_cost_no_job(tmp_path):
     assert problems(store, tmp_path, jobs) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "jumps_s",
     [

@@ -686,7 +686,7 @@ def test_phi_of_tenants_is_set_while_it_runs_and_kept_until_the_configuration_ha
     b.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_full_collections_leave_out_what_a_controller_begins_with():
     class Node:
         def __init__(self):

@@ -99,7 +99,7 @@ def test_a_running_job_that_outlives_its_series_is_predicted_anew(opened, monkey
     until(plane, number, lambda row: row.status == "cancelled")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_user_limit_nothing_is_predicted(opened):
     plane = opened(knowledge="user-limit")
     for k in range(3):

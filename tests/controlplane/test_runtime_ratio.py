@@ -42,7 +42,7 @@ def lasted(b: Bench) -> dict[int, float]:
     return runtime_ratios(b.live.store.jobs(limit=1000), Cluster.of(b.live.config.nodes), b.live.database)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_estimate_takes_jobs_that_ended_for_what_they_were(bench):
     """They report nothing, so each is planned by its time limit, a day, and ends after a minute."""
     b = bench(

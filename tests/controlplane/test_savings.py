@@ -95,7 +95,7 @@ def test_cancelled_jobs_old_ones_and_those_of_another_cluster_are_left_out(bench
     assert jobs_for_estimate([], maker, b.clock()) == ([], 0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_estimate_comes_from_a_process_of_its_own_and_stops_with_it(bench, caplog):
     caplog.set_level("INFO", "commonwatt.savings")
     b = bench(policies=[{"solver": "fifo"}])
@@ -202,7 +202,7 @@ def test_nodes_draw_power_until_now_and_not_only_until_the_last_job(bench):
     assert found(b)["baseline_energy_kwh"] == pytest.approx((1000.0 * idle_w + 100.0 * gpu_w) / 3.6e6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_prices_are_those_of_the_time_it_was(bench):
     """By the hour of the day, the estimate's clock begins with the first job, which is submitted at 8:30."""
     points = [{"from_s": 0, "price_per_kwh": 1}, {"from_s": 9 * HOUR_S, "price_per_kwh": 3}]

@@ -413,6 +413,7 @@ def test_connection_lost_and_found(serve, service, visit):
     page.wait_for_selector("#lost", state="hidden")
 
 
+@pytest.mark.long
 def test_changes_come_by_themselves(served, service, visit):
     page = visit(served.url, service.tokens["operator"]).page
     snapshot = service.snapshot()
@@ -428,6 +429,7 @@ def test_changes_come_by_themselves(served, service, visit):
     assert numbers(page, "#tiles .tile:nth-child(1) b") == [0, snapshot.total_gpus]
 
 
+@pytest.mark.long
 def test_text_of_users_is_shown_as_it_is(serve, service, visit):
     """Whatever got into the store: names are restricted at the door, but this page does not rely on it."""
     with service.database.transaction() as c:

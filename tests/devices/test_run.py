@@ -54,7 +54,7 @@ def test_a_device_with_little_to_do_idles_and_answers_at_once():
     assert got.system_fairness is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_poisson_arrivals_come_at_their_rate_and_repeat_with_the_seed():
     load = {"load": {"kind": "poisson", "rate_per_s": 5.0}}
     config = simulated((*A, load), duration_s=400)

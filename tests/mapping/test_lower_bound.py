@@ -50,7 +50,7 @@ def test_any_weights_certify_a_bound(case, drawn):
     assert bound <= makespan(problem, mapping) * (1 + 1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "batches"), [(0, 500), pytest.param(1, 1000, marks=pytest.mark.long)])
 def test_small_batches_with_little_bandwidth(seed, batches):
     """By brute force; and it is never below the bound without excess and chains, whose linear program SciPy solves."""

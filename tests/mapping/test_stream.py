@@ -37,7 +37,7 @@ def clock():
     return 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(literal.mapped(jobs=6))
 def test_a_schedule_says_what_the_timeline_says(case):
     problem, mapping = case

@@ -99,7 +99,7 @@ def test_every_start_can_be_carried_out(p):
     start(p, 0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(deadline=None)
 @given(place_files(most_jobs=5, most_nodes=4, running=False))
 def test_what_equal_nodes_are_called_changes_no_cost(file):

@@ -185,6 +185,7 @@ def test_one_policy_one_job(visit):
     assert marks(page, "gantt-0")["bars"] == 1
 
 
+@pytest.mark.long
 def test_nothing_recorded(visit):
     result, _ = make(SMALL)
     page = visit(render(result, [])).page

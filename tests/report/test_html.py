@@ -225,7 +225,7 @@ def test_many_policies_and_tenants_stay_small():
     assert "tenants with less GPU time" in text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_report_of_many_jobs_on_many_nodes_is_small():
     size = Size(nodes=1000, gpus=8, jobs=20_000, tenants=30, span_s=6e5, mean_run_s=6e3)
     assert len(render(*make(size, tuple(f"policy {i}" for i in range(5)))).encode()) < 3e6

@@ -108,7 +108,7 @@ def test_processes_change_nothing_but_time(quick):
     assert still(quick) == still(together)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_seeds_as_asked(tiny):
     answer = sweep.run(TopicRequest(extent="quick", seed=5, seeds=2), 2)
     assert answer.seeds == (5, 6)

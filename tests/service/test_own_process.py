@@ -77,7 +77,7 @@ def histories(draw):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(histories())
 def test_what_is_put_together_is_what_there_is(history):
     replica, before, counts = Replica(EMPTY), EMPTY, Counters()

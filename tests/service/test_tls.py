@@ -107,7 +107,7 @@ def start(app, site, monkeypatch):
         one.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_requests_and_streams_over_tls(start, site, service):
     running = start()
     assert running.get(site.trust()) == 200

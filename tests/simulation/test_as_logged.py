@@ -177,7 +177,7 @@ def logs(draw):
     return rows
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(logs())
 def test_conserved(rows):

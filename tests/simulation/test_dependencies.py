@@ -96,7 +96,7 @@ def test_no_job_starts_before_those_it_waits_for(jobs, solver, plan, knowledge, 
         assert began[job["name"]] >= counted[job["name"]]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=30)
 @given(jobs=chains(("afterany", "after")), data=st.data())
 def test_the_order_of_rows_does_not_matter(jobs, data, tmp_path_factory):

@@ -299,7 +299,7 @@ def test_only_those_that_may_be_are_preempted_and_that_makes_room(document: dict
         assert count == 1 + sum(names[event.handle] == name for event in stopped)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(preempting(), st.randoms())
 def test_the_order_in_which_qos_are_listed_does_not_matter(document: dict, random) -> None:

@@ -41,7 +41,7 @@ def test_the_order_of_jobs_in_the_file_does_not_matter(document, random):
     assert second == close(first)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @SOME
 @given(documents())
 def test_names_do_not_matter(document):

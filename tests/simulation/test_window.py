@@ -121,7 +121,7 @@ def test_nothing_is_gained_by_leaving_work_undone(rows, solver, preempt):
     assert record.result.window_energy_kwh * J_PER_KWH == pytest.approx(all_done_j + undone_j, rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @QUICK
 @given(documents(plain=True, solvers=("fifo", "edf", "easy")), st.randoms(use_true_random=False))
 def test_the_order_of_the_file_does_not_matter(document, random):

@@ -94,7 +94,7 @@ def test_power_limits_are_not_for_the_policies_of_a_study(log):
         drafted(log, steps=["power-limits"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_log_itself_is_the_first_row(log):
     logged = done(log, **FEW).policies[0]
     assert (logged.policy, logged.role) == ("as logged", "as-logged")
@@ -131,7 +131,7 @@ def test_rows_share_the_window_whatever_they_relax(log):
     assert len({tuple(p.table.kinds) for p in plan.prepared.values()}) == 1  # drawn alike in every row
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jobs_no_node_can_run_are_left_out_and_counted(tmp_path):
     log = write_log(tmp_path, jobs=12, days=0.4)
     plain = done(log, **FEW)
@@ -156,7 +156,7 @@ def test_a_log_of_jobs_no_node_can_run_is_refused(tmp_path):
         plan_study(*drafted(log), 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jobs_on_a_type_the_cluster_lacks_are_said_and_counted(tmp_path):
     log = write_log(tmp_path, jobs=12, days=0.4)
 
@@ -170,7 +170,7 @@ def test_jobs_on_a_type_the_cluster_lacks_are_said_and_counted(tmp_path):
     assert "2 jobs ran on a type that the cluster lacks: any type it has" in assumed()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_period_and_one_seed_have_no_interval(log):
     result = done(log, **FEW)
     assert result.conservative_saving_interval is None
@@ -255,7 +255,7 @@ def test_what_is_done_is_kept_and_found_again(log, tmp_path, monkeypatch):
     assert not left
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_that_cannot_be_read_is_run_again(log, tmp_path):
     file, folder = drafted(log, **FEW)
     plan = plan_study(file, folder, 0)

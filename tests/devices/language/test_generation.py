@@ -100,7 +100,7 @@ def test_answers_are_those_of_transformers_own_generate(folders, kind):
     assert model.cache_bytes_per_token == 2 * 2 * 4 * {"llama": 16, "gpt2": 32, "mistral": 16}[kind]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_whose_attention_is_not_plain_is_refused(folders):
     with pytest.raises(InputError, match="bloom") as refused:
         load_pretrained(folders("bloom"), RUNTIME)

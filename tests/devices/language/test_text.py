@@ -56,7 +56,7 @@ def test_no_text_is_held_back_without_need():
     assert search.has_stop
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_draws_follow_the_chances():
     logits, rng = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32)), np.random.default_rng(0)
 
@@ -102,7 +102,7 @@ def pretrained(tmp_path_factory):
     return load_pretrained(write_pretrained(tmp_path_factory.mktemp("models") / "llama"), RUNTIME).coder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_folder_without_tokenizer_or_with_a_broken_one_is_told_apart(tmp_path):
     folder = write_pretrained(tmp_path / "llama")
     (folder / "tokenizer.json").write_text("{")

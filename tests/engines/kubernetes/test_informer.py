@@ -111,7 +111,7 @@ def test_a_watch_that_breaks_goes_on_where_it_was():
     assert informer.lists == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_that_does_not_answer_is_down_and_what_it_said_is_kept():
     refused = [httpx.ConnectError("refused") for _ in range(200)]
     with informed(page(item("a", 1)), "", *refused) as (informer, watched, _):

@@ -227,7 +227,7 @@ def test_nobody_pays_for_gpus_while_no_pod_has_them(server, engine):
     until(lambda: any(reading.holders for reading in engine.readings(up_to_now=True)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_is_charged_until_it_has_ended_however_late_that_is_seen(server, engine):
     assert engine.start_all([Start(1, "j", (0,), 4)], lambda: None) == [None]
     (name,) = server.pods
@@ -241,6 +241,7 @@ def test_a_job_is_charged_until_it_has_ended_however_late_that_is_seen(server, e
     assert max(reading.to_s for reading in held) == pytest.approx(placed_s + 0.2, abs=0.05)
 
 
+@pytest.mark.long
 def test_nobody_pays_for_the_time_in_which_a_frozen_controller_heard_nothing(server, engine, monkeypatch):
     """A process that was stopped finds what has ended meanwhile a moment after it goes on, not at once."""
     for name, seconds in (("_PULSE_S", 0.1), ("_STALL_S", 0.6), ("_CATCH_UP_S", 1.5)):

@@ -93,6 +93,7 @@ def test_it_passes_sigterm_on_and_writes_down_the_end(contained, tmp_path):
     assert folder.end().exit_code == 0
 
 
+@pytest.mark.long
 def test_it_kills_what_is_deaf_after_the_grace_time(contained):
     folder, first, outer = contained("trap '' TERM; while :; do sleep 0.05; done")
     os.kill(first, signal.SIGTERM)

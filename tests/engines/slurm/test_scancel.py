@@ -18,6 +18,7 @@ def number_of(site) -> str:
     return until(lambda: site.ask("squeue", "--noheader", "--states=RUNNING", "--format=%A").strip())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("requeue", [False, True])
 @pytest.mark.parametrize("another", [False, True])
 def test_a_job_that_an_administrator_cancels_stays_cancelled(site, tmp_path, requeue, another):
