@@ -151,6 +151,7 @@ class CapacityPlanner:
                 raise InputError(f"a power state of a node ({', '.join(sorted(names))})", field="states", value=name)
         for states in self._states:
             check_states(states, self._forecasters[0].steps * spec.step_s)
+        self._members = [np.flatnonzero(cluster.klass == k) for k in range(len(cluster.classes))]
         self._idle_each = np.array([kind.idle_w / kind.gpus for kind in cluster.classes])[cluster.klass]
         self.budget: NodePowerBudget | None = None
         if spec.power_kw is not None or cap_w is not None:
@@ -277,8 +278,9 @@ class CapacityPlanner:
 
     def _changes(self, nodes: NodePowers, need: Need) -> tuple[tuple[int, str | None], ...]:
         changes: list[tuple[int, str | None]] = []
+        free = ~nodes.busy & (nodes.usable_gpus > 0)
         for k, (kind, states) in enumerate(zip(self.cluster.classes, self._states, strict=True)):
-            own = np.flatnonzero((self.cluster.klass == k) & ~nodes.busy & (nodes.usable_gpus > 0))
+            own = self._members[k][free[self._members[k]]]
             if not len(own) or not states:
                 continue
             now = _now(kind, states, nodes, own)

@@ -115,7 +115,7 @@ class ObservingPredictor:
 
     def _restore(self, about: Mapping[str, Any], history: Floats, features: Mapping[str, Floats] | None = None) -> None:
         """Take *history* and *features* as the end of the series whose ``_clock`` is in *about*."""
-        self.see(DemandSeries(0.0, 1.0, history, features or {}))
+        self.see(DemandSeries(0.0, about["step_s"], history, features or {}))
         self._start_s, self._step_s, self._seen = about["start_s"], about["step_s"], about["seen"]
 
 

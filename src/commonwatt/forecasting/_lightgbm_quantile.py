@@ -6,12 +6,15 @@ sorted afterwards, so that they do not cross; where demand came in whole GPUs on
 1 to 119 steps; over windows of 5 to 1440 steps the maximum, minimum and mean less the last value, and the mean
 absolute change (``movements``); the level; hour of day and day of week. Further columns, such as the GPUs that
 waiting jobs request, are features as they are.
+
+More than 5 steps ahead the forecast is a mean with that of ``last-value``, which only knows the changes of the last
+seven days: the further ahead, the less of what was learned from the weeks before still holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,15 +28,17 @@ from commonwatt.forecasting._history import (
     check_step,
     checked_origins,
     learnable_origins,
+    sliding_quantiles,
 )
-from commonwatt.forecasting._network_inputs import IN_GPUS, WINDOWS, features_at, width
+from commonwatt.forecasting._network_inputs import IN_GPUS, LEVEL_AND_WEEKDAY, WINDOWS, features_at, width
 from commonwatt.forecasting._trees import Trees
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import HORIZON, LEVELS, LOOK_BACK, DemandSeries, Predictor, QuantileForecast
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_file import TREES
+from commonwatt.model.units import WEEK_S
 
-__all__ = ["PARAMETERS", "POOL_SIZE", "LightGbmQuantile", "joint_pools"]
+__all__ = ["PARAMETERS", "POOL_SIZE", "LightGbmQuantile", "StepSettings", "joint_pools", "settings_of"]
 
 PARAMETERS: dict[str, Any] = {
     "learning_rate": 0.03,
@@ -50,6 +55,40 @@ _TREES = 200
 
 CHOSEN_STEPS = (1, 2, 5, 15, 30, 60, 120, 240, 480, 960)
 """Steps fitted directly where more than 15 are forecast: clocks and sleep, deep sleep, off, and beyond."""
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How the models of a step are fitted and used.
+
+    Parameters
+    ----------
+    parameters
+        Of LightGBM, in place of those in ``PARAMETERS``.
+    level_and_weekday
+        Whether these are features. Training of a few weeks sees most of their values once, so that trees may learn
+        from them what happened then, and not what happens again.
+    share
+        Share of ``last-value`` in the forecast, 0 to 1.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    level_and_weekday: bool = True
+    share: float = 0.0
+
+
+NEAR = 5
+"""The most steps ahead that the settings in ``PARAMETERS`` were chosen for."""
+
+FAR = StepSettings({}, level_and_weekday=False, share=0.5)
+"""Settings of 15 steps and more, chosen by the benchmark ``forecast_horizons``."""
+
+
+def settings_of(step: int) -> StepSettings:
+    """Return the settings of a step; between ``NEAR`` and 15 the share of ``last-value`` grows."""
+    if step <= NEAR:
+        return StepSettings()
+    return replace(FAR, share=FAR.share * min(1.0, (step - NEAR) / (15 - NEAR)))
 
 
 def _chosen(horizon: int) -> tuple[int, ...]:
@@ -78,12 +117,14 @@ class LightGbmQuantile(ObservingPredictor):
     size
         The feature that says how large a series is, GPUs. Changes and the level are then learned in units of its square
         root, so that small series and large ones are alike; the loss is still that in GPUs.
+    settings
+        Settings of a step.
 
     Raises
     ------
     InputError
-        For steps that do not rise from 1 or more to the horizon, levels that do not rise within (0, 1), and a feature
-        without a name or named twice.
+        For steps that do not rise from 1 or more to the horizon, levels that do not rise within (0, 1), a feature
+        without a name or named twice, and a share outside [0, 1].
     """
 
     name = TREES
@@ -92,12 +133,12 @@ class LightGbmQuantile(ObservingPredictor):
         self, look_back: int = LOOK_BACK, horizon: int = HORIZON, trees: int = _TREES,
         parameters: dict[str, Any] | None = None, steps: tuple[int, ...] | None = None,
         levels: tuple[float, ...] | None = None, threads: int = 1, features: Sequence[str] = (),
-        size: str | None = None,
+        size: str | None = None, settings: Callable[[int], StepSettings] = settings_of,
     ) -> None:  # fmt: skip
         super().__init__(max(WINDOWS) + 1)
         self.look_back, self.horizon, self._trees = look_back, horizon, trees
         self._threads = threads
-        self._parameters = PARAMETERS | (parameters or {})
+        self._parameters = parameters or {}
         self._steps = steps or _chosen(horizon)
         self._levels = np.array(levels) if levels else LEVELS
         if not self._steps or self._steps[0] < 1 or self._steps[-1] != horizon or (np.diff(self._steps) <= 0).any():
@@ -109,8 +150,12 @@ class LightGbmQuantile(ObservingPredictor):
         self.features = tuple(features)
         if not all(self.features) or len(set(self.features)) < len(self.features):
             raise InputError("names of columns, each once", field="features", value=",".join(self.features))
+        self._settings_of, self._settings = settings, [settings(step) for step in self._steps]
+        self._shares = np.array([own.share for own in self._settings])
+        if not ((self._shares >= 0) & (self._shares <= 1)).all():
+            raise InputError("shares from 0 to 1", field="shares", value=self._shares.tolist())
         self._size = size
-        self._beside = {name: History(max(WINDOWS) + 1) for name in self.features}
+        self._beside: dict[str, History] = {}
         self._models: Trees | None = None  # one for each step and, within it, level
         self._whole = True
 
@@ -139,19 +184,25 @@ class LightGbmQuantile(ObservingPredictor):
         values = [series.filled() for series in several]
         read = [self._rows(series, own, at) for series, own, at in zip(several, values, origins, strict=True)]
         rows, unit = (np.concatenate(part) for part in zip(*read, strict=True))
-        settings = {**self._parameters, "objective": "quantile", "verbose": -1, "seed": seed, "deterministic": True,
-                    "num_threads": self._threads, "force_row_wise": True, "max_bin": 127}  # fmt: skip
+        fixed = {"objective": "quantile", "verbose": -1, "seed": seed, "deterministic": True, "max_bin": 127,
+                 "num_threads": self._threads, "force_row_wise": True}  # fmt: skip
         if len(rows) == 1:
-            settings["bagging_freq"] = 0  # a share of one row is none
+            fixed["bagging_freq"] = 0  # a share of one row is none
         weight = None if self._size is None else unit
-        binned = lightgbm.Dataset(
-            rows, weight=weight, params={"max_bin": 127, "verbose": -1}, free_raw_data=False
-        ).construct()
+        binned: dict[bool, Any] = {}
         models = []
-        for done, h in enumerate(self._steps, 1):
-            moved = [own[at + h] - own[at] for own, at in zip(values, origins, strict=True)]
-            binned.set_label(np.concatenate(moved) / unit)
-            models += [lightgbm.train({**settings, "alpha": float(q)}, binned, self._trees) for q in self._levels]
+        for done, (h, own) in enumerate(zip(self._steps, self._settings, strict=True), 1):
+            if own.level_and_weekday not in binned:
+                shown = rows.copy()
+                shown[:, LEVEL_AND_WEEKDAY] *= own.level_and_weekday  # what is 0 everywhere splits nothing
+                binned = {own.level_and_weekday: lightgbm.Dataset(
+                    shown, weight=weight, params={"max_bin": 127, "verbose": -1}, free_raw_data=False
+                ).construct()}  # fmt: skip
+            moved = [one[at + h] - one[at] for one, at in zip(values, origins, strict=True)]
+            data = binned[own.level_and_weekday]
+            data.set_label(np.concatenate(moved) / unit)
+            chosen = {**PARAMETERS, **own.parameters, **self._parameters, **fixed}
+            models += [lightgbm.train({**chosen, "alpha": float(q)}, data, self._trees) for q in self._levels]
             progress(done / len(self._steps))
         return Trees.of_lightgbm(models)
 
@@ -159,7 +210,7 @@ class LightGbmQuantile(ObservingPredictor):
         """Return an unfitted predictor of the same settings for series of many sizes, which the column *size* has."""
         return LightGbmQuantile(
             self.look_back, self.horizon, self._trees, self._parameters, self._steps, tuple(self._levels.tolist()),
-            self._threads, (*self.features, size), size,
+            self._threads, (*self.features, size), size, self._settings_of,
         )  # fmt: skip
 
     @property
@@ -177,6 +228,11 @@ class LightGbmQuantile(ObservingPredictor):
 
         Raises ``InputError`` for one without a known value or without one of the features.
         """
+        kept = max(WINDOWS) + 1
+        if self._shares.any():
+            kept = max(kept, _week(series.step_s) + self.horizon)
+        self._history = History(kept)
+        self._beside = {name: History(kept) for name in self.features}
         super().see(series)
         for name, history in self._beside.items():
             history.see_values(series.feature(name))
@@ -215,7 +271,7 @@ class LightGbmQuantile(ObservingPredictor):
         about = {
             "kind": self.name, "look_back": self.look_back, "horizon": self.horizon, "trees": self._trees,
             "steps": self._steps, "levels": tuple(self._levels.tolist()), "whole": self._whole,
-            "features": self.features, **self._clock(),
+            "features": self.features, "shares": tuple(self._shares.tolist()), **self._clock(),
         }  # fmt: skip
         beside = {f"history.{number}": own.values.copy() for number, own in enumerate(self._beside.values())}
         return about, {"history": self._history.values.copy()} | beside | self._models.arrays()
@@ -226,9 +282,12 @@ class LightGbmQuantile(ObservingPredictor):
 
         Raises ``InputError`` if arrays are missing or describe other trees.
         """
+        steps, shares = tuple(about["steps"]), about["shares"] or [0.0] * len(about["steps"])  # none in older files
+        if len(shares) != len(steps):
+            raise InputError(f"{len(steps)} shares, one for each step", field="shares", value=shares)
         made = cls(
-            about["look_back"], about["horizon"], about["trees"], steps=tuple(about["steps"]),
-            levels=tuple(about["levels"]), features=about["features"],
+            about["look_back"], about["horizon"], about["trees"], steps=steps, levels=tuple(about["levels"]),
+            features=about["features"], settings=lambda step: StepSettings(share=shares[steps.index(step)]),
         )  # fmt: skip
         names = {f"history.{number}": name for number, name in enumerate(made.features)}
         if missing := [name for name in ("history", *names) if name not in arrays]:
@@ -254,10 +313,20 @@ class LightGbmQuantile(ObservingPredictor):
         moved = self._models.predict(rows) * unit
         moved = moved.reshape(len(self._steps), len(self._levels), len(rows))
         moved = np.sort(moved, axis=1).transpose(2, 0, 1)
+        for number in np.flatnonzero(self._shares):
+            h, share = self._steps[number], self._shares[number]
+            changes = np.concatenate((np.full(h, np.nan), values[h:] - values[:-h]))
+            recent = sliding_quantiles(changes, _week(series.step_s), origins, self._levels)
+            moved[:, number] += share * (recent - moved[:, number])
         moved = _between(self._levels, moved, LEVELS, axis=2)
         moved = _between(np.array(self._steps, dtype=float), moved, np.arange(1.0, self.horizon + 1), axis=1)
         gpus = np.maximum(last[:, None, None] + moved, 0.0)
         return np.rint(gpus) if self._whole else gpus
+
+
+def _week(step_s: float) -> int:
+    """Return the number of steps in a week, 1 or more."""
+    return max(1, round(WEEK_S / step_s))
 
 
 def _between(grid: Floats, values: Floats, wanted: Floats, axis: int) -> Floats:

@@ -20,6 +20,7 @@ from commonwatt.optimize import njit
 __all__ = [
     "IN_GPUS",
     "LAGS",
+    "LEVEL_AND_WEEKDAY",
     "MEMORY",
     "PATCH",
     "WINDOWS",
@@ -182,6 +183,9 @@ def _chunk(values: Floats, origins: Ints, horizon: int) -> Floats:
 
 IN_GPUS = len(LAGS) + 4 * len(WINDOWS) + 1
 """Features of LightGBM that are GPUs of the series, which come first: its movements and its level."""
+
+LEVEL_AND_WEEKDAY = (IN_GPUS - 1, IN_GPUS + 2)
+"""Columns of the level and of the day of the week among the features of LightGBM."""
 
 
 def features_at(series: DemandSeries, values: Floats, origins: Ints, names: Sequence[str] = ()) -> Floats:

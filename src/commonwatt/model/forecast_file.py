@@ -84,6 +84,7 @@ class TreesFields(FileModel):
     steps: tuple[int, ...] = quantity("steps models were fitted for, the nearest first", min_length=1)
     levels: tuple[float, ...] = quantity("quantile levels they were fitted for, the lowest first", min_length=1)
     features: tuple[str, ...] = quantity("columns beside demand that a forecast needs", default=())
+    shares: tuple[float, ...] = quantity("share of last-value in the forecast of each of the steps", default=())
     whole: bool = quantity("whether demand came in whole GPUs only")
     start_s: float = quantity("instant of the first value it was fitted on", "s")
     step_s: float = quantity("time between two values", "s", gt=0)

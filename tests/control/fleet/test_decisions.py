@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.control.fleet.interface import ReplicaDemand
@@ -139,6 +139,18 @@ class TestLayouts:
         services = [service(5.0, memory_gb=100.0)]
         demands = {0: SHARED.demand(0, services[0], 0.0)}
         assert LayoutPlanner(services, "A100-80GB", 3600.0).plan(0.0, demands, [], 4) is None
+
+    @pytest.mark.slow
+    @given(st.lists(st.floats(1.0, 400.0), min_size=1, max_size=4))
+    @settings(max_examples=25)
+    def test_fewer_gpus_than_the_least_are_never_enough(self, rates):
+        services, demands = self.demands(*rates)
+        planner = LayoutPlanner(services, "A100-80GB", 3600.0)
+        least = planner._least(demands)
+        for count in range(1, min(4, least)):
+            cuts = planner._solved(demands, [], count)
+            assert cuts is None or not planner._enough(demands, [PresentCut(c.gpu, c.instances) for c in cuts])
+        assert least >= 1
 
     def test_a_layout_that_is_enough_stays(self):
         services, demands = self.demands(40.0, 40.0, 40.0)

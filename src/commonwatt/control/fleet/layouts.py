@@ -79,6 +79,7 @@ class LayoutPlanner:
     relayout_s: float
     _changed_s: float = -math.inf
     _speeds: dict[int, dict[str, float]] = field(default_factory=dict)
+    _compute: dict[str, int] = field(default_factory=dict)
 
     def plan(
         self, now_s: float, demands: Mapping[int, ReplicaDemand], present: Sequence[PresentCut], more_gpus: int
@@ -107,7 +108,7 @@ class LayoutPlanner:
             return None
         most = min(len(present) + more_gpus, _MOST_AT_ONCE, self._worth(wanted))
         self._changed_s = now_s
-        for count in range(max(1, fewest), most + 1):
+        for count in range(max(1, fewest, self._least(wanted)), most + 1):
             cuts = self._solved(wanted, present, count)
             if cuts is not None and self._enough(wanted, [PresentCut(c.gpu, c.instances) for c in cuts]):
                 same = [(c.gpu, c.instances) for c in cuts] == [(p.gpu, p.instances) for p in present]
@@ -122,6 +123,14 @@ class LayoutPlanner:
         """Return the GPUs that time-sharing would take, the most that are worth cutting."""
         milli = sum(d.replicas * d.milli.get(self.gpu_type, WHOLE_MILLI) for d in demands.values())
         return math.ceil(milli / WHOLE_MILLI)
+
+    def _least(self, demands: Mapping[int, ReplicaDemand]) -> int:
+        """Return a number of GPUs with fewer of which no layout is enough: their compute slices do not suffice."""
+        slices = 0.0
+        for i, demand in demands.items():
+            rates, spare = self._rates(i), self._spare(i)
+            slices += demand.rate_rps / max((rate - spare) / self._compute[p] for p, rate in rates.items())
+        return math.ceil(slices / self._compute["7g"] - 1e-6)
 
     def _enough(self, demands: Mapping[int, ReplicaDemand], cuts: Sequence[PresentCut]) -> bool:
         """Whether every service can serve what it was sized for, in time."""
@@ -158,6 +167,7 @@ class LayoutPlanner:
                 self._speeds[service] = {}
                 return {}
             speeds = dict(zip([profile.key for _, profile in problem.classes], problem.speeds[0].tolist(), strict=True))
+            self._compute |= {profile.key: profile.compute for _, profile in problem.classes}
             whole = speeds["7g"] or 1.0
             self._speeds[service] = {p: model.rate_rps * s / whole for p, s in speeds.items() if s > 0}
         return self._speeds[service]
