@@ -105,10 +105,14 @@ def unseen(series: DemandSeries) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=6)
+    parser.add_argument("--trials", type=int, default=7)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", action="store_true", help=f"Write {RESULT.name}.")
-    parser.add_argument("--unseen", action="store_true", help="Only judge the package's settings on the last seventh.")
+    parser.add_argument(
+        "--unseen",
+        action="store_true",
+        help=f"Only judge the package's settings on the last seventh; the search is that of {RESULT.name}.",
+    )
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     found = {name: find(file) for name, (file, _) in SERIES.items()}
@@ -117,14 +121,17 @@ def main() -> None:
     }  # fmt: skip
     if not series:
         raise SystemExit("no shared traces at hand: set COMMONWATT_DATA")
-    document: dict[str, Any] = {} if given.unseen else {"seed": given.seed, "levels": JUDGED} | search(series, given)
+    kept = json.loads(RESULT.read_text(encoding="utf-8"))["horizons"] if given.unseen else None
+    rows = kept or search(series, given)
+    document: dict[str, Any] = {"chosen": [chosen(int(horizon), found) for horizon, found in rows.items()]}
     document["unseen"] = {name: unseen(one) for name, one in series.items()}
     if given.keep and not given.unseen:
-        RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        whole = {"seed": given.seed, "levels": JUDGED, "horizons": rows}
+        RESULT.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(document, indent=None if given.json else 1))
 
 
-def search(series: dict[str, DemandSeries], given: argparse.Namespace) -> dict[str, Any]:
+def search(series: dict[str, DemandSeries], given: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     """Return, for each horizon, what each draw and share is worth: the mean over series and parts, and the worst."""
     rng = np.random.default_rng(given.seed)
     settings: list[dict[str, Any]] = [{}, {"level_and_weekday": False}, *(drawn(rng) for _ in range(given.trials - 2))]
@@ -144,7 +151,7 @@ def search(series: dict[str, DemandSeries], given: argparse.Namespace) -> dict[s
                     {"share": share, "against_last_value": mean, "worst": worst, "series": of, "settings": each}
                 )
         rows[str(horizon)] = sorted(kept, key=lambda row: row["against_last_value"])
-    return {"chosen": [chosen(int(horizon), found) for horizon, found in rows.items()], "horizons": rows}
+    return rows
 
 
 def chosen(horizon: int, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """LightGBM more than five steps ahead: a mean with the last value, and no level or day of week among its features."""
 
+import json
+
 import numpy as np
 import pytest
-from benchmarks.forecast_horizons import SERIES, loss, seventh
+from benchmarks.forecast_horizons import RESULT, SERIES, chosen, loss, seventh
 
 from commonwatt.data import third_party
 from commonwatt.data.series_files import read_series
@@ -25,8 +27,14 @@ def far(share=0.5, **more):
 
 def test_settings_of_steps():
     assert settings_of(1) == settings_of(5) == StepSettings()
-    assert [settings_of(step).share for step in (5, 10, 15, 60)] == [0.0, 0.25, 0.5, 0.5]
+    assert [settings_of(step).share for step in (5, 10, 15, 25, 60)] == [0.0, 0.125, 0.25, 0.5, 0.5]
     assert not settings_of(6).level_and_weekday
+
+
+def test_the_search_found_nothing_much_better():
+    for horizon, rows in json.loads(RESULT.read_text())["horizons"].items():
+        own = chosen(int(horizon), rows)["own"]
+        assert own["against_last_value"] < 1.01 * rows[0]["against_last_value"]
 
 
 @pytest.mark.parametrize("step_s", [60.0, 7_200.0])  # a week is longer than the series, and much shorter

@@ -80,15 +80,15 @@ class StepSettings:
 NEAR = 5
 """The most steps ahead that the settings in ``PARAMETERS`` were chosen for."""
 
-FAR = StepSettings({}, level_and_weekday=False, share=0.5)
-"""Settings of 15 steps and more, chosen by the benchmark ``forecast_horizons``."""
+FAR = 25
+"""The fewest steps ahead with the whole share of ``last-value``."""
 
 
 def settings_of(step: int) -> StepSettings:
-    """Return the settings of a step; between ``NEAR`` and 15 the share of ``last-value`` grows."""
+    """Return the settings of a step, as chosen by the benchmark ``forecast_horizons``."""
     if step <= NEAR:
         return StepSettings()
-    return replace(FAR, share=FAR.share * min(1.0, (step - NEAR) / (15 - NEAR)))
+    return StepSettings(level_and_weekday=False, share=0.5 * min(1.0, (step - NEAR) / (FAR - NEAR)))
 
 
 def _chosen(horizon: int) -> tuple[int, ...]:
