@@ -1,9 +1,10 @@
-"""A week of Alibaba's whole cluster of 2023 with services: what each decision is worth, and its time and memory.
+"""A week of a real log with services beside it: what each decision is worth, and its time and memory.
 
-The pods of the public log, whole and fractional, on the 1,213 nodes with GPUs of the cluster's 1,523, by model and
-number of GPUs as in its node table; and twenty services of generated load. Models whose names are withheld (G2, G3) are
-taken as A100 of 40 and of 80 GB. Powers and request times are assumed, as in ``examples/fleet.yaml``. Each policy runs
-in a process of its own, one after another, whose processor time and peak of memory are measured.
+``alibaba``: the pods of the public log of 2023, whole and fractional, on the 1,213 nodes with GPUs of the cluster's
+1,523, by model and number of GPUs as in its node table. Models whose names are withheld (G2, G3) are taken as A100 of
+40 and of 80 GB. ``philly``: its jobs on 90 nodes of 8 P100, and 24 nodes of 8 A100. Twenty services of generated load
+run beside either. Powers and request times are assumed, as in ``examples/fleet.yaml``. Each policy runs in a process of
+its own, one after another, whose processor time and peak of memory are measured.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ NODES: tuple[tuple[str, int, int, int, int, bool], ...] = (
 )  # fmt: skip
 """GPU type, nodes, GPUs of each (Alibaba's node table); idle power and power of a busy GPU, W; whether MIG cuts it."""
 
+PHILLY_NODES = (
+    ("P100", 90, 8, 400, 160, False), ("A100-40GB", 16, 8, 180, 300, True), ("A100-80GB", 8, 8, 220, 300, True),
+)  # fmt: skip
+
 KINDS: tuple[tuple[float, float, dict[str, tuple[float, float, float]]], ...] = (
     (0.15, 600.0, {"A100-40GB": (0.008, 250.0, 9.0), "T4": (0.05, 68.0, 9.0)}),
     (1.0, 70.0, {"A100-80GB": (0.06, 290.0, 34.0), "V100-32GB": (0.15, 245.0, 30.0)}),
@@ -46,13 +51,22 @@ LEFT_OUT = ("naive mapping",)  # no node is a multi-core accelerator
 MIG_ALONE = {"parallel_fraction": 0.97}
 
 
-def cluster_scenario(days: float, services: int, begin_s: float) -> dict[str, Any]:
+WORKLOADS: dict[str, tuple[str, str, dict[str, Any], Any]] = {
+    "alibaba": ("alibaba_jobs.csv.gz", str(123 * 86_400), {"fractions": "share", "malleable": False}, NODES),
+    "philly": ("philly_jobs.csv.gz", "2017-11-06", {"malleable": False}, PHILLY_NODES),
+}
+"""File of a log, the week's begin (of Alibaba's, whose last 28 days are the busy ones, in s), settings, and nodes."""
+
+
+def cluster_scenario(log: str, days: float, services: int) -> dict[str, Any]:
     """Return the scenario."""
+    _, begin, settings, rows = WORKLOADS[log]
+    types = {kind for kind, *_ in rows}
     off = [{"name": "off", "power_w": 10, "enter_s": 30, "wake_s": 120, "wake_j": 20000}]
     nodes = [
         {"name": f"{kind.lower()}-{count}", "count": count, "gpu_type": kind, "gpus": gpus, "idle_w": idle_w,
          "gpu_w": gpu_w, "share": ["mig", "time"] if mig else ["time"], "states": off}
-        for kind, count, gpus, idle_w, gpu_w, mig in NODES
+        for kind, count, gpus, idle_w, gpu_w, mig in rows
     ]  # fmt: skip
     listed = []
     for number in range(services):
@@ -66,16 +80,15 @@ def cluster_scenario(days: float, services: int, begin_s: float) -> dict[str, An
                 kind: {"request_s": request_s, "power_w": power_w, "memory_gb": memory_gb}
                 | (MIG_ALONE if kind.startswith("A100") else {})
                 for kind, (request_s, power_w, memory_gb) in profiles.items()
+                if kind in types
             },
         })  # fmt: skip
     return {
-        "name": "alibaba-week",
-        "workload": {"source": "alibaba", "fractions": "share", "begin": f"{begin_s:.0f}", "days": days,
-                     "malleable": False},
+        "name": f"{log}-week",
+        "workload": {"source": log, "begin": begin, "days": days, **settings},
         "nodes": nodes,
         "gpu_types": {
-            "A100-40GB": {"speed": 1.0, "relative_to": "A100"}, "A100-80GB": {"speed": 1.0, "relative_to": "A100"},
-            "V100-32GB": {"speed": 1.0, "relative_to": "V100"},
+            kind: {"speed": 1.0, "relative_to": kind.partition("-")[0]} for kind in sorted(types) if "-" in kind
         },
         "electricity": {"price_per_kwh": 0.172, "pue": 1.33, "currency": "EUR"},
         "services": listed,
@@ -106,17 +119,16 @@ def run(document: dict[str, Any]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--log", choices=WORKLOADS, default="alibaba")
     parser.add_argument("--days", type=float, default=7.0)
     parser.add_argument("--services", type=int, default=20)
-    parser.add_argument(
-        "--begin-day", type=float, default=123.0, help="Day of the log, whose last 28 days are the busy ones."
-    )
     parser.add_argument("--policies", help="Names, with commas between; all of them if not given.")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
-    if third_party.find("alibaba_jobs.csv.gz") is None:
-        raise SystemExit("no alibaba_jobs.csv.gz at hand: set COMMONWATT_DATA")
-    document = cluster_scenario(given.days, given.services, given.begin_day * 86_400)
+    file = WORKLOADS[given.log][0]
+    if third_party.find(file) is None:
+        raise SystemExit(f"no {file} at hand: set COMMONWATT_DATA")
+    document = cluster_scenario(given.log, given.days, given.services)
     rows = []
     for policy in document["policies"]:
         if given.policies and policy["name"] not in given.policies.split(","):
@@ -124,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with get_context("spawn").Pool(1) as pool:
             rows.append(pool.apply(run, (document | {"policies": [policy]},)))
         print(rows[-1], file=sys.stderr)
-    document = {"days": given.days, "services": given.services, "runs": rows}
+    document = {"log": given.log, "days": given.days, "services": given.services, "runs": rows}
     print(json.dumps(document, indent=None if given.json else 1))
 
 

@@ -23,7 +23,8 @@ from benchmarks.forecast_search import JUDGED
 from commonwatt.data.series_files import read_series
 from commonwatt.data.third_party import find
 from commonwatt.forecasting import make_predictor
-from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile, StepSettings, settings_of
+from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile
+from commonwatt.forecasting._trees import StepSettings, settings_of
 from commonwatt.model.arrays import Floats
 from commonwatt.model.demand import LEVELS, DemandSeries
 

@@ -9,8 +9,9 @@ from benchmarks.forecast_horizons import RESULT, SERIES, chosen, loss, seventh
 from commonwatt.data import third_party
 from commonwatt.data.series_files import read_series
 from commonwatt.forecasting import make_predictor, restore_predictor
-from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile, StepSettings, settings_of
+from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting._network_inputs import LEVEL_AND_WEEKDAY
+from commonwatt.forecasting._trees import StepSettings, settings_of
 from commonwatt.model.demand import LEVELS, DemandSeries
 from commonwatt.model.errors import InputError
 from tests.forecasting.made import walk

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from commonwatt.forecasting._history import History, SortedWindow, check_length, checked_origins, sliding_quantiles
+from commonwatt.forecasting._history import (
+    History,
+    SortedWindow,
+    check_length,
+    checked_origins,
+    sliding_quantiles,
+    steps_in,
+)
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import HORIZON, LEVELS, LOOK_BACK, DemandSeries, Predictor, QuantileForecast
 from commonwatt.model.errors import InputError
 from commonwatt.model.units import DAY_S, WEEK_S
 
 __all__ = ["LastValue", "MovingMaximum", "SeasonalNaive", "Threshold", "WrappedPredictor"]
-
-
-def _steps(span_s: float, step_s: float) -> int:
-    return max(1, round(span_s / step_s))
 
 
 class LastValue:
@@ -41,7 +44,7 @@ class LastValue:
     def fit(self, series: DemandSeries, rng: np.random.Generator) -> None:  # noqa: ARG002
         """Take *series* as observed; nothing is learned. Raises ``InputError`` if it is too short."""
         check_length(series, self.look_back + self.horizon)
-        values, window = series.filled(), _steps(self._window_s, series.step_s)
+        values, window = series.filled(), steps_in(self._window_s, series.step_s)
         self._history.see_series(series)
         self._changes = [SortedWindow(values[h:] - values[:-h], window) for h in range(1, self.horizon + 1)]
 
@@ -60,7 +63,7 @@ class LastValue:
     def predict_many(self, series: DemandSeries, origins: Ints) -> Floats:
         """Forecast from each origin. Shape [K, m, Q]."""
         at, values = checked_origins(series, origins, 1), series.filled()
-        window = _steps(self._window_s, series.step_s)
+        window = steps_in(self._window_s, series.step_s)
         moved = np.empty((len(at), self.horizon, len(LEVELS)))
         for h in range(1, self.horizon + 1):
             changes = np.concatenate((np.full(h, np.nan), values[h:] - values[:-h]))
@@ -90,7 +93,7 @@ class SeasonalNaive:
 
     def fit(self, series: DemandSeries, rng: np.random.Generator) -> None:  # noqa: ARG002
         """Take *series* as observed; ``look_back`` grows to a season. Raises ``InputError`` if it is too short."""
-        self._season = _steps(self._season_s, series.step_s)
+        self._season = steps_in(self._season_s, series.step_s)
         self.look_back = max(self.look_back, self._season)
         check_length(series, self.look_back + self.horizon)
         values = series.filled()
@@ -99,7 +102,7 @@ class SeasonalNaive:
         self._changes = SortedWindow(values[self._season :] - values[: -self._season], self._window(series))
 
     def _window(self, series: DemandSeries) -> int:
-        return _steps(self._window_s, series.step_s)
+        return steps_in(self._window_s, series.step_s)
 
     def update(self, gpus: float) -> None:
         """Observe one more value."""
@@ -115,7 +118,7 @@ class SeasonalNaive:
 
     def predict_many(self, series: DemandSeries, origins: Ints) -> Floats:
         """Forecast from each origin. Shape [K, m, Q]."""
-        season = _steps(self._season_s, series.step_s)
+        season = steps_in(self._season_s, series.step_s)
         at, values = checked_origins(series, origins, season), series.filled()
         changes = np.concatenate((np.full(season, np.nan), values[season:] - values[:-season]))
         moved = sliding_quantiles(changes, self._window(series), at, LEVELS)

@@ -22,6 +22,7 @@ __all__ = [
     "checked_origins",
     "learnable_origins",
     "sliding_quantiles",
+    "steps_in",
 ]
 
 
@@ -217,6 +218,11 @@ def _slide(values: Floats, first: int, window: int, at: Ints, levels: Floats, ou
             _insert(sorted_values, count, values[t])
             count += 1
         out[k] = _quantiles(sorted_values, count, levels)
+
+
+def steps_in(span_s: float, step_s: float) -> int:
+    """Return the number of steps in a span of time, 1 or more."""
+    return max(1, round(span_s / step_s))
 
 
 MOST_EXAMPLES = 60_000

@@ -7,14 +7,14 @@ sorted afterwards, so that they do not cross; where demand came in whole GPUs on
 absolute change (``movements``); the level; hour of day and day of week. Further columns, such as the GPUs that
 waiting jobs request, are features as they are.
 
-More than 5 steps ahead the forecast is a mean with that of ``last-value``, which only knows the changes of the last
-seven days: the further ahead, the less of what was learned from the weeks before still holds.
+More than 5 steps ahead the forecast is a mean with that of ``last-value``, which knows the last seven days only: the
+further ahead, the less of what was learned from the weeks before still holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,73 +29,19 @@ from commonwatt.forecasting._history import (
     checked_origins,
     learnable_origins,
     sliding_quantiles,
+    steps_in,
 )
 from commonwatt.forecasting._network_inputs import IN_GPUS, LEVEL_AND_WEEKDAY, WINDOWS, features_at, width
-from commonwatt.forecasting._trees import Trees
+from commonwatt.forecasting._trees import PARAMETERS, StepSettings, Trees, chosen_steps, settings_of
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.demand import HORIZON, LEVELS, LOOK_BACK, DemandSeries, Predictor, QuantileForecast
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_file import TREES
 from commonwatt.model.units import WEEK_S
 
-__all__ = ["PARAMETERS", "POOL_SIZE", "LightGbmQuantile", "StepSettings", "joint_pools", "settings_of"]
-
-PARAMETERS: dict[str, Any] = {
-    "learning_rate": 0.03,
-    "num_leaves": 7,
-    "min_data_in_leaf": 500,
-    "feature_fraction": 0.3,
-    "bagging_fraction": 0.7,
-    "bagging_freq": 1,
-    "lambda_l2": 1.0,
-}
-"""The best of some twenty on Philly and Earth: fitted on five sevenths, scored on the sixth."""
+__all__ = ["POOL_SIZE", "LightGbmQuantile", "joint_pools"]
 
 _TREES = 200
-
-CHOSEN_STEPS = (1, 2, 5, 15, 30, 60, 120, 240, 480, 960)
-"""Steps fitted directly where more than 15 are forecast: clocks and sleep, deep sleep, off, and beyond."""
-
-
-@dataclass(frozen=True)
-class StepSettings:
-    """How the models of a step are fitted and used.
-
-    Parameters
-    ----------
-    parameters
-        Of LightGBM, in place of those in ``PARAMETERS``.
-    level_and_weekday
-        Whether these are features. Training of a few weeks sees most of their values once, so that trees may learn
-        from them what happened then, and not what happens again.
-    share
-        Share of ``last-value`` in the forecast, 0 to 1.
-    """
-
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    level_and_weekday: bool = True
-    share: float = 0.0
-
-
-NEAR = 5
-"""The most steps ahead that the settings in ``PARAMETERS`` were chosen for."""
-
-FAR = 25
-"""The fewest steps ahead with the whole share of ``last-value``."""
-
-
-def settings_of(step: int) -> StepSettings:
-    """Return the settings of a step, as chosen by the benchmark ``forecast_horizons``."""
-    if step <= NEAR:
-        return StepSettings()
-    return StepSettings(level_and_weekday=False, share=0.5 * min(1.0, (step - NEAR) / (FAR - NEAR)))
-
-
-def _chosen(horizon: int) -> tuple[int, ...]:
-    """Return the steps that are fitted for a horizon."""
-    if horizon <= CHOSEN_STEPS[3]:
-        return tuple(range(1, horizon + 1))
-    return (*(step for step in CHOSEN_STEPS if step < horizon), horizon)
 
 
 class LightGbmQuantile(ObservingPredictor):
@@ -139,7 +85,7 @@ class LightGbmQuantile(ObservingPredictor):
         self.look_back, self.horizon, self._trees = look_back, horizon, trees
         self._threads = threads
         self._parameters = parameters or {}
-        self._steps = steps or _chosen(horizon)
+        self._steps = steps or chosen_steps(horizon)
         self._levels = np.array(levels) if levels else LEVELS
         if not self._steps or self._steps[0] < 1 or self._steps[-1] != horizon or (np.diff(self._steps) <= 0).any():
             expected = f"rising steps, from 1 or more to the horizon, {horizon}"
@@ -230,7 +176,7 @@ class LightGbmQuantile(ObservingPredictor):
         """
         kept = max(WINDOWS) + 1
         if self._shares.any():
-            kept = max(kept, _week(series.step_s) + self.horizon)
+            kept = max(kept, steps_in(WEEK_S, series.step_s) + self.horizon)
         self._history = History(kept)
         self._beside = {name: History(kept) for name in self.features}
         super().see(series)
@@ -316,17 +262,12 @@ class LightGbmQuantile(ObservingPredictor):
         for number in np.flatnonzero(self._shares):
             h, share = self._steps[number], self._shares[number]
             changes = np.concatenate((np.full(h, np.nan), values[h:] - values[:-h]))
-            recent = sliding_quantiles(changes, _week(series.step_s), origins, self._levels)
+            recent = sliding_quantiles(changes, steps_in(WEEK_S, series.step_s), origins, self._levels)
             moved[:, number] += share * (recent - moved[:, number])
         moved = _between(self._levels, moved, LEVELS, axis=2)
         moved = _between(np.array(self._steps, dtype=float), moved, np.arange(1.0, self.horizon + 1), axis=1)
         gpus = np.maximum(last[:, None, None] + moved, 0.0)
         return np.rint(gpus) if self._whole else gpus
-
-
-def _week(step_s: float) -> int:
-    """Return the number of steps in a week, 1 or more."""
-    return max(1, round(WEEK_S / step_s))
 
 
 def _between(grid: Floats, values: Floats, wanted: Floats, axis: int) -> Floats:

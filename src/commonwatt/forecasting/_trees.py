@@ -1,9 +1,12 @@
-"""Boosted trees as arrays: saved in a file that runs no foreign code when read, and summed by compiled code."""
+"""Boosted trees: the settings of each step, and fitted trees as arrays.
+
+The arrays are saved in a file that runs no foreign code when read, and summed by compiled code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,62 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError
 from commonwatt.optimize import njit
 
-__all__ = ["Trees"]
+__all__ = ["PARAMETERS", "StepSettings", "Trees", "chosen_steps", "settings_of"]
+
+PARAMETERS: dict[str, Any] = {
+    "learning_rate": 0.03,
+    "num_leaves": 7,
+    "min_data_in_leaf": 500,
+    "feature_fraction": 0.3,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+}
+"""The best of some twenty on Philly and Earth: fitted on five sevenths, scored on the sixth."""
+
+CHOSEN_STEPS = (1, 2, 5, 15, 30, 60, 120, 240, 480, 960)
+"""Steps fitted directly where more than 15 are forecast: clocks and sleep, deep sleep, off, and beyond."""
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How the models of a step are fitted and used.
+
+    Parameters
+    ----------
+    parameters
+        Of LightGBM, in place of those in ``PARAMETERS``.
+    level_and_weekday
+        Whether these are features. Training of a few weeks sees most of their values once, so that trees may learn
+        from them what happened then, and not what happens again.
+    share
+        Share of ``last-value`` in the forecast, 0 to 1.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    level_and_weekday: bool = True
+    share: float = 0.0
+
+
+NEAR = 5
+"""The most steps ahead that the settings in ``PARAMETERS`` were chosen for."""
+
+FAR = 25
+"""The fewest steps ahead with the whole share of ``last-value``."""
+
+
+def settings_of(step: int) -> StepSettings:
+    """Return the settings of a step, as chosen by the benchmark ``forecast_horizons``."""
+    if step <= NEAR:
+        return StepSettings()
+    return StepSettings(level_and_weekday=False, share=0.5 * min(1.0, (step - NEAR) / (FAR - NEAR)))
+
+
+def chosen_steps(horizon: int) -> tuple[int, ...]:
+    """Return the steps that are fitted for a horizon."""
+    if horizon <= CHOSEN_STEPS[3]:
+        return tuple(range(1, horizon + 1))
+    return (*(step for step in CHOSEN_STEPS if step < horizon), horizon)
 
 
 @dataclass(frozen=True)
