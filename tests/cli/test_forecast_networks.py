@@ -415,3 +415,13 @@ def test_a_plan_by_the_file(model, demand):
     early = run("forecast", "plan", demand, "--model", model, "--test-from", "2024-01-01T04:00Z", "--total-gpus", 400)
     assert early.code == 2
     assert "fitted on" in early.err
+
+
+def test_what_cannot_be_fitted_names_its_option(demand, tmp_path):
+    out = tmp_path / "m.safetensors"
+    done = run("forecast", "fit", demand, "--model", "lightgbm", "--members", 3, "--out", out)
+    assert (done.code, done.err) == (2, "error: field '--members': got '3', expected none, as lightgbm is no network\n")
+    done = run("forecast", "fit", demand, "--model", "lightgbm", "--train-until", "2024-01-01T01:00Z", "--out", out)
+    assert done.code == 2
+    assert "field '--train-until': got '2024-01-01T01:00Z', expected a moment after 125 values or more" in done.err
+    assert not out.exists()

@@ -47,7 +47,7 @@ def _names(ctx: click.Context) -> list[str]:  # noqa: ARG001
     "--only",
     multiple=True,
     metavar="NAME",
-    help="With all: run this figure or table, or those of this paper (andreas, etf, gsharp); repeatable.",
+    help="With all: run this figure or table, or a topic (andreas, cuff, etf, fleet, gsharp, market); repeatable.",
 )
 @click.option("--skip", multiple=True, metavar="NAME", help="With all: leave this one or this paper out; repeatable.")
 @click.option(

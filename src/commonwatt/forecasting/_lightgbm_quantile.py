@@ -7,8 +7,8 @@ sorted afterwards, so that they do not cross; where demand came in whole GPUs on
 absolute change (``movements``); the level; hour of day and day of week. Further columns, such as the GPUs that
 waiting jobs request, are features as they are.
 
-More than 5 steps ahead the forecast is a mean with that of ``last-value``, which knows the last seven days only: the
-further ahead, the less of what was learned from the weeks before still holds.
+More than 5 steps ahead the forecast is a mean with that of ``last-value``, which knows the last seven days only: what
+was learned from earlier weeks says less about the next hour than about the next minutes.
 """
 
 from __future__ import annotations

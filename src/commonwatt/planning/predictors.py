@@ -80,7 +80,11 @@ class SavedPredictor(WrappedPredictor):
             expected = f"values every {self._step_s:g} s, as the model was fitted on"
             raise InputError(expected, field="step_s", value=series.step_s)
         if self._end_s > series.end_s + series.step_s / 2:
-            expected = f"a test part from {iso_moment(self._end_s)} on, as the model was fitted on what lies before"
+            end = iso_moment(self._end_s)
+            expected = (
+                f"a test part from {end} on, as the model was fitted on what lies before; or a model fitted on less "
+                "(`commonwatt forecast fit --train-until`)"
+            )
             raise InputError(expected, file=self._path, field="test_from")
 
 
@@ -220,7 +224,7 @@ def make_savable(
         given = {"members": members, "epochs": epochs, "held_out": held_out, "raw_levels": raw_levels or None}
         for field, value in given.items():
             if value is not None:
-                raise InputError("a network to go with it", field=field, value=model)
+                raise InputError(f"none, as {model} is no network", field=field, value=value)
     made = make_predictor(model, look_back or LOOK_BACK, horizon or HORIZON, **options)
     assert isinstance(made, FittedPredictor)
     return made

@@ -27,6 +27,8 @@ _OPTIONS = {
     "share", "target", "tenant", "test_from", "where",
 }  # fmt: skip
 
+_OF_COMMAND = {"model", "score_steps", "target"}
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -204,6 +206,8 @@ def naming_options(path: Path | None = None) -> Iterator[None]:
             if error.field == "test_from":  # an index, where the user gave a moment, or nothing
                 given = click.get_current_context().params.get("test_from")
                 value = "the last seventh" if given is None else given
+            if error.field in _OF_COMMAND:  # whatever the series is
+                path = None
             error = InputError(error.expected, file=error.file, field=field, value=value)
         raise (error if path is None else error.within(path)) from None
 

@@ -48,7 +48,7 @@ def demand(
 
     The file has the columns time, gpus (jobs running) and wanted_gpus (jobs running or waiting). If the log has no
     start times, jobs count from their submission and the two columns are equal. With the word generated for LOG, the
-    series is synthetic: like those of public clusters, with jumps, drift, an outage and gaps.
+    series is synthetic, with one column of GPUs: like those of public clusters, with jumps, drift, an outage and gaps.
 
     \b
     Examples:

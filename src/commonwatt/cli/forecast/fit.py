@@ -86,6 +86,7 @@ def fit(
     """
     from commonwatt.data.series_files import read_moment
     from commonwatt.forecasting import PREDICTORS
+    from commonwatt.model.errors import InputError
     from commonwatt.planning.predictors import features_of, fit_series, make_savable
 
     with naming_options():
@@ -96,6 +97,10 @@ def fit(
     _check_out(out)
     file = load(series, column, time_column, where, max_gap, features_of(predictor)).file
     until = len(file.series) if train_until is None else read_moment(train_until, file, "--train-until")
+    least = predictor.look_back + predictor.horizon
+    if train_until is not None and until < least:
+        expected = f"a moment after {least} values or more, not {until}"
+        raise InputError(expected, field="--train-until", value=train_until)
     hint = ""
     interruptible: AbstractContextManager[Callable[[], bool]] = nullcontext(lambda: False)
     if PREDICTORS[name].trains_network:

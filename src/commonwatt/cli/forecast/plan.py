@@ -86,7 +86,8 @@ def plan(
 ) -> None:  # fmt: skip
     """Plan how many GPUs stay on after the end of SERIES to keep a promise, and replay the plan from TIME on.
 
-    The predictor is trained on the values more than a week before TIME, the knob and the calibration on that week.
+    The predictor is trained on the values more than a week before TIME, the knob and the calibration on that week. A
+    model file is used as it is: fit it with --train-until a week before TIME, or it is calibrated on what it learned.
     The replay forecasts each instant one horizon ahead. With --pools each pool keeps the promise, and what that takes
     is set against one pool of all nodes.
 

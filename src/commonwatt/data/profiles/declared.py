@@ -284,9 +284,11 @@ class OneType:
     def source(self) -> str:
         """Return the source of the figures."""
         taken = f"; {', '.join(self.others)} of the log taken to be as fast" if self.others else ""
+        known = canonical(self.gpu_type) or data_sheet(self.gpu_type)
+        unknown = "" if known else f" (whose speed is not known{did_you_mean(self.gpu_type, GPU_TYPES)})"
         return (
-            f"run times taken to be of {self.gpu_type}, the cluster's one GPU type; more GPUs scale by the mean of the "
-            f"scaling laws fitted to Gavel's and Sia's measurements{taken}"
+            f"run times taken to be of {self.gpu_type}, the cluster's one GPU type{unknown}; more GPUs scale by the "
+            f"mean of the scaling laws fitted to Gavel's and Sia's measurements{taken}"
         )
 
     def type_named(self, name: str, field: str | None = None, file: object = None) -> str:  # noqa: ARG002
