@@ -44,6 +44,7 @@ from commonwatt import __version__
 KEPT = Path(__file__).parents[1] / "data" / "benchmarks"
 _FIELD = re.compile(r"\{(command|load|value|less|pivot): ([\w-]+)([^{}]*)\}")
 _ROWS = re.compile(r"\{rows: ([\w-]+) ([\w\[\]]*)(?: \| ([^{}]*))?\}\n(.*?)\n\{end\}", re.S)
+_MINUS_ZERO = re.compile(r"^[-+](0(?:\.0+)?%?)$")
 _SCALED = re.compile(r"([*/])(\S+) (.*)")
 
 
@@ -66,7 +67,7 @@ class _Values(Formatter):
         if scaled := _SCALED.fullmatch(form):
             sign, by, form = scaled.groups()
             value = value / float(by) if sign == "/" else value * float(by)
-        return format(value, form)
+        return _MINUS_ZERO.sub(r"\1", format(value, form))
 
 
 def recorded(key: str) -> dict[str, Any]:

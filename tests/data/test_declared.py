@@ -243,6 +243,7 @@ def test_a_log_of_a_cluster_of_one_type_keeps_its_times(make, name):
         at = list(table.config_gpus[rows]).index(gpus)
         assert table.config_time_s[rows][at] == pytest.approx(seconds)
     assert f"run times taken to be of {name}" in made.sentence
+    assert ("whose speed is not known" in made.sentence) == (name != "H100")
 
 
 def test_a_declared_type_of_the_log_and_of_the_cluster(make):

@@ -67,6 +67,21 @@ def test_summary():
     assert summary(with_costs(10.0, lower_bound_cost=0.0)) == "p0 ran 8 jobs for €10.00."
 
 
+def test_what_the_window_says_otherwise_is_said_too():
+    result = with_costs(10.0, 20.0)
+
+    def with_energy(*costs):
+        fields = ("energy_cost", "window_cost")
+        changed = [
+            p.model_copy(update=dict(zip(fields, c, strict=True))) for p, c in zip(result.policies, costs, strict=True)
+        ]
+        return summary(result.model_copy(update={"policies": tuple(changed)}))
+
+    assert with_energy((5.0, 4.5), (10.0, 5.0)).endswith("(€20.00). In the window its energy costs 10.0% less than p1.")
+    assert with_energy((5.0, 4.0), (10.0, 8.05)).endswith("(€20.00).")
+    assert with_energy((5.0, None), (10.0, 8.0)).endswith("(€20.00).")
+
+
 def test_change():
     assert change(8.0, 10.0) == pytest.approx(-0.2)
     assert change(0.0, 0.0) == 0

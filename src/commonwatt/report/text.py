@@ -103,7 +103,7 @@ def _caption(result: SimulationResult) -> str:
     ours = result.policies[0].policy
     others = f"Saved: by {ours}, of the policy's total cost. " if len(result.policies) > 1 else ""
     legend = " ?: unknown." if any("?" in row for row in _cells(result.policies, result.currency)) else ""
-    return escape(f"{bound}{others}Total cost = energy cost + late cost.{legend}")
+    return escape(f"{bound}{others}Total cost = energy cost + late cost, until the policy's last job ends.{legend}")
 
 
 def _cells(policies: Sequence[PolicyResult], currency: str) -> Iterator[tuple[str, ...]]:
@@ -140,6 +140,8 @@ class Metric:
     name: str
     of: Callable[[PolicyResult], float | None]
 
+
+_SAME_CHANGE = 0.01  # differences of two policies that are as good as equal
 
 METRICS = (
     Metric("Total cost", lambda p: p.total_cost),
@@ -214,17 +216,31 @@ def _total(policy: PolicyResult) -> float:
 
 
 def summary(result: SimulationResult) -> str:
-    """Return the outcome of the first policy, against the others, in one sentence."""
+    """Return the outcome of the first policy, against the others, in a sentence or two."""
     ours = result.policies[0]
     ran = f"{ours.policy} ran {fmt.plural(ours.jobs, 'job')}"
     if not fmt.is_finite(ours.total_cost):
         return f"{ran}; their cost is unknown."
+    window = ""
     parts = [f"{ran} for {fmt.money(ours.total_cost, result.currency)}{_of_bound(ours)}"]
     against = rivals(result)
     if against is not None:
         named = [against.best] + ([against.worst] if against.worst else [])
         parts += [_against(ours, other, result.currency) for other in named if fmt.is_finite(other.total_cost)]
-    return ", ".join(parts[:2]) + (f" and {parts[2]}" if len(parts) > 2 else "") + "."
+        window = _in_window(ours, named)
+    return ", ".join(parts[:2]) + (f" and {parts[2]}" if len(parts) > 2 else "") + f".{window}"
+
+
+def _in_window(ours: PolicyResult, others: Sequence[PolicyResult]) -> str:
+    """Return a sentence on the energy of the common window, where what follows it says something else."""
+    told, differs = [], False
+    for other in others:
+        whole, window = change(ours.energy_cost, other.energy_cost), change(ours.window_cost, other.window_cost)
+        if whole is None or window is None:
+            return ""
+        differs |= abs(whole - window) >= _SAME_CHANGE
+        told.append(change_text(ours.window_cost, other.window_cost, other.policy))
+    return f" In the window its energy costs {' and '.join(told)}." if differs else ""
 
 
 def paragraph(result: SimulationResult) -> list[str]:
