@@ -153,7 +153,7 @@ def test_the_controller_knows_no_concrete_engine_and_nothing_above_it():
     assert ALLOWED["control"] == {"model", "optimize", *DECISIONS}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_private_modules_of_a_decision_stay_inside_it():
     """Nobody outside a decision package imports ``commonwatt.<decision>._private``."""
 

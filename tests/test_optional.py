@@ -49,7 +49,7 @@ main()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [

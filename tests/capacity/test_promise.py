@@ -50,7 +50,7 @@ def test_the_promise_is_kept_by_a_predictor_that_is_wrong(spread: float, target:
         assert -0.005 <= achieved - target <= 0.015
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1_000), target=st.sampled_from([0.8, 0.9, 0.95, 0.98]))
 def test_misses_are_bounded_whatever_comes(seed: int, target: float) -> None:

@@ -161,7 +161,7 @@ def test_what_is_quick_shows_no_progress(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_runs_in_other_processes_tell_how_far_they_are(monkeypatch):
     monkeypatch.chdir(ROOT)
     made = prepare(Scenario.model_validate(scenario()), Path(), 0)

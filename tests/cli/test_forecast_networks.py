@@ -423,5 +423,5 @@ def test_what_cannot_be_fitted_names_its_option(demand, tmp_path):
     assert (done.code, done.err) == (2, "error: field '--members': got '3', expected none, as lightgbm is no network\n")
     done = run("forecast", "fit", demand, "--model", "lightgbm", "--train-until", "2024-01-01T01:00Z", "--out", out)
     assert done.code == 2
-    assert "field '--train-until': got '2024-01-01T01:00Z', expected a moment after 125 values or more" in done.err
+    assert "field '--train-until': got '2024-01-01T01:00Z', expected a moment after at least 125 values" in done.err
     assert not out.exists()

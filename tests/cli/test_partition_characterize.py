@@ -95,7 +95,7 @@ def test_a_wrong_table_is_one_line(text, said, tmp_path):
     assert said in done.err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_noise_is_refused_and_too_many_threads_are_told(tmp_path):
     state = tmp_path / "n"
     state.write_text("0")

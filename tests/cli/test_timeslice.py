@@ -112,7 +112,7 @@ def test_pictures(tmp_path):
         assert run("timeslice", what, EXAMPLES / example, "--plot", tmp_path / "x.txt").code == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_of_the_example_is_fig_9():
     done = run("timeslice", "run", EXAMPLES / "edge.yaml", "--json")
     a1, a2, a3 = done.document["tenants"]
@@ -188,7 +188,7 @@ def served(**more):
     return {"device": {"kind": "cpu"}, "duration_s": 2, "quantum_s": 0.02, "tenants": tenants} | more
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_on_the_cpu_keeps_the_plan(models):
     done = run("timeslice", "run", write(models / "r.yaml", served()), "--json")
     for tenant in done.document["tenants"]:

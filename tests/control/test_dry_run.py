@@ -24,7 +24,7 @@ def problem_with_a_running_job(seed: int):
     return p, [s for _, s in zip(range(400), all_schedules(p), strict=False)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 40), which=st.integers(0, 10**6), drained=st.sets(st.integers(0, 2)))
 def test_nothing_begins_on_drained_nodes_and_the_rest_stays(seed, which, drained):

@@ -215,7 +215,7 @@ def test_a_namespace_whose_webhook_does_not_work_keeps_nothing_from_others(desk)
     assert desk.server.notes.keys() == {"u1", "u2"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_answer_that_is_late_is_no_refusal(desk, monkeypatch):
     """A Job that has ended says so as soon as the server has taken it in, and not after a pause."""
     monkeypatch.setattr("commonwatt.controlplane.kubernetes_events._WAIT_S", 0.05)

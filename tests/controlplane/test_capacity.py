@@ -331,7 +331,7 @@ def planned(forecaster: str, count: int, fits: FitCache, **more) -> Capacity:
     return live_capacity(plan, cluster, minutes(count), Path(), 0, 60.0 * count, fits)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_forecaster_is_fitted_anew_with_twice_the_history_and_each_day(monkeypatch):
     fitted, fits, counts, due = quick_trees(monkeypatch), FitCache(), [], 300
     for _ in range(6):

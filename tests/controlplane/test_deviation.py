@@ -9,7 +9,7 @@ pytest.importorskip("sqlalchemy")
 from benchmarks.live_deviation import deviation, predicted, scaled
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_jobs_are_predicted_run_and_metered():
     row = deviation("fifo", scale=3000.0, jobs=2)
     assert row["failed"] == 0

@@ -171,7 +171,7 @@ def test_a_job_over_its_time_limit_fails_and_says_so(tmp_path):
     assert "time limit of 0.5 s" in row.sentence
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_restored_store_does_not_take_the_runs_of_another_life_for_its_own(tmp_path):
     path, store = prepared(tmp_path)
     with keeping(path):

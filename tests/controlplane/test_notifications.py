@@ -322,7 +322,7 @@ def test_what_is_no_address_is_refused(address):
         JobFile(name="x", command=("true",), mail_to=address)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_notifies_by_itself(tmp_path, hook):
     live = open_live(config_in(tmp_path, engine="simulated", live={"notify": {"webhooks": [{"url": hook.url}]}}))
     live.start()

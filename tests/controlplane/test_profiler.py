@@ -82,7 +82,7 @@ def events(plane, number) -> list[tuple[str, str]]:
     return [(event.kind, event.reason) for event in plane.store.events(job=number)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_new_job_is_measured_in_all_it_may_get_then_placed_elsewhere(opened):
     plane = opened(profiling=PROFILING)
     number = submit(plane)
@@ -156,7 +156,7 @@ def test_a_job_that_crashes_while_it_is_measured_is_tried_with_more_gpus_then_pl
     assert row.attempts == 3  # twice measured, and then once more where it was placed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_that_ends_while_it_is_measured_has_ended(opened):
     plane = opened(profiling=PROFILING)
     command = (sys.executable, TRAIN, "--epochs", "3", "--epoch-s", "0.3")
@@ -166,7 +166,7 @@ def test_a_job_that_ends_while_it_is_measured_has_ended(opened):
     assert row.attempts <= 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_controller_that_comes_back_goes_on_measuring(opened):
     plane = opened(profiling={**PROFILING, "epochs": 300})  # the first measurement is not over before it is closed
     number = submit(plane, *train(epoch_s=0.5))
@@ -178,7 +178,7 @@ def test_a_controller_that_comes_back_goes_on_measuring(opened):
     assert row.failures == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_measurement_cut_off_before_it_began_is_begun_anew(opened, monkeypatch):
     """Its controller ended when the run was written down, and its runner had not started yet."""
     plane = opened(profiling=PROFILING)

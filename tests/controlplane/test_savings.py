@@ -142,7 +142,7 @@ def test_gpus_that_have_gone_since_leave_the_rest_to_be_estimated(bench):
     assert estimate(b.live.config, jobs, period_s, 0)["jobs"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("wrong", ["a job that never fits", "no job at all"])
 def test_what_fails_in_the_other_process_is_told_in_this_one(bench, monkeypatch, capfd, wrong):
     b = bench()

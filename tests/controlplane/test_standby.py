@@ -146,7 +146,7 @@ def opened(path, **more):
         live.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["postgresql"])
 def test_a_standby_shows_what_the_active_one_does_and_is_active_at_once_when_that_stops(site, tmp_path):
     path, store, _ = site

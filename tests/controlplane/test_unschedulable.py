@@ -184,7 +184,7 @@ def test_a_job_that_completed_before_it_was_cancelled_is_completed(left_alone):
     assert (b.status(job), b.kinds(job)[-1]) == (JobStatus.COMPLETED, "completed")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_job_without_a_place_can_be_cancelled_and_held_in_a_dry_run(bench, waits):
     b = bench(nodes=BEFORE)

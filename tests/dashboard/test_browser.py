@@ -197,6 +197,7 @@ def test_a_tenant_sees_its_own_share_alone(served, service, visit):
     assert not [other for other in ("ada", "carol", "dan") if other in own]
 
 
+@pytest.mark.long
 def test_a_tenant_sees_its_own(served, service, visit):
     page = visit(served.url, service.tokens["ada"]).page
     own = [row.id for row in service.store.jobs(limit=100) if row.tenant == "ada"]

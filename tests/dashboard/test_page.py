@@ -28,7 +28,7 @@ def test_the_page_needs_no_token_and_says_what_may_run(served):
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_file_the_page_and_its_modules_name_is_there(served):
     page = get(served.url + "/").text
     named = set(re.findall(r"(?:src|href)=\"(/static/[^\"]+)\"", page))

@@ -86,7 +86,7 @@ def test_a_higher_level_moves_the_forecast_by_as_much():
     assert np.abs(moved[series.gpus[origins] > 60] - 1000).max() <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_networks_of_raw_levels_fall_behind_where_the_level_drifts():
     rng = np.random.default_rng(0)
     drifting = np.round(np.cumsum(rng.normal(0, 1, 3000)) + 300 + 0.3 * np.maximum(np.arange(3000) - 2000, 0))

@@ -51,7 +51,7 @@ def test_no_mapping_is_below_it(problem, part):
     assert lower_bound(problem) <= sharp_bound(problem, best) <= best
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "batches"), [(0, 60), pytest.param(1, 150, marks=pytest.mark.long)])
 def test_few_types_on_few_kinds(seed, batches):
     """Jobs and sub-accelerators that are alike, where whole numbers matter; by brute force, and often it is reached."""

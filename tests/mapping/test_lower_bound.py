@@ -37,7 +37,7 @@ def test_no_mapping_is_below_it(problem):
     assert pigeonhole(problem) <= best * (1 + 1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=200)
 @given(literal.mapped(jobs=6), st.lists(st.floats(0, 1), min_size=6, max_size=6).filter(lambda w: sum(w) > 0.1))
 def test_any_weights_certify_a_bound(case, drawn):

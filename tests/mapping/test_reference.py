@@ -81,7 +81,7 @@ def test_every_published_makespan(home, problem):
     assert worst < 1e-9
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_published_search_is_below_the_bound(home, problem):
     """And the bound is no weaker than the one published with the data, which is printed rounded."""
     bounds = {}

@@ -231,7 +231,7 @@ def test_time_is_asked_for_during_the_search():
     assert GSharp(5000).solve(sample(), rng(), lambda: next(asked)).evaluations == 700
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [(1, 1), (1, 4), (5, 1), (2, 2)])
 def test_tiny_problems(shape):
     problem = sample(*shape)

@@ -134,7 +134,7 @@ def test_no_convergence_is_an_error():
         solve(market, tolerance=1e-300)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(markets(4), st.randoms(use_true_random=False))
 @settings(max_examples=50)
 def test_names_order_and_units_do_not_matter(market, random):

@@ -132,7 +132,7 @@ def test_filled_leaves_nothing_that_fits(p):
             assert np.sum((p.node_class == p.klass[r]) & (free >= p.per_node[r])) < p.width[r]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @MANY
 @given(problems(most_jobs=5))
 def test_every_policy_keeps_running_jobs_whose_gpus_nobody_takes(p):

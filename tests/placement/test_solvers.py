@@ -32,7 +32,7 @@ def worth(p: PlacementProblem, s: Schedule) -> float:
     return objective(p, s).total
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(SOLVERS))
 @SLOW
 @given(p=problems(most_jobs=6, most_nodes=4))
@@ -40,7 +40,7 @@ def test_every_schedule_can_be_carried_out(name, p):
     check(p, solve(name, p))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(SOLVERS))
 @SLOW
 @given(p=problems(most_jobs=5))
@@ -72,7 +72,7 @@ def test_exact_equals_brute_force(p):
     assert found.bound == pytest.approx(best, rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @SLOW
 @given(problems(most_jobs=3), st.lists(st.sampled_from([0.0, 40.0, 700.0]), min_size=3, max_size=3))
 def test_exact_equals_brute_force_where_nodes_must_wake_first(p, waits):

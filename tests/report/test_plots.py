@@ -43,7 +43,7 @@ def test_upper_case_suffix(tmp_path):
     assert (tmp_path / "A.PNG").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("size", [MEDIUM, Size(nodes=70, gpus=2, jobs=100, tenants=2, span_s=5e3, mean_run_s=2e3)])
 def test_gantt_of_many_jobs_or_nodes(tmp_path, size):
     save_gantt(make_record(size, "a"), tmp_path / "gantt.png")

@@ -90,6 +90,7 @@ def test_links_of_the_report_lead_to_places_in_it():
         assert listed.count("<li>") == len(failing) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_report_fits_its_window_and_begins_with_the_verdicts(visit, width):
     record = Path(__file__).parents[2] / "docs" / "data" / "reproduce-full.json"

@@ -98,6 +98,7 @@ def test_names_are_escaped():
     assert HOSTILE not in page
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1400, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_and_its_bars_are_drawn(visit, width, scheme):

@@ -177,7 +177,7 @@ def test_all_of_it(tmp_path):
     assert (tmp_path / "all.svg").stat().st_size > 10_000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_other_methods_are_rules_and_optimisers_averaged_over_batches_and_settings(monkeypatch):
     study, part = GSharpStudy((0,), 200, (0, 1)), GSharpPart("Searches")
     monkeypatch.setattr("commonwatt.reproduce.papers.gsharp_search._NEVERGRAD", ())

@@ -317,7 +317,7 @@ async def test_a_session_is_not_handed_to_somebody_else(browser, provider, app, 
     assert (await browser.token())["token"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @in_a_loop
 async def test_who_waits_for_a_slow_provider_takes_no_place_of_others(browser, provider):
     provider.slow_s = 2.0

@@ -203,7 +203,7 @@ def test_handshakes_that_never_end_take_no_place(start, site):
         one.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_handshake_has_the_time_of_a_head(start, site):
     running = start(head_s=0.3)
     for first in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"):

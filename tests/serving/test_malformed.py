@@ -209,7 +209,7 @@ BODIES = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 @given(
     body=BODIES,

@@ -450,7 +450,7 @@ def test_loading_and_unloading(server, client):
     assert client.completions.create(prompt="x", **GREEDY).choices[0].text == a
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["fifo", "vtc", "tf", "ef"])
 def test_every_policy_gives_the_same_answers(models, expected, policy):
     with running(config(policy=policy), models) as server, ThreadPoolExecutor(12) as pool:

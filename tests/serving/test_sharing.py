@@ -248,7 +248,7 @@ def test_versions_of_a_model_are_served_together_and_charged_to_one_tenant(model
         config(vision={"models": [text]})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_tenant_that_begins_without_a_model_is_known_by_its_first(models):
     late = {"models": [{"name": "resnet", "path": "resnet.onnx", "load_at_start": False}]}
     power = {"idle_w": 1.0, "busy_w": 0.0, "joules_per_gflop": 0.0, "joules_per_gb": 0.0}

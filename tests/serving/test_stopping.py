@@ -180,7 +180,7 @@ print("ended", flush=True)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("signals", "drain_s"), [([signal.SIGTERM], 0), ([signal.SIGINT], 0.3),
                          ([signal.SIGTERM, signal.SIGINT], 3600)])  # fmt: skip
 def test_signals_of_a_program(signals, drain_s):

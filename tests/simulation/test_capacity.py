@@ -194,7 +194,7 @@ def model_file(path, seed, start_s=0.0):
     write_model(trees, path, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_plan_forecasts_by_a_model_file_whose_content_counts(tmp_path, log):
     pytest.importorskip("lightgbm")
     plan = {"policy": "cuff", "forecaster": "demand.safetensors", "history_days": 1}

@@ -69,7 +69,7 @@ def never(jobs: list[dict]) -> set[str]:
         found = more
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=40)
 @given(
     jobs=chains(), solver=st.sampled_from(["easy", "fifo", "fair-share", "srtf", "lookahead"]),

@@ -171,7 +171,7 @@ def test_no_gpu_twice_and_none_of_a_node_that_is_down(document):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @MANY
 @given(documents())
 def test_times_counts_and_use_from_the_event_log(document):
@@ -236,7 +236,7 @@ def test_the_ledger_sums_to_the_meter_to_the_last_unit(document):
     assert held / 1e6 == pytest.approx(sum(gpus * (to - begin) for _, _, gpus, begin, to, _ in stays(record)), abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @MANY
 @given(documents())
 def test_cost_by_the_price_of_each_moment(document):

@@ -262,7 +262,7 @@ def preempting(draw: st.DrawFn) -> dict:
     }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=80, deadline=None)
 @given(preempting())
 def test_only_those_that_may_be_are_preempted_and_that_makes_room(document: dict) -> None:

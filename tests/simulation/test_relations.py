@@ -29,7 +29,7 @@ def close(result: dict) -> dict:
     return result | plain | {"tenants": tenants}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @SOME
 @given(documents(plain=True), st.randoms(use_true_random=False))
 def test_the_order_of_jobs_in_the_file_does_not_matter(document, random):
@@ -68,7 +68,7 @@ def scaled(document: dict, price: float, weight: float) -> dict:
     return changed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @SOME
 @given(documents(solvers=BLIND))
 def test_twice_the_price_is_twice_the_cost_of_the_same_energy(document):
@@ -93,7 +93,7 @@ def test_in_another_currency_every_policy_decides_the_same(document):
         assert there[same] == here[same]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @SOME
 @given(documents(solvers=("lookahead", "random-greedy", "fifo")))
 def test_a_node_that_cannot_run_any_job_only_adds_its_idle_power(document):

@@ -57,7 +57,7 @@ def test_all_jobs_at_once_leave_a_window_without_length():
     assert result.tail_s == 1000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @QUICK
 @given(documents(), st.integers(0, 3))
 def test_before_window_and_tail_sum_to_the_meter(document, seed):

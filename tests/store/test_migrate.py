@@ -153,7 +153,7 @@ def test_a_creation_that_was_interrupted_is_done_again(opened, gone):
     assert differences(database) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("backend", SERVERS_SLOW, indirect=True)
 def test_several_processes_may_create_it_at_once(empty, opened):
     code = (

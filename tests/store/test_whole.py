@@ -48,7 +48,7 @@ def test_two_months_of_a_large_cluster(store, ticks):
     assert problem.problem == f"energy_uj: the meter says {62 * day_uj + 1}, its rows {62 * day_uj}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(written=st.lists(st.dictionaries(st.integers(0, 3), changes, max_size=4), max_size=5))
 def test_sums_are_exact_beyond_64_bits(backend, written, request):

@@ -42,7 +42,7 @@ def done(log, **changes):
     return study_result(plan, run_study(plan))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_baseline_in_place_of_ours_saves_nothing(log):
     easy = {"solver": "easy"}
     same = done(log, baseline={**easy, "name": "as today"}, ours={**easy, "name": "ours"}, steps=["planning"])

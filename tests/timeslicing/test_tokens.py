@@ -124,7 +124,7 @@ def test_weights_count():
     assert served["a"] / served["b"] == pytest.approx(3, rel=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(
     st.integers(0, 10**6), st.floats(0, 4), st.floats(0.1, 4), st.integers(1, 12), st.integers(1, 12),
     st.integers(0, 60), st.integers(2, 4),

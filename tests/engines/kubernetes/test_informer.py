@@ -191,7 +191,7 @@ def test_one_that_cannot_be_read_any_more_stays_through_lists_until_it_is_delete
         assert (informer.look(watched), watched.gone) == ({"b": 0}, {"a": 5})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_who_looks_is_told_of_whatever_goes_wrong():
     """Nothing goes on as if the last state were that of now."""
     odd = [RuntimeError("of some library") for _ in range(200)]

@@ -181,7 +181,7 @@ def test_a_pod_that_ends_while_another_is_placed_late_is_left_alone(server, engi
     assert server.named.count(("POST", "pods/binding", names[1])) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_binding_that_was_answered_is_not_sent_again_while_others_are_late(server, engine):
     run, names, gate = gang_of_two(server, engine, late=1)
     for _ in range(5):
@@ -193,7 +193,7 @@ def test_a_binding_that_was_answered_is_not_sent_again_while_others_are_late(ser
     assert [server.named.count(("POST", "pods/binding", name)) for name in names] == [1, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_bindings_that_stay_late_are_given_up_in_the_end(server, tmp_path):
     given = KubernetesSettings(image="x", start_s=2.0)
     work = JobWork(command=("true",), epochs=1)
@@ -376,7 +376,7 @@ def test_a_pod_that_is_refused_late_is_a_start_that_was_refused(server, engine):
     assert "not signed" in changes[0].cause
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_that_is_stopped_before_its_pod_is_made_has_none(server, engine):
     gate = server.gates["POST", "pods"] = threading.Event()
     assert engine.start_all([Start(1, "j", (0,), 1)], lambda: None) == [None]
@@ -429,7 +429,7 @@ def test_a_step_of_power_that_is_not_answered_is_done_again(server, engine, monk
     assert engine._power._work["b"].tries == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_node_that_is_to_sleep_late_and_has_a_pod_by_then_is_let_go(server, tmp_path):
     """Its hook was called to turn on a machine that ran a job."""
     called, hook = tmp_path / "called", tmp_path / "hook"

@@ -123,6 +123,7 @@ def test_nodes_and_moments():
     assert (waits.state, waits.start_s, waits.end_s) == ("waiting", None, None)
 
 
+@pytest.mark.long
 def test_jobs_of_a_real_slurm(site, slurm):
     begun_s = time.time()
     ask = ("sbatch", "--parsable", "--output=/dev/null")

@@ -69,6 +69,7 @@ def test_a_job_is_its_owners_in_slurm_and_on_the_node(site, state):
     assert (state / "runs").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.long
 def test_another_engine_finds_it_and_stops_it(site, state):
     first = engine_of(state, site, "sleep", "600")
     first.apply([Start(1, "j", (0,), 1)])
@@ -87,6 +88,7 @@ def test_another_engine_finds_it_and_stops_it(site, state):
     assert list((state / "users").iterdir()) == list((state / "runs").iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_job_in_the_name_of_another_users_run_is_none_of_ours(site, state):
     """It neither takes its place nor is touched; one that names a run that is nobody's is withdrawn."""
     engine = engine_of(state, site, "sleep", "600")

@@ -441,6 +441,7 @@ def test_a_job_slurm_puts_back_into_its_queue_is_taken_out_of_it(tmp_path):
     assert run.stop_cause == "Slurm did not start it within 0 s: BeginTime"
 
 
+@pytest.mark.long
 def test_a_change_nobody_asked_for_is_told_with_its_cause(site, slurm, settings, tmp_path):
     """Cancelled by somebody else, where that queues it again: interrupted; it can be started again."""
     settings = dataclasses.replace(settings, requeue_cancelled=True)

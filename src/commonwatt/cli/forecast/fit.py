@@ -99,7 +99,7 @@ def fit(
     until = len(file.series) if train_until is None else read_moment(train_until, file, "--train-until")
     least = predictor.look_back + predictor.horizon
     if train_until is not None and until < least:
-        expected = f"a moment after {least} values or more, not {until}"
+        expected = f"a moment after at least {least} values, not {until}"
         raise InputError(expected, field="--train-until", value=train_until)
     hint = ""
     interruptible: AbstractContextManager[Callable[[], bool]] = nullcontext(lambda: False)
