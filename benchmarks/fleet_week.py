@@ -110,7 +110,7 @@ def run(document: dict[str, Any]) -> dict[str, Any]:
         "layouts": fleet.layouts,
         "mean_gpus_on": policy.capacity.mean_gpus_on,
         "gpus": results[0].gpus,
-        "nodes": results[0].nodes if isinstance(results[0].nodes, int) else len(results[0].nodes),
+        "nodes": results[0].nodes,
         "wall_s": time.perf_counter() - began,
         "cpu_s": time.process_time() - used,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

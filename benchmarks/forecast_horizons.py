@@ -25,6 +25,7 @@ from commonwatt.data.third_party import find
 from commonwatt.forecasting import make_predictor
 from commonwatt.forecasting._lightgbm_quantile import LightGbmQuantile
 from commonwatt.forecasting._trees import StepSettings, settings_of
+from commonwatt.forecasting.scores import pinball, whole_gpus
 from commonwatt.model.arrays import Floats
 from commonwatt.model.demand import LEVELS, DemandSeries
 
@@ -60,9 +61,9 @@ def seventh(series: DemandSeries, number: int, horizon: int) -> tuple[DemandSeri
 
 def loss(series: DemandSeries, origins: np.ndarray, horizon: int, gpus: Floats) -> float:
     """Return the mean pinball loss of forecasts at JUDGED. Shape of *gpus*: [K, m, Q]."""
-    off = series.gpus[origins + horizon][:, None] - np.ceil(gpus[:, horizon - 1][:, JUDGED_COLUMNS])
-    q = np.array(JUDGED)
-    return float(np.maximum(q * off, (q - 1) * off).mean())
+    actual = series.gpus[origins + horizon]
+    on = whole_gpus(gpus[:, horizon - 1])
+    return float(np.mean([pinball(q, on[:, column], actual) for q, column in zip(JUDGED, JUDGED_COLUMNS, strict=True)]))
 
 
 def ratios(
@@ -78,8 +79,8 @@ def ratios(
 
     def with_share(share: float) -> LightGbmQuantile:
         return LightGbmQuantile(
-            horizon=horizon, trees=trees, steps=(horizon,), levels=JUDGED,
-            settings=lambda _: StepSettings(own, both, share),
+            horizon=horizon, trees=trees, parameters=own, steps=(horizon,), levels=JUDGED,
+            settings=lambda _: StepSettings(both, share),
         )  # fmt: skip
 
     models = with_share(0.0).learn([before], np.random.default_rng(0))
@@ -97,9 +98,7 @@ def unseen(series: DemandSeries) -> dict[str, Any]:
     for horizon in HORIZONS:
         own = settings_of(horizon)
         near, *_ = ratios(series, 6, horizon, {}, (0.0,))
-        far, *_ = ratios(
-            series, 6, horizon, {**own.parameters, "level_and_weekday": own.level_and_weekday}, (own.share,)
-        )
+        far, *_ = ratios(series, 6, horizon, {"level_and_weekday": own.level_and_weekday}, (own.share,))
         rows[str(horizon)] = {"settings_for_5": round(near, 4), "own": round(far, 4)}
     return rows
 
@@ -158,7 +157,7 @@ def search(series: dict[str, DemandSeries], given: argparse.Namespace) -> dict[s
 def chosen(horizon: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what the settings for 5 steps are worth at a horizon, and what the package's own are, of *rows*."""
     own = settings_of(horizon)
-    wanted = {**own.parameters} | ({} if own.level_and_weekday else {"level_and_weekday": False})
+    wanted = {} if own.level_and_weekday else {"level_and_weekday": False}
     near, far = (
         next(row for row in rows if (row["settings"], row["share"]) == pair)
         for pair in (({}, 0.0), (wanted, own.share))

@@ -310,6 +310,7 @@ def test_steps_asked_for_are_scored(run, demand_file):
     for wrong in ("9", "0", "one"):
         done = run(*asked[:-1], "--score-steps", wrong)
         assert (done.code, "--score-steps" in done.err) == (2, True)
+        assert demand_file.name not in done.err
 
 
 @pytest.fixture

@@ -92,6 +92,13 @@ def test_files_of_earlier_versions_forecast_as_before():
     assert restore_predictor(about | {"shares": []}, arrays).predict().gpus == pytest.approx(alone.predict().gpus)
 
 
+def test_a_file_with_a_tiny_step_takes_little_memory():
+    predictor = far()
+    predictor.fit(walk(length=600), np.random.default_rng(0))
+    about, arrays = predictor.state()
+    assert restore_predictor(about | {"step_s": 1e-9}, arrays).predict().gpus.shape == (20, len(LEVELS))
+
+
 @pytest.mark.parametrize(("shares", "expected"), [([0.5], "2 shares, one for each step"), ([0.5, 1.5], "from 0 to 1")])
 def test_wrong_shares_in_a_file(shares, expected):
     predictor = far()

@@ -14,6 +14,7 @@ from commonwatt.forecasting._history import (
     SortedWindow,
     check_length,
     checked_origins,
+    recent_steps,
     sliding_quantiles,
     steps_in,
 )
@@ -44,7 +45,7 @@ class LastValue:
     def fit(self, series: DemandSeries, rng: np.random.Generator) -> None:  # noqa: ARG002
         """Take *series* as observed; nothing is learned. Raises ``InputError`` if it is too short."""
         check_length(series, self.look_back + self.horizon)
-        values, window = series.filled(), steps_in(self._window_s, series.step_s)
+        values, window = series.filled(), recent_steps(self._window_s, series.step_s)
         self._history.see_series(series)
         self._changes = [SortedWindow(values[h:] - values[:-h], window) for h in range(1, self.horizon + 1)]
 
@@ -63,7 +64,7 @@ class LastValue:
     def predict_many(self, series: DemandSeries, origins: Ints) -> Floats:
         """Forecast from each origin. Shape [K, m, Q]."""
         at, values = checked_origins(series, origins, 1), series.filled()
-        window = steps_in(self._window_s, series.step_s)
+        window = recent_steps(self._window_s, series.step_s)
         moved = np.empty((len(at), self.horizon, len(LEVELS)))
         for h in range(1, self.horizon + 1):
             changes = np.concatenate((np.full(h, np.nan), values[h:] - values[:-h]))
@@ -102,7 +103,7 @@ class SeasonalNaive:
         self._changes = SortedWindow(values[self._season :] - values[: -self._season], self._window(series))
 
     def _window(self, series: DemandSeries) -> int:
-        return steps_in(self._window_s, series.step_s)
+        return recent_steps(self._window_s, series.step_s)
 
     def update(self, gpus: float) -> None:
         """Observe one more value."""

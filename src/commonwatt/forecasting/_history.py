@@ -21,6 +21,7 @@ __all__ = [
     "check_step",
     "checked_origins",
     "learnable_origins",
+    "recent_steps",
     "sliding_quantiles",
     "steps_in",
 ]
@@ -223,6 +224,11 @@ def _slide(values: Floats, first: int, window: int, at: Ints, levels: Floats, ou
 def steps_in(span_s: float, step_s: float) -> int:
     """Return the number of steps in a span of time, 1 or more."""
     return max(1, round(span_s / step_s))
+
+
+def recent_steps(window_s: float, step_s: float) -> int:
+    """Return the number of steps in a window of recent changes, at most a million: all are kept in memory."""
+    return min(steps_in(window_s, step_s), 1_000_000)
 
 
 MOST_EXAMPLES = 60_000

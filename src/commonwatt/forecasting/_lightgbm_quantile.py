@@ -28,8 +28,8 @@ from commonwatt.forecasting._history import (
     check_step,
     checked_origins,
     learnable_origins,
+    recent_steps,
     sliding_quantiles,
-    steps_in,
 )
 from commonwatt.forecasting._network_inputs import IN_GPUS, LEVEL_AND_WEEKDAY, WINDOWS, features_at, width
 from commonwatt.forecasting._trees import PARAMETERS, StepSettings, Trees, chosen_steps, settings_of
@@ -84,7 +84,7 @@ class LightGbmQuantile(ObservingPredictor):
         super().__init__(max(WINDOWS) + 1)
         self.look_back, self.horizon, self._trees = look_back, horizon, trees
         self._threads = threads
-        self._parameters = parameters or {}
+        self._parameters = PARAMETERS | (parameters or {})
         self._steps = steps or chosen_steps(horizon)
         self._levels = np.array(levels) if levels else LEVELS
         if not self._steps or self._steps[0] < 1 or self._steps[-1] != horizon or (np.diff(self._steps) <= 0).any():
@@ -130,10 +130,10 @@ class LightGbmQuantile(ObservingPredictor):
         values = [series.filled() for series in several]
         read = [self._rows(series, own, at) for series, own, at in zip(several, values, origins, strict=True)]
         rows, unit = (np.concatenate(part) for part in zip(*read, strict=True))
-        fixed = {"objective": "quantile", "verbose": -1, "seed": seed, "deterministic": True, "max_bin": 127,
-                 "num_threads": self._threads, "force_row_wise": True}  # fmt: skip
+        settings = {**self._parameters, "objective": "quantile", "verbose": -1, "seed": seed, "deterministic": True,
+                    "num_threads": self._threads, "force_row_wise": True, "max_bin": 127}  # fmt: skip
         if len(rows) == 1:
-            fixed["bagging_freq"] = 0  # a share of one row is none
+            settings["bagging_freq"] = 0  # a share of one row is none
         weight = None if self._size is None else unit
         binned: dict[bool, Any] = {}
         models = []
@@ -147,8 +147,7 @@ class LightGbmQuantile(ObservingPredictor):
             moved = [one[at + h] - one[at] for one, at in zip(values, origins, strict=True)]
             data = binned[own.level_and_weekday]
             data.set_label(np.concatenate(moved) / unit)
-            chosen = {**PARAMETERS, **own.parameters, **self._parameters, **fixed}
-            models += [lightgbm.train({**chosen, "alpha": float(q)}, data, self._trees) for q in self._levels]
+            models += [lightgbm.train({**settings, "alpha": float(q)}, data, self._trees) for q in self._levels]
             progress(done / len(self._steps))
         return Trees.of_lightgbm(models)
 
@@ -176,7 +175,7 @@ class LightGbmQuantile(ObservingPredictor):
         """
         kept = max(WINDOWS) + 1
         if self._shares.any():
-            kept = max(kept, steps_in(WEEK_S, series.step_s) + self.horizon)
+            kept = max(kept, recent_steps(WEEK_S, series.step_s) + self.horizon)
         self._history = History(kept)
         self._beside = {name: History(kept) for name in self.features}
         super().see(series)
@@ -262,7 +261,7 @@ class LightGbmQuantile(ObservingPredictor):
         for number in np.flatnonzero(self._shares):
             h, share = self._steps[number], self._shares[number]
             changes = np.concatenate((np.full(h, np.nan), values[h:] - values[:-h]))
-            recent = sliding_quantiles(changes, steps_in(WEEK_S, series.step_s), origins, self._levels)
+            recent = sliding_quantiles(changes, recent_steps(WEEK_S, series.step_s), origins, self._levels)
             moved[:, number] += share * (recent - moved[:, number])
         moved = _between(self._levels, moved, LEVELS, axis=2)
         moved = _between(np.array(self._steps, dtype=float), moved, np.arange(1.0, self.horizon + 1), axis=1)

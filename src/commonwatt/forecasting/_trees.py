@@ -5,8 +5,8 @@ The arrays are saved in a file that runs no foreign code when read, and summed b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,6 @@ class StepSettings:
 
     Parameters
     ----------
-    parameters
-        Of LightGBM, in place of those in ``PARAMETERS``.
     level_and_weekday
         Whether these are features. Training of a few weeks sees most of their values once, so that trees may learn
         from them what happened then, and not what happens again.
@@ -47,7 +45,6 @@ class StepSettings:
         Share of ``last-value`` in the forecast, 0 to 1.
     """
 
-    parameters: Mapping[str, Any] = field(default_factory=dict)
     level_and_weekday: bool = True
     share: float = 0.0
 
