@@ -167,7 +167,9 @@ class PostgreSQL(Server):
 
     def program(self, name: str) -> list[str]:
         path = shutil.which(name, path=self.programs())
-        return ["runuser", "-u", "postgres", "--", path] if os.geteuid() == 0 else [path]
+        if os.geteuid() != 0:
+            return [path]
+        return [shutil.which("runuser", path=_PATH), "-u", "postgres", "--", path]
 
     def initialise(self) -> None:
         if os.geteuid() == 0:
