@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from commonwatt.placement._gavel import Gavel, shares
 from commonwatt.placement._objective import check
 from commonwatt.placement._peers import DominantShare, LeastAttainedService, Menu, ShortestService
 from commonwatt.placement._solvers import PEERS, make_solver
+from commonwatt.placement._themis import Auction, Themis
 
 A, B = 0, 1  # classes: one GPU of type A, two of type B
 
@@ -225,6 +227,54 @@ def test_malleable_jobs_that_ask_for_nothing_are_refused(name):
     of = problem([{"name": "j1", "tardiness_weight": 0, "times_s": {"B": [100, 60]}}])
     with pytest.raises(InputError, match=r"jobs.j1.requested_gpus.*does not resize"):
         make_solver(name).solve(of, np.random.default_rng(0))
+
+
+def test_auction_pays_for_what_it_keeps_from_others_by_hand():
+    # one GPU; both are 300 s old. j1: 400 s over 100 s with it, 460 s without (a round of 60 s); j2: 1300 s, 1360 s
+    jobs = [job("j1", 100, None), job("j2", 1000, None)]
+    of = replace(problem(jobs), now_s=300.0, interval_s=60.0)
+    won = dict.fromkeys(("j1", "j2"), 0)
+    for seed in range(200):
+        found = Themis(0.0).solve(of, np.random.default_rng(seed)).best
+        for name in chosen(found, of):
+            won[name] += 1
+    auction = Auction(np.log([[460 / 400], [1360 / 1300]]), np.array([1, 1]), np.array([1]))
+    assert auction.winners().tolist() == [0, -1]
+    # without j1 in the auction j2 would have bid 1000/1300, beside it has 1000/1360
+    assert auction.kept(auction.winners()).tolist() == pytest.approx([1300 / 1360, 1])
+    # j2 has it where j1 does not keep it and then comes second of the two losers: some 4 of 200 are expected
+    assert won["j1"] + won["j2"] == 200
+    assert 1 <= won["j2"] <= 16
+
+
+def test_auction_offers_gpus_to_those_furthest_from_their_fair_finish():
+    # the GPU would shorten j2 more, but only j1, the worse off, is offered it; j3 gets what is left
+    jobs = [job("j1", 100, None), job("j2", 90, None, submit_s=250), job("j3", None, 100)]
+    of = replace(problem(jobs), now_s=300.0, interval_s=600.0)
+    assert solved(Themis(0.8), of) == {"j1": A, "j3": B}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_auction_finds_the_largest_product_of_bids(seed):
+    rng = np.random.default_rng(seed)
+    gpus, room = rng.integers(1, 4, 6), np.array([4, 3])
+    worth = rng.normal(0.3, 0.4, (6, 2))
+    auction = Auction(worth, gpus, room)
+
+    def best(but):
+        least = 0.0
+        for won in product((-1, 0, 1), repeat=6):
+            used = [sum(g for g, k in zip(gpus, won, strict=True) if k == c) for c in (0, 1)]
+            if (but < 0 or won[but] < 0) and used[0] <= room[0] and used[1] <= room[1]:
+                least = max(least, sum(worth[b, k] for b, k in enumerate(won) if k >= 0))
+        return least
+
+    won = auction.winners()
+    assert auction.paid(won) == pytest.approx(best(-1), abs=1e-6)
+    for b in np.flatnonzero(won >= 0):
+        expected = np.exp(auction.paid(won, b) - best(int(b)))
+        assert auction.kept(won)[b] == pytest.approx(expected, abs=1e-6)
+        assert 0 < auction.kept(won)[b] <= 1
 
 
 def test_max_sum_needs_iterations():

@@ -223,8 +223,17 @@ class PolicySpec(FileModel):
         "-", None, ge=-4, le=4,
     )  # fmt: skip
     energy_budget: float = quantity(
-        "powerflow: energy that jobs may take to their ends, as a multiple of the least they could", "-", 1.2, ge=1
+        "powerflow: energy that jobs may take to their ends, as a multiple of the least they could", "-", 1.5, ge=1
     )
+    auction: bool = quantity(
+        "themis: whether GPUs are auctioned every round, as its authors do; false: Gavel's statement of it",
+        "-",
+        False,  # noqa: FBT003
+    )
+    fairness_knob: float = quantity(
+        "themis with auction: part of the jobs, those nearest to their fair finish time, that is not offered GPUs", "-",
+        0.8, ge=0, lt=1,
+    )  # fmt: skip
     queues_gpu_s: Annotated[tuple[Annotated[float, Field(gt=0)], ...], AfterValidator(_increasing)] = quantity(
         "las: GPU time at which a job leaves each queue for the next; the last queue has no end", "GPU-s",
         (3600.0, 36_000.0),

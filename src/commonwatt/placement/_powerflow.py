@@ -42,7 +42,7 @@ class PowerFlow(Resizing):
         Energy that jobs may take to their ends, as a multiple of what step 1 takes; 1 or more.
     """
 
-    energy_budget: float = 1.2
+    energy_budget: float = 1.5
 
     def picked(self, problem: PlacementProblem, among: Open, rng: np.random.Generator) -> Ints:  # noqa: ARG002
         """Start jobs thriftily, then speed them up; returns places in *among*."""
