@@ -31,25 +31,31 @@ def drawn(table, width):
 
 @pytest.mark.slow
 def test_a_decision_left_out_is_compared_and_shown(tmp_path):
-    policies = [{"name": "all", "solver": "fifo"}, {"name": "whole", "solver": "fifo", "sharing": {"modes": []}}]
+    policies = [
+        {"name": "all", "solver": "fifo"}, {"name": "whole", "solver": "fifo", "sharing": {"modes": []}},
+        {"name": "only placement", "solver": "srtf", "sharing": {"modes": []}},
+    ]  # fmt: skip
     document = scenario(
         services=[service(tenant="<shop>")], policies=policies,
         fractional={"source": "jobs", "jobs": [fraction("f", 0, 600, 250)]},
     )  # fmt: skip
     results, _ = run_seeds([prepare(validate(document, Scenario), Path(), 0)])
     rows = {row.quantity: row.ours for row in _rows(results)}
-    ours, other = results[0].policies
+    ours, other, single = results[0].policies
     assert ours.window_energy_kwh is not None
     assert other.window_energy_kwh is not None
     change = 100 * (other.window_energy_kwh / ours.window_energy_kwh - 1)
     assert rows["whole instead of all: energy in the window"] == pytest.approx(change)
-    assert len(_points(results)) == 2 * len(WORTH)
+    assert single.window_energy_kwh is not None
+    against = rows["all instead of only placement, the best single decision: energy in the window"]
+    assert against == pytest.approx(100 * (ours.window_energy_kwh / single.window_energy_kwh - 1))
+    assert len(_points(results)) == 3 * len(WORTH)
     _draw(results, tmp_path / "bars.png")
     assert (tmp_path / "bars.png").stat().st_size > 1000
     page = fleet_section(results[0])
     assert "&lt;shop&gt;" in page
     assert "<shop>" not in page
     shown = fleet_table(results[0])
-    assert shown.row_count == 2
+    assert shown.row_count == 3
     shown.add_row("policy of fair", "1,234 MWh", "100.0%", "100.0%", "12,345 h", "59.9 min", "12.34×", "1,234", "1,234")
     assert max(map(len, drawn(shown, width=200))) <= 80

@@ -1,4 +1,4 @@
-"""What each decision of a fleet is worth: one day, with all of them, and with one after another left out."""
+"""What each decision of a fleet is worth: one day, with all of them, without one after another, with only one."""
 
 from __future__ import annotations
 
@@ -37,6 +37,13 @@ POLICIES: tuple[Mapping[str, Any], ...] = (
     {"name": "none", "solver": "fifo", "capacity": _ON, "sharing": {"modes": [], "mapping": "fcfs-rr"}},
 )
 """All five decisions; each left out in turn (of partitioning twice: nothing is shared, or in time only); none."""
+SINGLE: tuple[Mapping[str, Any], ...] = (
+    {"name": "only capacity", "solver": "fifo", "capacity": _CUFF, "sharing": {"modes": [], "mapping": "fcfs-rr"}},
+    {"name": "only placement", "solver": "lookahead", "capacity": _ON, "sharing": {"modes": [], "mapping": "fcfs-rr"}},
+    {"name": "only sharing", "solver": "fifo", "capacity": _ON, "sharing": {"mapping": "fcfs-rr"}},
+    {"name": "only mapping", "solver": "fifo", "capacity": _ON, "sharing": {"modes": []}},
+)
+"""One decision alone; sharing is partitioning and timeslicing, which need each other."""
 _OFF = [{"name": "off", "power_w": 10, "enter_s": 30, "wake_s": 120, "wake_j": 20000}]
 
 
@@ -104,12 +111,14 @@ def alibaba_fleet(days: float) -> dict[str, Any]:
 
 def worth(request: TopicRequest) -> TopicAnswer:
     """Run the generated fleet."""
-    return _answer(request, generated_fleet(_DAYS[request.extent]), _GENERATED)
+    document = generated_fleet(_DAYS[request.extent])
+    return _answer(request, document | {"policies": [*document["policies"], *SINGLE]}, _GENERATED)
 
 
 def worth_on_alibaba(request: TopicRequest) -> TopicAnswer:
     """Run the pods of Alibaba."""
-    return _answer(request, alibaba_fleet(_DAYS[request.extent]), _ALIBABA)
+    document, single = alibaba_fleet(_DAYS[request.extent]), [p for p in SINGLE if p["name"] != "only mapping"]
+    return _answer(request, document | {"policies": [*document["policies"], *single]}, _ALIBABA)
 
 
 _COMMON = (
@@ -153,7 +162,7 @@ def _values(results: Sequence[SimulationResult], k: int, which: int) -> list[flo
 
 
 def _rows(results: Sequence[SimulationResult]) -> list[ReproduceRow]:
-    """Return what leaving a decision out costs, as a change against all of them."""
+    """Return what leaving decisions out costs, as a change against all of them, and all against the best single one."""
     rows = []
     for k, policy in enumerate(results[0].policies):
         if k == 0:
@@ -168,7 +177,21 @@ def _rows(results: Sequence[SimulationResult]) -> list[ReproduceRow]:
                 ReproduceRow(quantity=f"{policy.policy} instead of all: {name}", paper=None, ours=value, unit=unit,
                              comparable=False)
             )  # fmt: skip
-    return rows
+    return [*rows, *_best_single(results)]
+
+
+def _best_single(results: Sequence[SimulationResult]) -> list[ReproduceRow]:
+    """Return the energy of all decisions against the one that takes least energy alone; nothing without any."""
+    names = [policy.policy for policy in results[0].policies]
+    single = {p["name"]: k for p in SINGLE for k, name in enumerate(names) if name == p["name"]}
+    means = {name: float(np.mean(values)) for name, k in single.items() if (values := _values(results, k, 0))}
+    ours = _values(results, 0, 0)
+    if not means or not ours:
+        return []
+    best = min(means, key=lambda name: means[name])
+    change = 100 * (float(np.mean(ours)) / means[best] - 1)
+    quantity = f"all instead of {best}, the best single decision: energy in the window"
+    return [ReproduceRow(quantity=quantity, paper=None, ours=change, unit="%", comparable=False)]
 
 
 def _points(results: Sequence[SimulationResult]) -> list[ReproducePoint]:

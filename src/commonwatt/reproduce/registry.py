@@ -244,7 +244,7 @@ def _run_fleet_alibaba(request: TopicRequest) -> TopicAnswer:
 _FLEET_TOPICS = (
     Topic(
         "fleet",
-        "What each of the five decisions is worth on one cluster of jobs and services: each left out in turn",
+        "What each of the five decisions is worth on one cluster of jobs and services: without each, with one only",
         "No paper: see docs/explanation/fleet.md",
         "energy, cost, late jobs, late requests, waiting and evenness, with all decisions and without each",
         _run_fleet,
