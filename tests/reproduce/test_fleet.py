@@ -11,7 +11,7 @@ from rich.console import Console
 from commonwatt.data.files import load_yaml, validate
 from commonwatt.model.scenario import Scenario
 from commonwatt.report.fleet import WORTH, fleet_section, fleet_table
-from commonwatt.reproduce.fleet_worth import _draw, _points, _rows, generated_fleet
+from commonwatt.reproduce.fleet_worth import _draw, _points, _rows, edge_fleet, generated_fleet
 from commonwatt.simulation.runner import run_seeds
 from commonwatt.simulation.workload import prepare
 from tests.simulation.test_fleet import fraction, scenario, service
@@ -21,6 +21,13 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "fleet.yaml"
 
 def test_the_example_is_what_is_reproduced():
     assert validate(generated_fleet(), Scenario) == load_yaml(EXAMPLE, Scenario)
+
+
+def test_the_edge_box_serves_its_published_networks():
+    edge = validate(edge_fleet(), Scenario)
+    times = {s.name: (s.profiles["TX2"].request_s, s.profiles["TX2"].power_w) for s in edge.services}
+    assert times == {"door": (0.021406, 3.736), "shelf": (0.057005, 4.261)}  # resnet18 and resnet50 at 1300.5 MHz
+    assert {p.capacity.policy for p in edge.policies if p.capacity} == {"last-value", "always-on"}
 
 
 def drawn(table, width):
