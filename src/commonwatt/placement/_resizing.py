@@ -67,11 +67,20 @@ class Resizing(Peer):
         """Return what was picked for each job: of one class, one configuration."""
         size = problem.width * problem.per_node
         room = np.bincount(problem.node_class, problem.node_gpus, len(problem.class_gpus)).astype(np.int64)
-        rows = np.flatnonzero((size <= room[problem.klass]) & _allowed(problem, size))
+        rows = np.flatnonzero((size <= room[problem.klass]) & self.allowed(problem, size))
         rows = _best_of_shape(problem, size, rows)
         among = Open(rows, problem.row_job[rows], problem.klass[rows], size[rows], room)
         picked = self.picked(problem, among, rng) if len(rows) else np.zeros(0, dtype=np.int64)
         return _menu_of(problem, size, rows[picked], room)
+
+    def allowed(self, problem: PlacementProblem, size: Ints) -> Bools:
+        """Return which configurations a job may have, [C]: it starts with its least GPUs, and at most doubles them."""
+        anew = np.ones(len(size), dtype=bool)
+        anew[problem.stay[problem.stay >= 0]] = False
+        least = np.full(len(problem), np.iinfo(np.int64).max)
+        np.minimum.at(least, problem.row_job, size)
+        most = np.where(problem.stay >= 0, 2 * size[problem.stay], least)
+        return np.asarray(~anew | (size <= np.maximum(most, least)[problem.row_job]))
 
     @abstractmethod
     def picked(self, problem: PlacementProblem, among: Open, rng: np.random.Generator) -> Ints:
@@ -128,16 +137,6 @@ def restart_factor(problem: PlacementProblem, among: Open, *, waiting: bool) -> 
     factor = (age_s - again_s) / np.maximum(age_s + restart_s, 1e-9)
     changes = ~same & (runs | waiting)
     return np.where(changes, np.clip(factor, LEAST_FACTOR, 1.0)[among.job], 1.0)
-
-
-def _allowed(problem: PlacementProblem, size: Ints) -> Bools:
-    """Configurations within what a job may grow to, [C]."""
-    anew = np.ones(len(size), dtype=bool)
-    anew[problem.stay[problem.stay >= 0]] = False
-    least = np.full(len(problem), np.iinfo(np.int64).max)
-    np.minimum.at(least, problem.row_job, size)
-    most = np.where(problem.stay >= 0, 2 * size[problem.stay], least)
-    return np.asarray(~anew | (size <= np.maximum(most, least)[problem.row_job]))
 
 
 def goodput(problem: PlacementProblem, rows: Ints) -> Floats:

@@ -262,7 +262,7 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, table: JobArrays) -> Non
                 f"more than the longest restart, {longest_s:g} s, or jobs that change types every round never work",
                 field=f"{where}.rounds.length_s", value=rounds.length_s,
             )  # fmt: skip
-    if policy.solver in RESIZING:
+    if policy.solver in RESIZING or policy.resize:
         return
     for j, asked in enumerate(table.requested_gpus.tolist()):
         sizes = set(table.config_gpus[table.configs(j)].tolist())
