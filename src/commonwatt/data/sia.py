@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from commonwatt.data import third_party
 from commonwatt.data.files import load_yaml
 from commonwatt.data.inventory import board_power
-from commonwatt.data.sia_goodput import TYPES, Placement, Training, read_trainings
+from commonwatt.data.sia_goodput import TYPES, GoodputModel, Placement, read_trainings
 from commonwatt.data.table import TextTable, read_table
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import Job, JobArrays
@@ -58,7 +58,7 @@ class SiaCase:
 class _Spread(Mapping[tuple[str, str, Placement], float]):
     """Times of trainings by application, GPU type and placement, computed when asked for."""
 
-    def __init__(self, trainings: Mapping[str, Training]) -> None:
+    def __init__(self, trainings: Mapping[str, GoodputModel]) -> None:
         self._trainings, self._known = trainings, dict[tuple[str, str, Placement], float]()
 
     def __getitem__(self, key: tuple[str, str, Placement]) -> float:
@@ -96,7 +96,7 @@ class _Fixed:
 class _Adaptive:
     """Jobs of any size that Sia considers, or that they asked for, with the best batch of each epoch."""
 
-    trainings: Mapping[str, Training]
+    trainings: Mapping[str, GoodputModel]
     kinds: tuple[_Kind, ...]
 
     @cached_property

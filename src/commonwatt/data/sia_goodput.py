@@ -2,10 +2,10 @@
 
 Goodput is throughput times statistical efficiency (A. Qiao et al., "Pollux: Co-adaptive cluster scheduling for
 goodput-optimized deep learning", OSDI 2021, section 3). An iteration with batch ``M`` is worth
-``gain = (var + sqr) / (var * M0 / M + sqr)`` iterations with the least batch ``M0``: ``sqr`` is the squared norm of the
-gradient and ``var`` its variance with ``M0``, both as measured in that epoch with ``M``. With ``k`` steps of accumulation
-it takes ``step + k * (step - sync)`` seconds. An epoch takes its progress (iterations with ``M0``) times that, over the
-gain.
+``gain = (var + sqr) / (var * M0 / M + sqr)`` of those with the least batch ``M0``. ``sqr`` is the squared norm of the
+gradient and ``var`` its variance with ``M0``, both as measured in that epoch with ``M``. It takes
+``step + k * (step - sync)`` seconds with ``k`` steps of accumulation. An epoch takes its progress (iterations with
+``M0``) times that, over the gain.
 
 Source of the tables and of the rules of splitting a batch: the public simulator of Sia (SOSP 2023).
 """
@@ -23,7 +23,7 @@ from commonwatt.data.table import TextTable, read_table
 from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import InputError
 
-__all__ = ["TYPES", "Placement", "StepTimes", "Training", "read_trainings"]
+__all__ = ["TYPES", "GoodputModel", "Placement", "StepTimes", "read_trainings"]
 
 TYPES = {"aws": "T4", "rtx": "RTX2080Ti", "dgx-ext": "A100"}  # by the name its tables give the cluster
 BATCHES = 50  # tried in geometric steps, as in that simulator, besides those with measured gradients
@@ -76,7 +76,7 @@ class StepTimes:
 
 
 @dataclass(frozen=True)
-class Training:
+class GoodputModel:
     """How an application trains: with what progress, and how fast.
 
     Attributes
@@ -149,7 +149,7 @@ class Training:
         return np.asarray(self.epoch_s(gpu_type, placement, np.concatenate((tried, self.batches))).min(axis=0))
 
 
-def read_trainings(root: Path, slowdown: Mapping[str, float]) -> dict[str, Training]:
+def read_trainings(root: Path, slowdown: Mapping[str, float]) -> dict[str, GoodputModel]:
     """Return the applications of the folder *root* by name, with the factors *slowdown* of its cluster.json.
 
     Raises ``InputError`` on whatever is wrong in its tables: a column that is missing, a number out of range, a
@@ -177,7 +177,7 @@ def read_trainings(root: Path, slowdown: Mapping[str, float]) -> dict[str, Train
         if not (np.diff(passed, prepend=0.0) > 0).all():
             raise table.error(int(rows[0][0]), "progress", "more with every epoch of a batch")
         of_epochs = [np.array([values[each[:epochs]] for each in rows]) for values in (sqr, var)]
-        trainings[model] = Training(
+        trainings[model] = GoodputModel(
             batches, np.diff(passed, prepend=0.0), of_epochs[0], of_epochs[1], steps[model], slowdown[model]
         )
     return trainings

@@ -11,7 +11,11 @@ restart takes: jobs that restarted often, and young ones, rather stay. A job sta
 at most doubles it in a round.
 
 Source: S. Jayaram Subramanya et al., "Sia: Heterogeneity-aware, goodput-optimized ML-cluster scheduling" (SOSP 2023),
-section 3.4. Not built: batch sizes, and learning of goodput; goodput here is the speed that a job's table has.
+section 3.4. Goodput here is the speed that a job's table has. Where the times of the table are those with the best
+batch size of each configuration (workload ``sia`` with ``batch: adaptive``), it is goodput of Sia, with batch sizes.
+Not built: learning of goodput, so a job is never tried where it turns out to be slow; and three rules of the public
+simulator: jobs hold their GPUs during a restart, may grow to twice the most they ever had, and are not discounted
+while they are younger than a restart.
 """
 
 from __future__ import annotations
