@@ -66,7 +66,7 @@ OURS: dict[str, dict] = {
     "completion, unknown": UNSURE | {"knowledge": "none"},
     "srtf, unknown": {"solver": "srtf", "knowledge": "none"},
 }
-ADAPTIVE = {"Sia": {"solver": "sia"}}
+ADAPTIVE = {"Sia": {"solver": "sia"}, "Pollux": {"solver": "pollux"}}
 OURS_ADAPTIVE = {name: OURS[name] for name in ("completion, power 1", "completion", "srtf", "lookahead")}
 """`completion` gives jobs the GPUs they asked for; the others choose."""
 ROUNDS: dict[str, dict | None] = {"360 s": {"length_s": 360}, "60 s": {"length_s": 60}, "events": None}

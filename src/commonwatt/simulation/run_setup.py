@@ -32,6 +32,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
+from commonwatt.model.policies import RESIZING
 from commonwatt.model.scenario import Knowledge, LogWorkload, PeerName, PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, foreseen_by, make_capacity
 from commonwatt.simulation.reference import reference_runs
@@ -261,7 +262,7 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, table: JobArrays) -> Non
                 f"more than the longest restart, {longest_s:g} s, or jobs that change types every round never work",
                 field=f"{where}.rounds.length_s", value=rounds.length_s,
             )  # fmt: skip
-    if policy.solver == "sia":
+    if policy.solver in RESIZING:
         return
     for j, asked in enumerate(table.requested_gpus.tolist()):
         sizes = set(table.config_gpus[table.configs(j)].tolist())
