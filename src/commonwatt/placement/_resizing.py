@@ -2,7 +2,8 @@
 
 A job may have any of its configurations, GPU type and number of GPUs; it starts with its least number, and at most
 doubles what it has. A scheduler picks one for each job, within the GPUs of each class; nodes follow as for others.
-Goodput is the speed that a job's table has.
+Goodput is the speed that a job's table has. Where that has the times with the best batch size of each configuration
+(workload ``sia`` with ``batch: adaptive``), batch sizes adapt, too.
 
 Sia: ``G[j, c]`` is the goodput of job ``j`` in configuration ``c``, relative to the least of its own and times its
 least number of GPUs. Every job has one configuration or none, and
@@ -14,7 +15,9 @@ present configuration of a running job is discounted by ``r = (age - restarts * 
 restart takes: jobs that restarted often, and young ones, rather stay.
 
 Source: S. Jayaram Subramanya et al., "Sia: Heterogeneity-aware, goodput-optimized ML-cluster scheduling" (SOSP 2023),
-section 3.4. Not built: learning of goodput.
+section 3.4. Not built: learning of goodput, so no job is tried where it turns out to be slow; and three rules of the
+public simulator: jobs hold their GPUs during a restart, may grow to twice the most they ever had, and are not
+discounted while they are younger than a restart.
 """
 
 from __future__ import annotations
