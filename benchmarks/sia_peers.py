@@ -36,6 +36,7 @@ PEERS: dict[str, dict] = {
     "Themis": {"solver": "themis"},
 }
 OTHERS: dict[str, dict] = {
+    "Themis, auction": {"solver": "themis", "auction": True},
     "Tiresias": {"solver": "las"},
     "QSSF": {"solver": "qssf"},
     "Gavel min-jct": {"solver": "gavel", "objective": "min-jct"},
@@ -44,6 +45,7 @@ OTHERS: dict[str, dict] = {
 SIA: dict[str, dict] = {
     "Sia, power -0.5": {"solver": "sia"},
     "Sia, power 0.5": {"solver": "sia", "fairness_power": 0.5},
+    "Pollux": {"solver": "pollux"},
 }
 """Beside its own simulator's ``sia_fix``, which keeps the size of jobs as ours does: in rounds of 60 s."""
 REFERENCE = {
@@ -67,8 +69,14 @@ OURS: dict[str, dict] = {
     "srtf, unknown": {"solver": "srtf", "knowledge": "none"},
 }
 ADAPTIVE = {"Sia": {"solver": "sia"}, "Pollux": {"solver": "pollux"}}
-OURS_ADAPTIVE = {name: OURS[name] for name in ("completion, power 1", "completion", "srtf", "lookahead")}
-"""`completion` gives jobs the GPUs they asked for; the others choose."""
+OURS_ADAPTIVE = {
+    "resizing, power 1": SURE | {"tail_power": 1, "resize": True},
+    "resizing": SURE | {"resize": True},
+    "resizing, predicted": UNSURE | {"knowledge": "predicted", "resize": True},
+    "resizing, unknown": UNSURE | {"knowledge": "none", "resize": True},
+    **{name: OURS[name] for name in ("completion, power 1", "completion", "srtf", "lookahead")},
+}
+"""`resizing` is `completion` with `resize: true`; without, it gives jobs the GPUs they asked for. The others choose."""
 ROUNDS: dict[str, dict | None] = {"360 s": {"length_s": 360}, "60 s": {"length_s": 60}, "events": None}
 
 

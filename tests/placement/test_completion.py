@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.placement import POSTPONED
-from commonwatt.placement._completion import Completion, _of_menu, _Planner
+from commonwatt.placement._completion import Completion, ResizingCompletion, _of_menu, _Options, _Planner
 from commonwatt.placement._objective import check
 from commonwatt.placement._peers import Menu
 from tests.placement.test_peers import A, B, job, problem, solved
@@ -128,3 +128,82 @@ def test_plans_equal_a_plain_one_and_the_best_is_near_the_best_of_all_orders(of)
     again = Completion().solve(of, np.random.default_rng(0)).best
     assert found.choice.tolist() == again.choice.tolist()
     assert (found.choice != POSTPONED).any()
+
+
+# -- plans that choose the number of GPUs
+
+
+def shapes(solver, of):
+    """Class and GPUs of each job that starts."""
+    found = solver.solve(of, np.random.default_rng(0)).best
+    check(of, found)
+    rows = {of.job_names[j]: int(found.choice[j]) for j in np.flatnonzero(found.choice != POSTPONED)}
+    return {name: (int(of.klass[row]), of.gpus_of(row)) for name, row in rows.items()}
+
+
+def elastic(name, b_s, **more):
+    return {"name": name, "tardiness_weight": 0, "times_s": {"B": b_s}, **more}
+
+
+def test_sizes_are_chosen_by_the_number_of_jobs_by_hand():
+    times = {1: 100, 2: 60, 4: 45}
+    three = [elastic(f"j{i}", times, submit_s=0) for i in (1, 2, 3)]
+
+    def of(jobs):
+        return replace(problem(jobs, a=1, b=4), node_gpus=np.array([0, 4]))
+
+    solver = ResizingCompletion(1.0)
+    assert shapes(solver, of(three[:1])) == {"j1": (B, 4)}
+    # two each: 60 + 60; four each, one after the other: 45 + 90; one each: 100 + 100
+    assert shapes(solver, of(three[:2])) == {"j1": (B, 2), "j2": (B, 2)}
+    # two each, then four: 60 + 60 + 105 = 225; 1, 1, 2: 260; two each, then two: 240; 45 + 90 + 135 = 270
+    assert shapes(solver, of(three)) == {"j1": (B, 2), "j2": (B, 2)}
+
+
+def test_a_running_job_grows_only_where_that_is_worth_its_restart():
+    def of(restart_s):
+        run = {"current": {"nodes": ["b"], "gpus": 1, "remaining_s": 100}}
+        made = replace(problem([elastic("j", {1: 100, 4: 45}, **run)], a=1, b=4), node_gpus=np.array([0, 4]))
+        anew = np.arange(len(made.klass)) != made.stay[0]
+        return replace(made, time_s=made.time_s + np.where(anew, restart_s, 0), restart_s=np.array([restart_s]))
+
+    assert shapes(ResizingCompletion(), of(50.0)) == {"j": (B, 4)}  # 95 s
+    assert shapes(ResizingCompletion(), of(60.0)) == {"j": (B, 1)}
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=30)
+@given(st.data())
+def test_sizes_and_order_are_near_the_best_of_all(data):
+    """Of all orders and sizes. Over all three jobs like these the mean is .4% above the best, the most 31%."""
+    jobs = []
+    for j in range(data.draw(st.integers(1, 3))):
+        base, scaling = data.draw(st.sampled_from((60.0, 200.0, 700.0))), data.draw(st.sampled_from((0.4, 0.7, 1.0)))
+        times = {t: {g: base * s / g**scaling for g in (1, 2, 4)} for t, s in (("A", 1.0), ("B", 1.6))}
+        jobs.append({"name": f"j{j}", "tardiness_weight": 0, "times_s": times, "submit_s": 0})
+    of = problem(jobs, a=4, b=4)
+    size = of.width * of.per_node
+
+    def cost(order, rows):
+        held, total = [], 0.0
+        for j in order:
+            k, gpus, time_s = of.klass[rows[j]], size[rows[j]], of.time_s[rows[j]]
+            for start in sorted({0.0, *(end for _, _, end, _ in held)}):
+                end = start + time_s
+                moments = [start, *(begin for _, begin, _, _ in held if start < begin < end)]
+                if all(sum(g for kk, b, e, g in held if kk == k and b <= at < e) + gpus <= 4 for at in moments):
+                    break
+            held.append((k, start, end, gpus))
+            total += end**1.5
+        return total
+
+    own = [np.flatnonzero(of.row_job == j).tolist() for j in range(len(of))]
+    best = min(cost(order, rows) for order in permutations(range(len(of))) for rows in product(*own))
+    options = _Options(of.start, of.klass, size, of.time_s, np.full(len(size), np.inf))
+    each = 1.0 / (of.time_s * size)
+    most = np.array(
+        [each[(of.row_job == j) & (of.klass == k)].max() for j, k in zip(of.row_job, of.klass, strict=True)]
+    )
+    planner = _Planner(of, options, 1.5, each / most)
+    found = planner.searched(np.random.default_rng(0), lambda: True, 300)
+    assert best * (1 - 1e-9) <= found.cost <= 1.35 * best
