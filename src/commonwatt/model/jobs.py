@@ -18,7 +18,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.units import plural
 
-__all__ = ["Job", "JobArrays", "Received", "Tenant", "Times", "read_times"]
+__all__ = ["GpuUse", "Job", "JobArrays", "Packing", "Received", "Tenant", "Times", "read_times"]
 
 Times = Mapping[str, Mapping[int, float]]
 
@@ -139,6 +139,57 @@ def read_times(
 
 
 @dataclass(frozen=True)
+class GpuUse:
+    """What a training job uses of each of its GPUs while it has them alone.
+
+    Attributes
+    ----------
+    utilization
+        Part of the time in which a kernel runs, 0 to 1.
+    memory_utilization
+        Part of the time in which memory is read or written, 0 to 1.
+    memory_gib
+        Memory it takes.
+    """
+
+    utilization: float
+    memory_utilization: float
+    memory_gib: float
+
+
+@dataclass(frozen=True)
+class Packing:
+    """What says which jobs may share their GPUs, two at a time, and how fast they are then.
+
+    Attributes
+    ----------
+    use
+        By kind of job; what is missing is unknown, and such jobs share nothing.
+    gpu_memory_gib
+        By GPU type; what is missing is unknown, and no GPU of such a type is shared.
+    speeds
+        Speed of a job of the first kind beside one of the second, relative to its speed alone, where it was measured.
+    slowdown
+        Elsewhere the speed is ``1 / (1 + slowdown * u * v)``, u and v the utilizations of the two.
+    source
+        Source of the figures, as a sentence without a full stop.
+    """
+
+    use: Mapping[str, GpuUse]
+    gpu_memory_gib: Mapping[str, float]
+    speeds: Mapping[tuple[str, str], float]
+    slowdown: float
+    source: str
+
+    def speed(self, kind: str, beside: str) -> float:
+        """Return the speed of a job of *kind* beside one of kind *beside*, relative to its speed alone."""
+        measured = self.speeds.get((kind, beside))
+        if measured is not None:
+            return measured
+        return 1.0 / (1.0 + self.slowdown * self.use[kind].utilization * self.use[beside].utilization)
+
+
+@dataclass(frozen=True)
 class JobArrays:
     """Many jobs in columns.
 
@@ -175,6 +226,7 @@ class JobArrays:
     known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known; NaN, or empty: then
     after: tuple[Mapping[str, Dependency], ...] = ()  # [J] jobs it waits for, by name; empty: none waits
     config_power_limit: Floats = field(default_factory=lambda: np.zeros(0))  # [C] part of a GPU's highest; empty: 1
+    packing: Packing | None = None  # what says which jobs may share GPUs; None: none do
 
     @classmethod
     def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobArrays:

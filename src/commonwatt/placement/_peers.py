@@ -157,8 +157,12 @@ class Peer(ABC):
         entries = self.entries(problem, menu, rng, keep_going)
         if problem.locked:
             entries = [(int(j), int(menu.home[j])) for j in np.flatnonzero(menu.home >= 0)] + list(entries)
-        schedule = realised(problem, menu, entries, moves=self.stops and not problem.locked)
+        schedule = self.realised(problem, menu, entries)
         return PlacementSearch(schedule, objective(problem, schedule).total)
+
+    def realised(self, problem: PlacementProblem, menu: Menu, entries: Sequence[Entry]) -> Schedule:
+        """Give nodes to the jobs of *entries*."""
+        return realised(problem, menu, entries, moves=self.stops and not problem.locked)
 
     def menu(self, problem: PlacementProblem) -> Menu:
         """Return what each job may get; raises ``InputError`` on jobs it is not defined for."""

@@ -31,6 +31,7 @@ __all__ = [
     "POSTPONED",
     "Assignment",
     "Background",
+    "PackableJobs",
     "PlacementProblem",
     "PlacementSearch",
     "PlacementSolver",
@@ -58,6 +59,27 @@ class Background:
     on_s: Floats
     gpus: Ints
     pressing_weight: float
+
+
+@dataclass(frozen=True)
+class PackableJobs:
+    """What jobs use of each of their GPUs, and who shares them now: what packing two jobs onto the same GPUs goes by.
+
+    Attributes
+    ----------
+    utilization, memory_utilization, memory_gib
+        As of ``GpuUse``, [J]; NaN: unknown.
+    gpu_memory_gib
+        Memory of a GPU of each class, [K]; NaN: unknown.
+    beside
+        The job that has the same GPUs now, [J]; -1: none.
+    """
+
+    utilization: Floats
+    memory_utilization: Floats
+    memory_gib: Floats
+    gpu_memory_gib: Floats
+    beside: Ints
 
 
 @dataclass(frozen=True)
@@ -120,6 +142,7 @@ class PlacementProblem:
     power_limit: Floats | None = None  # [C] of the GPUs, as a part of their highest; None: 1
     currency: str = ""  # of all costs, for sentences; unknown: none
     class_share_weight: Floats | None = None  # [K] GPUs that one counts as in shares of tenants; None: all count as one
+    packable: PackableJobs | None = None  # None: no jobs share GPUs
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -328,6 +351,7 @@ class Schedule:
     short: Bools | None = None  # [J] jobs that do not run for lack of CPUs or memory; None: none
     shares: TenantShares | None = None  # what tenants are entitled to; None: nothing is guaranteed
     shared_w: float = 0.0  # beside `capped`: what shared GPUs draw under that cap
+    beside: Ints | None = None  # [J] the other job with the same GPUs, which has as many; -1: none; None: nobody shares
 
     @classmethod
     def empty(cls, problem: PlacementProblem) -> Schedule:
@@ -370,14 +394,23 @@ class Schedule:
         return self.nodes[first : first + (problem.width[row] if row != POSTPONED else 0)]
 
     def occupancy(self, problem: PlacementProblem) -> tuple[Ints, Ints]:
-        """Nodes used, once for every job on them, and the GPUs the job has there."""
+        """Nodes used, once for every job on them, and the GPUs the job has there; of two that share, one counts."""
         placed = np.flatnonzero(self.choice != POSTPONED)
+        if self.beside is not None:
+            placed = placed[~(self.shares()[placed] & (self.beside[placed] < placed))]
         rows = self.choice[placed]
         widths = problem.width[rows]
         ends = np.cumsum(widths)
         offset = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - widths, widths)
         slots = np.repeat(problem.slot_start[placed], widths) + offset
         return self.nodes[slots], np.repeat(problem.per_node[rows], widths)
+
+    def shares(self) -> Bools:
+        """Jobs that have the same GPUs as another, [J]."""
+        if self.beside is None:
+            return np.zeros(len(self.choice), dtype=bool)
+        runs = self.choice != POSTPONED
+        return np.asarray(runs & (self.beside >= 0) & runs[self.beside])
 
     def free_gpus(self, problem: PlacementProblem) -> Ints:
         """GPUs of each node that the schedule leaves free, [N]."""
