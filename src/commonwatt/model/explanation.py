@@ -24,6 +24,7 @@ class Reason(StrEnum):
     FASTEST = "fastest"
     LATE = "late"
     KEPT = "kept"
+    PACKED = "packed"
     AS_REQUESTED = "as-requested"
     FIRST_FREE = "first-free"
     NO_ROOM = "no-room"
@@ -165,6 +166,8 @@ class PlacementExplanation:
         ends = _DUE_BEFORE if self.due_at_submission else self._ends()
         limited = "" if self.power_limit == 1.0 else f" limited to {self.power_limit:.0%} of their power"
         head = f"runs on {_names(self.nodes)} with {_gpus(self.gpus)}{limited}"
+        if self.reason is Reason.PACKED:
+            return f"{head}, which another job has too, until one of the two ends"
         if self.reason is Reason.KEPT:
             return f"{head}, where it is; {ends}"
         if self.reason is Reason.AS_REQUESTED:

@@ -18,7 +18,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
 from commonwatt.model.units import plural
 
-__all__ = ["GpuUse", "Job", "JobArrays", "Packing", "Received", "Tenant", "Times", "read_times"]
+__all__ = ["GpuFootprint", "Job", "JobArrays", "Packing", "Received", "Tenant", "Times", "read_times"]
 
 Times = Mapping[str, Mapping[int, float]]
 
@@ -139,7 +139,7 @@ def read_times(
 
 
 @dataclass(frozen=True)
-class GpuUse:
+class GpuFootprint:
     """What a training job uses of each of its GPUs while it has them alone.
 
     Attributes
@@ -175,7 +175,7 @@ class Packing:
         Source of the figures, as a sentence without a full stop.
     """
 
-    use: Mapping[str, GpuUse]
+    use: Mapping[str, GpuFootprint]
     gpu_memory_gib: Mapping[str, float]
     speeds: Mapping[tuple[str, str], float]
     slowdown: float

@@ -38,7 +38,7 @@ __all__ = [
 SolverName = Literal[
     "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
 ]
-PeerName = Literal["las", "gavel", "themis", "qssf", "drf", "sia", "completion"]
+PeerName = Literal["las", "gavel", "themis", "qssf", "lucid", "drf", "sia", "completion"]
 SOLVER_NAMES: tuple[str, ...] = (*get_args(SolverName), *get_args(PeerName))
 
 
@@ -142,9 +142,9 @@ class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
     solver: SolverChoice = quantity(
-        "solver that places jobs, one of these or an installed plugin; las, gavel, themis, qssf and drf are published "
-        "schedulers, which do not resize jobs, sia "
-        "is one that does, and completion plans completion times of jobs of fixed size",
+        "solver that places jobs, one of these or an installed plugin; las, gavel, themis, qssf, lucid and drf are "
+        "published schedulers, which do not resize jobs (lucid puts two on the same GPUs, in simulations only), sia is "
+        "one that does, and completion plans completion times of jobs of fixed size",
         "-",
     )
     name: str | None = quantity("name in the results; absent: the solver's name", "-", None)

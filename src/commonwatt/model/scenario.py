@@ -467,12 +467,14 @@ class Scenario(FileModel):
                 field=f"policies.{policy.label}.preemption.lose_work",
                 value="true",
             )
-        if policy.solver not in ("qssf", "drf", "completion") and not preemption.allowed:
+        if policy.solver not in ("qssf", "lucid", "drf", "completion") and not preemption.allowed:
             raise FieldError(
                 f"true: {policy.solver} stops jobs", field=f"policies.{policy.label}.preemption.allowed", value="false"
             )
+        if policy.solver == "lucid":
+            self._check_lucid(policy)
         objective = "finish-time" if policy.solver == "themis" else policy.objective
-        timed = policy.solver == "qssf" or (shares and objective not in ("max-min", "fifo"))
+        timed = policy.solver in ("qssf", "lucid") or (shares and objective not in ("max-min", "fifo"))
         if timed and knowledge == "none":
             raise FieldError(
                 "another, as it goes by run times", field=f"policies.{policy.label}.knowledge", value="none"
@@ -481,3 +483,23 @@ class Scenario(FileModel):
             raise FieldError(
                 "oracle: max-sum goes by iterations", field=f"policies.{policy.label}.knowledge", value=knowledge
             )
+
+    def _check_lucid(self, policy: PolicySpec) -> None:
+        """Raise if something would have to know that two jobs share their GPUs, and does not."""
+        where, why = f"policies.{policy.label}", "as lucid lets two jobs have the same GPUs"
+        caps = [self.electricity.power_cap_w, *(step.power_cap_w for step in self.electricity.series)]
+        limited = next((node.name for node in self.nodes if node.cpus or node.memory_gib), None)
+        preempts = next((qos.name for qos in self.qos if qos.preempts), None)
+        for field, given in (
+            (f"{where}.limits", policy.limits),
+            (f"{where}.wait_for_price", policy.wait_for_price),
+            (f"{where}.capacity", policy.capacity or self.capacity),
+            ("electricity.power_cap_w", "a cap" if any(cap is not None for cap in caps) else None),
+            ("nodes", limited and f"cpus or memory_gib of {limited}"),
+            ("qos", preempts and f"preempts of {preempts}"),
+            ("workload.source", "sia" if isinstance(self.workload, SiaWorkload) else None),
+        ):
+            if given is not None:
+                value = given if isinstance(given, str) else "settings"
+                raise FieldError(f"another workload, {why}" if field == "workload.source" else f"none, {why}",
+                                 field=field, value=value)  # fmt: skip

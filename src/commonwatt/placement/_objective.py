@@ -85,7 +85,7 @@ def check(problem: PlacementProblem, schedule: Schedule) -> None:
         if row == problem.stay[job] and set(nodes.tolist()) != set(problem.nodes_held(job).tolist()):
             msg = f"job {name} was to stay where it is but was moved"
             raise SolverError(msg)
-    for job in np.flatnonzero(schedule.shares()):
+    for job in np.flatnonzero(schedule.packed()):
         _check_pair(problem, schedule, int(job))
     used = problem.node_gpus - schedule.free_gpus(problem)
     for node in np.flatnonzero(used > problem.node_gpus):
@@ -96,9 +96,10 @@ def check(problem: PlacementProblem, schedule: Schedule) -> None:
 def _check_pair(problem: PlacementProblem, schedule: Schedule, job: int) -> None:
     assert schedule.beside is not None
     other = int(schedule.beside[job])
-    alike = schedule.beside[other] == job != other and problem.per_node[schedule.choice[job]] == problem.per_node[
-        schedule.choice[other]
-    ]
+    alike = (
+        schedule.beside[other] == job != other
+        and problem.per_node[schedule.choice[job]] == problem.per_node[schedule.choice[other]]
+    )
     if not alike or set(schedule.nodes_of(problem, job)) != set(schedule.nodes_of(problem, other)):
         msg = f"job {problem.job_names[job]} was not given the GPUs of the one other job beside which it was to run"
         raise SolverError(msg)

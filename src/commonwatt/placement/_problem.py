@@ -68,7 +68,7 @@ class PackableJobs:
     Attributes
     ----------
     utilization, memory_utilization, memory_gib
-        As of ``GpuUse``, [J]; NaN: unknown.
+        As of ``GpuFootprint``, [J]; NaN: unknown.
     gpu_memory_gib
         Memory of a GPU of each class, [K]; NaN: unknown.
     beside
@@ -282,7 +282,8 @@ class PlacementProblem:
             had = self.received
             fields["received"] = replace(had, job_s=had.job_s[kept], gpu_s=had.gpu_s[kept])
         fields |= {
-            "node_gpus": node_gpus, "background": background, "guarantees": None, "stay_nodes": self.stay_nodes[stays],
+            "node_gpus": node_gpus, "background": background, "guarantees": None, "packable": None,
+            "stay_nodes": self.stay_nodes[stays],
             "job_names": [self.job_names[int(j)] for j in kept],
             "start": np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             "stay": np.where(stay >= 0, np.searchsorted(rows, stay), -1),
@@ -361,7 +362,8 @@ class Schedule:
     @classmethod
     def unchanged(cls, problem: PlacementProblem) -> Schedule:
         """Running jobs stay, the others wait."""
-        schedule = cls(problem.stay.copy(), np.full(int(problem.slot_start[-1]), -1))
+        beside = None if problem.packable is None else problem.packable.beside.copy()
+        schedule = cls(problem.stay.copy(), np.full(int(problem.slot_start[-1]), -1), beside=beside)
         running = np.flatnonzero(problem.stay >= 0)
         widths = problem.width[problem.stay[running]]
         offset = np.arange(len(problem.stay_nodes)) - np.repeat(np.cumsum(widths) - widths, widths)
@@ -397,7 +399,7 @@ class Schedule:
         """Nodes used, once for every job on them, and the GPUs the job has there; of two that share, one counts."""
         placed = np.flatnonzero(self.choice != POSTPONED)
         if self.beside is not None:
-            placed = placed[~(self.shares()[placed] & (self.beside[placed] < placed))]
+            placed = placed[~(self.packed()[placed] & (self.beside[placed] < placed))]
         rows = self.choice[placed]
         widths = problem.width[rows]
         ends = np.cumsum(widths)
@@ -405,7 +407,7 @@ class Schedule:
         slots = np.repeat(problem.slot_start[placed], widths) + offset
         return self.nodes[slots], np.repeat(problem.per_node[rows], widths)
 
-    def shares(self) -> Bools:
+    def packed(self) -> Bools:
         """Jobs that have the same GPUs as another, [J]."""
         if self.beside is None:
             return np.zeros(len(self.choice), dtype=bool)

@@ -31,7 +31,7 @@ from commonwatt.model.study_results import RunService
 from commonwatt.placement import lower_bound
 from commonwatt.planning.capacity import Past
 from commonwatt.simulation.record import KeptRuns, Record, code_digest
-from commonwatt.simulation.run_setup import due_dates_move, run_policy, slowdowns
+from commonwatt.simulation.run_setup import due_dates_move, packing_of, run_policy, slowdowns
 from commonwatt.simulation.summary import record_of
 
 __all__ = [
@@ -94,9 +94,12 @@ class Prepared:
             del document["knowledge"]
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
         for name, column in vars(self.table).items():
-            if name in _LATER and not len(column):  # not there before jobs had one
+            if name in _LATER and (column is None or not len(column)):  # not there before jobs had one
                 continue
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
+        for policy in self.scenario.policies:
+            if (packing := packing_of(policy, self.cluster, self.table)) is not None:
+                sha.update(repr(packing).encode())
         for past in (self.past, *self.past.pools.values()):
             for demand in past.demands.values():
                 sha.update(demand.gpus.tobytes())
@@ -129,7 +132,10 @@ class Prepared:
         return lower_bound(table, self.cluster, tariff, slowdown)
 
 
-_LATER = ("partition", "user", "qos", "priority", "cpus_per_gpu", "memory_gib_per_gpu", "after", "config_power_limit")
+_LATER = (
+    "partition", "user", "qos", "priority", "cpus_per_gpu", "memory_gib_per_gpu", "after", "config_power_limit",
+    "packing",
+)  # fmt: skip
 """Columns of jobs added since 0.1.0."""
 _ADDED: dict[str, object] = {
     "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,

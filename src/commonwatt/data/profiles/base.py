@@ -30,13 +30,21 @@ class ClassRepresentatives:
 
 
 CLASSES = {
-    "resnet18": ClassRepresentatives("ResNet-18", (("cifar100", "shufflenetv2", "adadelta"),), "cifar10", ("ResNet18", "CIFAR-10")),
-    "resnet50": ClassRepresentatives("ResNet-50", (("imagenet", "resnet50", "adadelta"),), "imagenet", ("ResNet50", "ImageNet")),
+    "resnet18": ClassRepresentatives(
+        "ResNet-18", (("cifar100", "shufflenetv2", "adadelta"),), "cifar10", ("ResNet18", "CIFAR-10")
+    ),
+    "resnet50": ClassRepresentatives(
+        "ResNet-50", (("imagenet", "resnet50", "adadelta"),), "imagenet", ("ResNet50", "ImageNet")
+    ),
     "transformer": ClassRepresentatives("Transformer", _BERT, "bert", ("Transformer", "Multi30k")),
     "bert": ClassRepresentatives(None, _BERT, "bert", ("BERT", "SQuAD")),
     # an LSTM: BERT scales better
-    "lm": ClassRepresentatives("LM", (("librispeech", "deepspeech2", "adamw"),), "bert", ("LSTM", "Wikitext2"), sia_scales=False),
-    "recommendation": ClassRepresentatives("Recommendation", (("movielens-1m", "ncf", "adam"),), "ncf", ("NeuMF", "MovieLens")),
+    "lm": ClassRepresentatives(
+        "LM", (("librispeech", "deepspeech2", "adamw"),), "bert", ("LSTM", "Wikitext2"), sia_scales=False
+    ),
+    "recommendation": ClassRepresentatives(
+        "Recommendation", (("movielens-1m", "ncf", "adam"),), "ncf", ("NeuMF", "MovieLens")
+    ),
 }
 
 

@@ -23,7 +23,7 @@ from commonwatt.data import third_party
 from commonwatt.data.profiles.base import CLASSES, class_of
 from commonwatt.data.profiles.law import data_sheet
 from commonwatt.data.table import read_table
-from commonwatt.model.jobs import GpuUse, Packing
+from commonwatt.model.jobs import GpuFootprint, Packing
 
 __all__ = ["PAIRS", "SINGLE", "SLOWDOWN", "USE", "make_packing"]
 
@@ -34,12 +34,12 @@ MIB_PER_GIB = 1024
 
 # fmt: off
 USE = {  # rows of lucid_single.csv; BERT was measured at batch size 32 only
-    "resnet18": GpuUse(0.807, 0.470, 2.60),
-    "resnet50": GpuUse(1.000, 0.809, 8.37),
-    "transformer": GpuUse(0.752, 0.318, 11.52),
-    "bert": GpuUse(0.997, 0.625, 19.69),
-    "lm": GpuUse(0.970, 0.749, 3.79),
-    "recommendation": GpuUse(0.105, 0.020, 2.00),
+    "resnet18": GpuFootprint(0.807, 0.470, 2.60),
+    "resnet50": GpuFootprint(1.000, 0.809, 8.37),
+    "transformer": GpuFootprint(0.752, 0.318, 11.52),
+    "bert": GpuFootprint(0.997, 0.625, 19.69),
+    "lm": GpuFootprint(0.970, 0.749, 3.79),
+    "recommendation": GpuFootprint(0.105, 0.020, 2.00),
 }
 # fmt: on
 
@@ -49,7 +49,7 @@ _Run = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class _Tables:
-    alone: Mapping[_Run, GpuUse]
+    alone: Mapping[_Run, GpuFootprint]
     speeds: Mapping[tuple[_Run, _Run], float]
 
 
@@ -85,7 +85,7 @@ def _read(single: Path, pairs: Path) -> _Tables:
     columns = [table.numbers(name).tolist() for name in ("amp", "gpu_util", "gmem_util", "gmem")]
     for run, amp, busy, memory_busy, mib in zip(_runs(single, ""), *columns, strict=True):
         if not amp:
-            alone[run] = GpuUse(busy / 100, memory_busy / 100, mib / MIB_PER_GIB)
+            alone[run] = GpuFootprint(busy / 100, memory_busy / 100, mib / MIB_PER_GIB)
     both = read_table(pairs)
     full = ((both.numbers("amp1") == 0) & (both.numbers("amp2") == 0)).tolist()
     found: dict[tuple[_Run, _Run], list[float]] = {}
