@@ -247,6 +247,10 @@ class ScenarioJob(FileModel):
         "training iterations of the whole job, by which `gavel` with objective max-sum counts; absent: unknown",
         "-", None, gt=0,
     )  # fmt: skip
+    kind: str = quantity(
+        "class of its model, such as resnet50, by which `lucid` knows what it uses of a GPU; empty: unknown, it shares "
+        "no GPU", "-", "",
+    )  # fmt: skip
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -486,20 +490,19 @@ class Scenario(FileModel):
 
     def _check_lucid(self, policy: PolicySpec) -> None:
         """Raise if something would have to know that two jobs share their GPUs, and does not."""
-        where, why = f"policies.{policy.label}", "as lucid lets two jobs have the same GPUs"
+        where, plan = f"policies.{policy.label}", policy.capacity or self.capacity
         caps = [self.electricity.power_cap_w, *(step.power_cap_w for step in self.electricity.series)]
         limited = next((node.name for node in self.nodes if node.cpus or node.memory_gib), None)
         preempts = next((qos.name for qos in self.qos if qos.preempts), None)
         for field, given in (
-            (f"{where}.limits", policy.limits),
-            (f"{where}.wait_for_price", policy.wait_for_price),
-            (f"{where}.capacity", policy.capacity or self.capacity),
+            (f"{where}.limits", "limits" if policy.limits not in (None, PolicyLimits()) else None),
+            (f"{where}.wait_for_price", "a price to wait for" if policy.wait_for_price is not None else None),
+            (f"{where}.capacity", f"a plan ({plan.policy})" if plan is not None else None),
             ("electricity.power_cap_w", "a cap" if any(cap is not None for cap in caps) else None),
             ("nodes", limited and f"cpus or memory_gib of {limited}"),
             ("qos", preempts and f"preempts of {preempts}"),
-            ("workload.source", "sia" if isinstance(self.workload, SiaWorkload) else None),
         ):
             if given is not None:
-                value = given if isinstance(given, str) else "settings"
-                raise FieldError(f"another workload, {why}" if field == "workload.source" else f"none, {why}",
-                                 field=field, value=value)  # fmt: skip
+                raise FieldError("none, as lucid lets two jobs have the same GPUs", field=field, value=given)
+        if isinstance(self.workload, SiaWorkload):
+            raise FieldError("one whose nodes are single hosts, for lucid", field="workload.source", value="sia")

@@ -121,7 +121,11 @@ class Prepared:
         return hashlib.sha256(f"{__version__} {code_digest()} {self.seed} {alone.digest()}{whose}".encode()).hexdigest()
 
     def lower_bound(self) -> float:
-        """Return the lower bound on total cost."""
+        """Return the lower bound on total cost.
+
+        Where a policy lets two jobs have the same GPUs, it is the bound of a cluster with two GPUs of half the power in
+        place of each: two jobs on one GPU draw no less than the mean of what each draws alone, and are no faster.
+        """
         tariff = self.scenario.electricity.tariff()
         slowdown = slowdowns(self.scenario, len(self.table), self.seed)
         table, dates = self.table, due_dates_move(self.scenario)
@@ -129,7 +133,12 @@ class Prepared:
             free = np.array([bool(own) for own in table.after])
             weight = np.where(free, 0.0, table.tardiness_weight)
             table = replace(table, due_s=np.where(free, np.inf, table.due_s), tardiness_weight=weight)
-        return lower_bound(table, self.cluster, tariff, slowdown)
+        cluster = self.cluster
+        if any(packing_of(policy, cluster, table) is not None for policy in self.scenario.policies):
+            halved = [replace(kind, gpus=2 * kind.gpus, gpu_w=kind.gpu_w / 2) for kind in cluster.classes]
+            cluster = replace(cluster, classes=tuple(halved))
+            table = replace(table, config_gpu_w=table.config_gpu_w / 2)
+        return lower_bound(table, cluster, tariff, slowdown)
 
 
 _LATER = (
@@ -151,7 +160,7 @@ _ADDED: dict[str, object] = {
     "fairness": None, "model_file": None, "pools": None, "power_kw": None, "delay_price": None, "after": {},
     "associations": [], "max_gpus_of": {}, "max_gpus_per_account_of": {}, "max_gpus_per_user_of": {},
     "max_gpus_per_job": None, "max_gpus_per_job_of": {}, "preempts": [], "preempt_mode": "requeue", "exempt_s": 0.0,
-    "grace_s": 0.0, "power_limits": [],
+    "grace_s": 0.0, "power_limits": [], "kind": "",
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 
