@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonwatt.model.jobs import Received
+from commonwatt.model.packing import PackableJobs
 from commonwatt.model.place_file import PlaceFile
-from commonwatt.placement import POSTPONED, PackableJobs, PlacementProblem, Schedule
+from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement._lucid import Lucid, sharing_scores
 from commonwatt.placement._objective import check
 

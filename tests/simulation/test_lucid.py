@@ -15,8 +15,9 @@ from commonwatt.data.files import validate
 from commonwatt.data.profiles.lucid import SLOWDOWN, USE, make_packing
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.model.errors import EngineError, InputError
-from commonwatt.model.jobs import GpuFootprint, Job, JobArrays, Packing
+from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster, NodeSpec
+from commonwatt.model.packing import GpuFootprint, Packing
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation import run_setup
 from commonwatt.simulation.runner import run_seeds

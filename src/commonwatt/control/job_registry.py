@@ -19,10 +19,11 @@ from commonwatt.control.run_time_estimates import Remaining
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import JobNeverFitsError
-from commonwatt.model.jobs import GpuFootprint, JobArrays, Packing, Received
+from commonwatt.model.jobs import JobArrays, Received
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.packing import GpuFootprint, PackableJobs, Packing
 from commonwatt.model.units import plural
-from commonwatt.placement import Background, PackableJobs, PlacementProblem, Schedule
+from commonwatt.placement import Background, PlacementProblem, Schedule
 
 __all__ = ["JobRegistry", "Rules", "Shortage", "Status"]
 

@@ -16,9 +16,10 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.dependencies import Dependency
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.packing import Packing
 from commonwatt.model.units import plural
 
-__all__ = ["GpuFootprint", "Job", "JobArrays", "Packing", "Received", "Tenant", "Times", "read_times"]
+__all__ = ["Job", "JobArrays", "Received", "Tenant", "Times", "read_times"]
 
 Times = Mapping[str, Mapping[int, float]]
 
@@ -136,57 +137,6 @@ def read_times(
     if not times:
         raise InputError("a time for at least one GPU type", field=f"{where}.times_s", value=dict(written) or "{}")
     return times
-
-
-@dataclass(frozen=True)
-class GpuFootprint:
-    """What a training job uses of each of its GPUs while it has them alone.
-
-    Attributes
-    ----------
-    utilization
-        Part of the time in which a kernel runs, 0 to 1.
-    memory_utilization
-        Part of the time in which memory is read or written, 0 to 1.
-    memory_gib
-        Memory it takes.
-    """
-
-    utilization: float
-    memory_utilization: float
-    memory_gib: float
-
-
-@dataclass(frozen=True)
-class Packing:
-    """What says which jobs may share their GPUs, two at a time, and how fast they are then.
-
-    Attributes
-    ----------
-    use
-        By kind of job; what is missing is unknown, and such jobs share nothing.
-    gpu_memory_gib
-        By GPU type; what is missing is unknown, and no GPU of such a type is shared.
-    speeds
-        Speed of a job of the first kind beside one of the second, relative to its speed alone, where it was measured.
-    slowdown
-        Elsewhere the speed is ``1 / (1 + slowdown * u * v)``, u and v the utilizations of the two.
-    source
-        Source of the figures, as a sentence without a full stop.
-    """
-
-    use: Mapping[str, GpuFootprint]
-    gpu_memory_gib: Mapping[str, float]
-    speeds: Mapping[tuple[str, str], float]
-    slowdown: float
-    source: str
-
-    def speed(self, kind: str, beside: str) -> float:
-        """Return the speed of a job of *kind* beside one of kind *beside*, relative to its speed alone."""
-        measured = self.speeds.get((kind, beside))
-        if measured is not None:
-            return measured
-        return 1.0 / (1.0 + self.slowdown * self.use[kind].utilization * self.use[beside].utilization)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from ._needless_moves import drop_needless_moves as drop_needless_moves
 from ._objective import objective as objective
 from ._problem import POSTPONED as POSTPONED
 from ._problem import Background as Background
-from ._problem import PackableJobs as PackableJobs
 from ._problem import PlacementProblem as PlacementProblem
 from ._problem import PlacementSolver as PlacementSolver
 from ._problem import Schedule as Schedule
@@ -20,7 +19,6 @@ __all__ = [
     "Background",
     "Exact",
     "Explainer",
-    "PackableJobs",
     "PlacementProblem",
     "PlacementSolver",
     "RandomGreedy",

@@ -16,9 +16,10 @@ from typing import ClassVar
 import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.model.packing import PackableJobs
 from commonwatt.optimize import KeepGoing, ranked
 from commonwatt.placement._peers import Entry, Menu, Peer, placed, received_by
-from commonwatt.placement._problem import PackableJobs, PlacementProblem, Schedule
+from commonwatt.placement._problem import PlacementProblem, Schedule
 
 __all__ = ["Lucid", "sharing_scores"]
 

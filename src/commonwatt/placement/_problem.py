@@ -21,6 +21,7 @@ from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.jobs import Received, Times, read_times
 from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.packing import PackableJobs
 from commonwatt.model.place_file import PlaceFile, PlaceJob
 from commonwatt.model.results import PlaceResult
 from commonwatt.model.units import plural
@@ -31,7 +32,6 @@ __all__ = [
     "POSTPONED",
     "Assignment",
     "Background",
-    "PackableJobs",
     "PlacementProblem",
     "PlacementSearch",
     "PlacementSolver",
@@ -59,27 +59,6 @@ class Background:
     on_s: Floats
     gpus: Ints
     pressing_weight: float
-
-
-@dataclass(frozen=True)
-class PackableJobs:
-    """What jobs use of each of their GPUs, and who shares them now: what packing two jobs onto the same GPUs goes by.
-
-    Attributes
-    ----------
-    utilization, memory_utilization, memory_gib
-        As of ``GpuFootprint``, [J]; NaN: unknown.
-    gpu_memory_gib
-        Memory of a GPU of each class, [K]; NaN: unknown.
-    beside
-        The job that has the same GPUs now, [J]; -1: none.
-    """
-
-    utilization: Floats
-    memory_utilization: Floats
-    memory_gib: Floats
-    gpu_memory_gib: Floats
-    beside: Ints
 
 
 @dataclass(frozen=True)

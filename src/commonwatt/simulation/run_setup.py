@@ -32,11 +32,12 @@ from commonwatt.model.demand import DemandSeries
 from commonwatt.model.dependencies import Dependency, WaitedFor, handovers, met
 from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import Fleet
-from commonwatt.model.jobs import JobArrays, Packing
+from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
+from commonwatt.model.packing import Packing
 from commonwatt.model.scenario import Knowledge, LogWorkload, PeerName, PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, foreseen_by, make_capacity
-from commonwatt.simulation.reference import reference_runs
+from commonwatt.simulation.waiting import reference_runs
 from commonwatt.simulation.window import Window
 
 __all__ = [

@@ -23,7 +23,7 @@ from commonwatt.data import third_party
 from commonwatt.data.profiles.base import CLASSES, class_of
 from commonwatt.data.profiles.law import data_sheet
 from commonwatt.data.table import read_table
-from commonwatt.model.jobs import GpuFootprint, Packing
+from commonwatt.model.packing import GpuFootprint, Packing
 
 __all__ = ["PAIRS", "SINGLE", "SLOWDOWN", "USE", "make_packing"]
 
