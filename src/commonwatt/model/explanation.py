@@ -254,10 +254,8 @@ class PlacementExplanation:
         if self.reason is Reason.CPUS_OR_MEMORY:
             if not set(self.lacks) <= {"cpu", "memory"}:
                 return f"waits: nodes with {_gpus(self.gpus)} free do not take it: {self._short()}{late}"
-            short = f": {self._short()}" if self.lacks else ""
-            return (
-                f"waits: nodes with {_gpus(self.gpus)} free have too few CPUs or too little memory for it{short}{late}"
-            )
+            few = f"nodes with {_gpus(self.gpus)} free have too few CPUs or too little memory for it"
+            return f"waits: {few}{f': {self._short()}' if self.lacks else ''}{late}"
         if self.reason is Reason.HELD_BACK and self.for_oldest:
             oldest = "those are reserved for the oldest job that cannot start, and it would not end in time"
             return f"waits although {_gpus(self.gpus)} are free: {oldest}{late}"
