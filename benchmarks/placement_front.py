@@ -38,6 +38,17 @@ if TYPE_CHECKING:
 RULES = ("srtf", "easy", "fifo", "edf", "random-greedy")
 KNOB = (0.0, 0.01, 0.05, 0.3, 2.0)
 LIMITED = {"solver": "lookahead", "slowdown_price": 0.01, "power_limits": [0.6, 0.8]}
+_ROUNDS = {"rounds": {"length_s": 60}}
+PEERS: dict[str, dict[str, object]] = {
+    "las": {"solver": "las"},
+    "qssf": {"solver": "qssf"},
+    "drf": {"solver": "drf"},
+    "sia": {"solver": "sia", **_ROUNDS},
+    "pollux": {"solver": "pollux", **_ROUNDS},
+    "powerflow": {"solver": "powerflow"},
+    "powerflow 2": {"solver": "powerflow", "energy_budget": 2.0},
+}
+"""Published schedulers, by name in the table. Gavel and Themis are not among them: here stopped jobs lose work."""
 LOADS = (0.5, 0.8, 1.0, 1.3)
 NODE_GPUS = 8
 LEAST_NODES = 4  # for the largest gangs
@@ -93,16 +104,16 @@ def sampled(log: Path, every: int, folder: Path) -> Path:
     return path
 
 
-def policies(knob: tuple[float, ...]) -> list[dict[str, object]]:
-    """Return the rules, lookahead over its *knob*, and lookahead that may limit the power of GPUs."""
+def policies(knob: tuple[float, ...], *, peers: bool = False) -> list[dict[str, object]]:
+    """Return the rules, lookahead over its *knob*, and lookahead that may limit the power of GPUs; and the *peers*."""
     over_knob = [{"solver": "lookahead", "slowdown_price": price} for price in knob]
-    return [*({"solver": name} for name in RULES), *over_knob, LIMITED]
+    return [*({"solver": name} for name in RULES), *over_knob, LIMITED, *(PEERS.values() if peers else ())]
 
 
 def named(policy: dict[str, object]) -> str:
     """Name of *policy* in the table."""
     if "slowdown_price" not in policy:
-        return str(policy["solver"])
+        return next((name for name, peer in PEERS.items() if peer is policy), str(policy["solver"]))
     return f"{'limited' if policy is LIMITED else policy['solver']} {policy['slowdown_price']:g}"
 
 
@@ -229,6 +240,7 @@ def main() -> None:
     parser.add_argument("--knowledge", nargs="+", default=["oracle", "predicted"])
     parser.add_argument("--slowdown-price", type=float, nargs="+", default=KNOB)
     parser.add_argument("--policy", nargs="+", help="only these, by name in the table")
+    parser.add_argument("--peers", action="store_true", help="published schedulers, too")
     parser.add_argument("--quick", action="store_true", help="every 8th job of two days")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the front into a PNG or SVG file")
     parser.add_argument("--json", action="store_true")
@@ -249,7 +261,7 @@ def main() -> None:
             for size in options.size:
                 for knowledge in options.knowledge:
                     cell = Cell(begin, options.days, options.sample, load, size == "malleable", knowledge)
-                    for policy in policies(tuple(options.slowdown_price)):
+                    for policy in policies(tuple(options.slowdown_price), peers=options.peers):
                         if options.policy and named(policy) not in options.policy:
                             continue
                         key = {**asdict(cell), "policy": named(policy)}

@@ -13,18 +13,19 @@ from hypothesis import strategies as st
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import Received
 from commonwatt.model.place_file import PlaceFile
+from commonwatt.model.policies import RESIZING
 from commonwatt.placement import POSTPONED, PlacementProblem
 from commonwatt.placement._gavel import Gavel, shares
 from commonwatt.placement._objective import check
 from commonwatt.placement._peers import DominantShare, LeastAttainedService, Menu, ShortestService
-from commonwatt.placement._sia import Sia
 from commonwatt.placement._solvers import PEERS, make_solver
+from commonwatt.placement._themis import Auction, Themis
 
 A, B = 0, 1  # classes: one GPU of type A, two of type B
 
 
-def problem(jobs, *, a=1, b=2, **more) -> PlacementProblem:
-    node = {"idle_w": 100, "gpu_w": 100}
+def problem(jobs, *, a=1, b=2, idle_w=100, **more) -> PlacementProblem:
+    node = {"idle_w": idle_w, "gpu_w": 100}
     nodes = [{"name": "a", "gpu_type": "A", "gpus": a, **node}, {"name": "b", "gpu_type": "B", "gpus": b, **node}]
     file = {"now_s": 0, "interval_s": 300, "nodes": nodes, "jobs": jobs}
     return replace(PlacementProblem.of(PlaceFile.model_validate(file)), **more)
@@ -221,11 +222,59 @@ def test_nobody_with_less_waits_where_its_job_would_fit(data):
                 assert had[other] - size[last].max() <= had[t] or size[waits].min() > size[last].min()
 
 
-@pytest.mark.parametrize("name", sorted(set(PEERS) - {"sia"}))
+@pytest.mark.parametrize("name", sorted(set(PEERS) - set(RESIZING)))
 def test_malleable_jobs_that_ask_for_nothing_are_refused(name):
     of = problem([{"name": "j1", "tardiness_weight": 0, "times_s": {"B": [100, 60]}}])
     with pytest.raises(InputError, match=r"jobs.j1.requested_gpus.*does not resize"):
         make_solver(name).solve(of, np.random.default_rng(0))
+
+
+def test_auction_pays_for_what_it_keeps_from_others_by_hand():
+    # one GPU; both are 300 s old. j1: 400 s over 100 s with it, 460 s without (a round of 60 s); j2: 1300 s, 1360 s
+    jobs = [job("j1", 100, None), job("j2", 1000, None)]
+    of = replace(problem(jobs), now_s=300.0, interval_s=60.0)
+    won = dict.fromkeys(("j1", "j2"), 0)
+    for seed in range(200):
+        found = Themis(0.0).solve(of, np.random.default_rng(seed)).best
+        for name in chosen(found, of):
+            won[name] += 1
+    auction = Auction(np.log([[460 / 400], [1360 / 1300]]), np.array([1, 1]), np.array([1]))
+    assert auction.winners().tolist() == [0, -1]
+    # without j1 in the auction j2 would have bid 1000/1300, beside it has 1000/1360
+    assert auction.kept(auction.winners()).tolist() == pytest.approx([1300 / 1360, 1])
+    # j2 has it where j1 does not keep it and then comes second of the two losers: some 4 of 200 are expected
+    assert won["j1"] + won["j2"] == 200
+    assert 1 <= won["j2"] <= 16
+
+
+def test_auction_offers_gpus_to_those_furthest_from_their_fair_finish():
+    # the GPU would shorten j2 more, but only j1, the worse off, is offered it; j3 gets what is left
+    jobs = [job("j1", 100, None), job("j2", 90, None, submit_s=250), job("j3", None, 100)]
+    of = replace(problem(jobs), now_s=300.0, interval_s=600.0)
+    assert solved(Themis(0.8), of) == {"j1": A, "j3": B}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_auction_finds_the_largest_product_of_bids(seed):
+    rng = np.random.default_rng(seed)
+    gpus, room = rng.integers(1, 4, 6), np.array([4, 3])
+    worth = rng.normal(0.3, 0.4, (6, 2))
+    auction = Auction(worth, gpus, room)
+
+    def best(but):
+        least = 0.0
+        for won in product((-1, 0, 1), repeat=6):
+            used = [sum(g for g, k in zip(gpus, won, strict=True) if k == c) for c in (0, 1)]
+            if (but < 0 or won[but] < 0) and used[0] <= room[0] and used[1] <= room[1]:
+                least = max(least, sum(worth[b, k] for b, k in enumerate(won) if k >= 0))
+        return least
+
+    won = auction.winners()
+    assert auction.paid(won) == pytest.approx(best(-1), abs=1e-6)
+    for b in np.flatnonzero(won >= 0):
+        expected = np.exp(auction.paid(won, b) - best(int(b)))
+        assert auction.kept(won)[b] == pytest.approx(expected, abs=1e-6)
+        assert 0 < auction.kept(won)[b] <= 1
 
 
 def test_max_sum_needs_iterations():
@@ -268,95 +317,3 @@ def test_nothing_is_stopped_where_nothing_may_be(name):
     found = make_solver(name).solve(replace(of, locked=True), np.random.default_rng(0)).best
     check(of, found)
     assert found.choice.tolist() == [*of.stay[:2].tolist(), POSTPONED]
-
-
-# -- Sia
-
-
-def elastic(name, times, *, on=None, gpus=1, **more):
-    """A job of several sizes, which runs *on* a node with so many *gpus*."""
-    runs = {"current": {"nodes": [on], "gpus": gpus, "remaining_s": 50}} if on else {}
-    return {"name": name, "tardiness_weight": 0, "times_s": times, **runs, **more}
-
-
-def shapes(found, of):
-    """Class and number of GPUs of each job that got some."""
-    check(of, found)
-    rows = {of.job_names[j]: int(found.choice[j]) for j in np.flatnonzero(found.choice != POSTPONED)}
-    return {name: (int(of.klass[row]), of.gpus_of(row)) for name, row in rows.items()}
-
-
-@pytest.mark.parametrize(
-    ("now_s", "restart_s", "expected"),
-    [
-        # goodput of j1: 4 on two A, 2 on one A or two B, 1 on one B; of j2: 1.25 on two, 1 on one
-        (1000.0, 0.0, {"j1": (A, 2), "j2": (B, 2)}),  # 4**-.5 + 1.25**-.5 = 1.394
-        # what changes counts .909 as much: (.909 * 4)**-.5 + (.909 * 1.25)**-.5 = 1.462, staying 2
-        (1000.0, 100.0, {"j1": (A, 2), "j2": (B, 2)}),
-        # .333 as much: j2 on two B would be 1.549, more than the 1.1 of waiting; .866 + 1.1 = 1.966, staying 2
-        (50.0, 100.0, {"j1": (A, 2)}),
-        (10.0, 100.0, {"j1": (B, 1), "j2": (A, 1)}),  # .091 as much: 1.658 + 1.1 = 2.758, staying 2
-    ],
-)
-def test_sia_weighs_goodput_against_restarts_by_hand(now_s, restart_s, expected):
-    jobs = [
-        elastic("j1", {"A": [100, 50], "B": [200, 100]}, on="b"),
-        elastic("j2", {"A": [100, 80], "B": [100, 80]}, on="a"),
-    ]
-    of = problem(jobs, a=2, b=2)
-    of = replace(of, now_s=now_s, restart_s=np.full(2, restart_s), starts=np.ones(2, dtype=np.int64))
-    whole_s = of.time_s.copy()
-    whole_s[of.stay] = [200, 100]
-    assert shapes(Sia().solve(replace(of, whole_s=whole_s), np.random.default_rng(0)).best, of) == expected
-
-
-def test_sia_starts_jobs_with_their_least_and_at_most_doubles_them():
-    times = {"B": {1: 100, 2: 50, 4: 25}}
-    waits, runs = elastic("waits", times), elastic("runs", times, on="b", gpus=1)
-    sia = Sia()
-    of = problem([waits], b=4)
-    assert shapes(sia.solve(of, np.random.default_rng(0)).best, of) == {"waits": (B, 1)}
-    of = problem([runs], b=4)
-    whole_s = of.time_s.copy()
-    whole_s[of.stay] = [100]
-    of = replace(of, whole_s=whole_s, now_s=1e6)
-    assert shapes(sia.solve(of, np.random.default_rng(0)).best, of) == {"runs": (B, 2)}
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_sia_finds_the_least_of_all_assignments(seed):
-    rng = np.random.default_rng(seed)
-    jobs = []
-    for j in range(4):
-        times = {t: {g: float(rng.uniform(50, 100)) * s / g**0.7 for g in (1, 2)} for t, s in (("A", 1), ("B", 2))}
-        jobs.append(elastic(f"j{j}", times, on=("a", "b", None, None)[j]))
-    of = problem(jobs, a=2, b=2)
-    whole_s = of.time_s.copy()
-    for j in (0, 1):
-        alike = (of.row_job == j) & (of.klass == of.klass[of.stay[j]]) & (of.width * of.per_node == 1)
-        whole_s[of.stay[j]] = whole_s[alike][0]
-    starts = np.array([3, 1, 0, 0])
-    of = replace(of, now_s=900.0, restart_s=np.full(4, 100.0), starts=starts, whole_s=whole_s)
-
-    def cost(job, klass, gpus):
-        if not gpus:
-            return 1.1
-        own = [(int(of.klass[r]), of.gpus_of(r), float(whole_s[r])) for r in np.flatnonzero(of.row_job == job)]
-        if job > 1:
-            own = [row for row in own if row[1] == 1]  # it starts with its least
-        found = [time_s for k, g, time_s in own if (k, g) == (klass, gpus)]
-        if not found:
-            return np.inf
-        worst_s = max(time_s for *_, time_s in own)
-        same = job < 2 and (klass, gpus) == (int(of.klass[of.stay[job]]), 1)
-        factor = (900 - (starts[job] - 1) * 100) / 1000 if job < 2 and not same else 1.0
-        return (factor * worst_s / found[0]) ** -0.5
-
-    menu = [(0, 0), (A, 1), (A, 2), (B, 1), (B, 2)]
-    best = min(
-        sum(cost(j, *one) for j, one in enumerate(all_))
-        for all_ in product(menu, repeat=4)
-        if all(sum(g for k, g in all_ if k == klass) <= 2 for klass in (A, B))
-    )
-    got = shapes(Sia().solve(of, np.random.default_rng(0)).best, of)
-    assert sum(cost(j, *got.get(f"j{j}", (0, 0))) for j in range(4)) == pytest.approx(best, rel=2e-4)

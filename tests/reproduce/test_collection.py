@@ -342,7 +342,7 @@ def test_rules_belong_to_topics():
 def test_the_papers_topics_are_each_there_once():
     names = [topic.name for topic in registry.of_papers()]
     assert len(names) == len(set(names)) == 30
-    assert not {"etf", "gsharp", "fleet", "fleet-alibaba"} & set(names)
+    assert not {"etf", "gsharp", "fleet", "fleet-alibaba", "fleet-edge"} & set(names)
 
 
 CALLS: list[tuple[str, int]] = []

@@ -142,7 +142,9 @@ def _ours(spec: PolicySpec) -> PlacementSolver:
         size_weight=spec.size_weight, max_age_s=spec.max_age_s, depth=spec.backfill_depth,
         thrifty=spec.gpu_type_choice == "thrifty", work_conserving=spec.work_conserving,
         objective=spec.objective, queues_gpu_s=spec.queues_gpu_s, tail_power=spec.tail_power,
-        slowdown_price=spec.slowdown_price, fairness_power=spec.fairness_power, qos_weight=spec.qos_weight,
+        slowdown_price=spec.slowdown_price, fairness_power=spec.fairness_power,
+        energy_budget=spec.energy_budget, auction=spec.auction, fairness_knob=spec.fairness_knob,
+        qos_weight=spec.qos_weight,
     )  # fmt: skip
 
 
@@ -152,7 +154,7 @@ def warm_up(spec: PolicySpec, *, certain: bool = True) -> None:
 
     Run times may not be *certain*: other code.
     """
-    if spec.solver in get_args(PeerName) and spec.solver != "completion":  # nothing of it is compiled
+    if spec.solver in get_args(PeerName) and spec.solver not in ("pollux", "completion"):  # nothing of it is compiled
         return
     times = {"A": [60.0, 40.0]}
     job = {"due_s": 100, "tardiness_weight": 1.0, "times_s": times, "requested_gpus": 1}

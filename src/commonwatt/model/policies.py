@@ -15,6 +15,8 @@ from commonwatt.model.plugins import valid_name
 from commonwatt.model.units import DAY_S
 
 __all__ = [
+    "LIMIT_POWER",
+    "RESIZING",
     "SOLVER_NAMES",
     "WEIGH_ENERGY",
     "FairnessResult",
@@ -38,7 +40,7 @@ __all__ = [
 SolverName = Literal[
     "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
 ]
-PeerName = Literal["las", "gavel", "themis", "qssf", "lucid", "drf", "sia", "completion"]
+PeerName = Literal["las", "gavel", "themis", "qssf", "lucid", "drf", "sia", "pollux", "powerflow", "completion"]
 SOLVER_NAMES: tuple[str, ...] = (*get_args(SolverName), *get_args(PeerName))
 
 
@@ -143,8 +145,8 @@ class PolicySpec(FileModel):
 
     solver: SolverChoice = quantity(
         "solver that places jobs, one of these or an installed plugin; las, gavel, themis, qssf, lucid and drf are "
-        "published schedulers, which do not resize jobs (lucid puts two on the same GPUs, in simulations only), sia is "
-        "one that does, and completion plans completion times of jobs of fixed size",
+        "published schedulers, which do not resize jobs (lucid puts two on the same GPUs, in simulations only), sia, "
+        "pollux and powerflow are some that do, and completion plans completion times of jobs of fixed size",
         "-",
     )
     name: str | None = quantity("name in the results; absent: the solver's name", "-", None)
@@ -215,18 +217,30 @@ class PolicySpec(FileModel):
         ge=1,
         le=4,
     )
-    fairness_power: float = quantity(
-        "sia: power to which the goodput of a job counts: the further below 0, the more the slowest jobs; above 0, the "
-        "sum of powers is maximised",
-        "-", -0.5, ge=-4, le=4,
+    fairness_power: float | None = quantity(
+        "sia, pollux: power to which the goodput of a job counts: the further below 0, the more the slowest jobs; "
+        "above 0, fast ones; null: -0.5 for sia, -1 for pollux",
+        "-", None, ge=-4, le=4,
+    )  # fmt: skip
+    energy_budget: float = quantity(
+        "powerflow: energy that jobs may take to their ends, as a multiple of the least they could", "-", 1.5, ge=1
+    )
+    auction: bool = quantity(
+        "themis: whether GPUs are auctioned every round, as its authors do; false: Gavel's statement of it",
+        "-",
+        False,  # noqa: FBT003
+    )
+    fairness_knob: float = quantity(
+        "themis with auction: part of the jobs, those nearest to their fair finish time, that is not offered GPUs", "-",
+        0.8, ge=0, lt=1,
     )  # fmt: skip
     queues_gpu_s: Annotated[tuple[Annotated[float, Field(gt=0)], ...], AfterValidator(_increasing)] = quantity(
         "las: GPU time at which a job leaves each queue for the next; the last queue has no end", "GPU-s",
         (3600.0, 36_000.0),
     )  # fmt: skip
     power_limits: PowerLimits = quantity(
-        "lookahead, local-search, random-greedy, exact: power limits that may be set for the GPUs of a job when it "
-        "starts, as parts of their highest; only in simulations; []: none",
+        "lookahead, local-search, random-greedy, exact, powerflow: power limits that may be set for the GPUs of a job "
+        "when it starts, as parts of their highest; only in simulations; []: none",
         "-", (),
     )  # fmt: skip
     limits: PolicyLimits | None = quantity(
@@ -259,7 +273,11 @@ class PolicySpec(FileModel):
 
 
 WEIGH_ENERGY = ("lookahead", "local-search", "random-greedy", "exact")
-"""Solvers that weigh configurations of a job by energy and time."""
+"""Solvers of ours that weigh configurations of a job by energy and time."""
+LIMIT_POWER = (*WEIGH_ENERGY, "powerflow")
+"""Solvers that choose power limits of GPUs."""
+RESIZING = ("sia", "pollux", "powerflow")
+"""Published schedulers that choose the number of GPUs of a job."""
 
 
 def default_policies() -> tuple[PolicySpec, ...]:

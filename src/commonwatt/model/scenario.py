@@ -18,8 +18,8 @@ from commonwatt.model.jobs import Tenant
 from commonwatt.model.live import LiveSpec
 from commonwatt.model.nodes import GpuTypeSpec, NodeSpecs
 from commonwatt.model.policies import (
+    LIMIT_POWER,
     SOLVER_NAMES,
-    WEIGH_ENERGY,
     Knowledge,
     Objective,
     PeerName,
@@ -415,8 +415,8 @@ class Scenario(FileModel):
         """Raise if a policy may limit the power of GPUs where nothing says what that does to jobs."""
         for policy in self.policies:
             where = f"policies.{policy.label}.power_limits"
-            if policy.power_limits and policy.solver in set(SOLVER_NAMES).difference(WEIGH_ENERGY):
-                expected = f"none, as {policy.solver} does not weigh energy against time; {', '.join(WEIGH_ENERGY)} do"
+            if policy.power_limits and policy.solver in set(SOLVER_NAMES).difference(LIMIT_POWER):
+                expected = f"none, as {policy.solver} does not weigh energy against time; {', '.join(LIMIT_POWER)} do"
                 raise FieldError(expected, field=where)
             if policy.power_limits and not isinstance(self.workload, LogWorkload | WeekWorkload):
                 raise FieldError(
@@ -454,7 +454,7 @@ class Scenario(FileModel):
         """Raise if a published scheduler is not defined under the rules of this scenario."""
         if policy.solver not in get_args(PeerName):
             return
-        if policy.solver == "sia" and policy.fairness_power == 0:
+        if policy.fairness_power == 0:
             raise FieldError(
                 "another number: all goodput would be alike", field=f"policies.{policy.label}.fairness_power", value="0"
             )

@@ -155,7 +155,7 @@ class Peer(ABC):
         """Return the schedule; raises ``InputError`` on jobs it is not defined for."""
         if not len(problem):
             return PlacementSearch(Schedule.empty(problem), 0.0)
-        menu = self.menu(problem)
+        menu = self.menu(problem, rng)
         entries = self.entries(problem, menu, rng, keep_going)
         if problem.locked:
             entries = [(int(j), int(menu.home[j])) for j in np.flatnonzero(menu.home >= 0)] + list(entries)
@@ -166,7 +166,7 @@ class Peer(ABC):
         """Give nodes to the jobs of *entries*."""
         return realised(problem, menu, entries, moves=self.stops and not problem.locked)
 
-    def menu(self, problem: PlacementProblem) -> Menu:
+    def menu(self, problem: PlacementProblem, rng: np.random.Generator) -> Menu:  # noqa: ARG002
         """Return what each job may get; raises ``InputError`` on jobs it is not defined for."""
         return Menu.of(problem)
 

@@ -16,10 +16,13 @@ from commonwatt.placement._local_search import LocalSearch
 from commonwatt.placement._lookahead import MAY_WAIT, NEVER_WAIT, Lookahead
 from commonwatt.placement._lucid import Lucid
 from commonwatt.placement._peers import DominantShare, LeastAttainedService, ShortestService
+from commonwatt.placement._pollux import Pollux
+from commonwatt.placement._powerflow import PowerFlow
 from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import PlacementSolver
 from commonwatt.placement._random_greedy import RandomGreedy
-from commonwatt.placement._sia import Sia
+from commonwatt.placement._resizing import Sia
+from commonwatt.placement._themis import Themis
 
 __all__ = ["PEERS", "SOLVERS", "make_solver"]
 
@@ -35,7 +38,8 @@ def make_solver(
     work_conserving: bool = False, objective: Objective = "max-min",
     queues_gpu_s: tuple[float, ...] = (3600.0, 36_000.0), tail_power: float = 1.5, slowdown_price: float = 0.0,
     qos_weight: float = 0.0,
-    fairness_power: float = -0.5,
+    fairness_power: float | None = None, energy_budget: float = 1.5,
+    auction: bool = False, fairness_knob: float = 0.8,
 ) -> PlacementSolver:  # fmt: skip
     """Return the solver *name*; settings that are not its own are ignored.
 
@@ -56,13 +60,17 @@ def make_solver(
     time_limit_s
         Of ``exact``, which reads the clock itself.
     objective
-        Of Gavel. Themis is Gavel's finish-time fairness.
+        Of Gavel.
     queues_gpu_s
         Of least attained service.
     tail_power
         Of plans of completion times.
     fairness_power
-        Of Sia.
+        Of Sia and Pollux; their own if ``None``.
+    energy_budget
+        Of PowerFlow.
+    auction, fairness_knob
+        Of Themis: without its auction it is Gavel's finish-time fairness.
 
     Raises
     ------
@@ -93,6 +101,8 @@ def make_solver(
             return PriorityOrder(name)
         case "las":
             return LeastAttainedService(queues_gpu_s)
+        case "themis" if auction:
+            return Themis(fairness_knob)
         case "gavel" | "themis":
             return Gavel("finish-time" if name == "themis" else objective)
         case "qssf":
@@ -102,7 +112,11 @@ def make_solver(
         case "drf":
             return DominantShare()
         case "sia":
-            return Sia(fairness_power)
+            return Sia() if fairness_power is None else Sia(fairness_power)
+        case "pollux":
+            return Pollux() if fairness_power is None else Pollux(fairness_power)
+        case "powerflow":
+            return PowerFlow(energy_budget)
         case "completion":
             return Completion(tail_power)
     raise ArgumentError(one_of((*SOLVERS, *PEERS), name), field="solver", value=name)

@@ -1,4 +1,4 @@
-"""What each decision of a fleet is worth: one day, with all of them, and with one after another left out."""
+"""What each decision of a fleet is worth: one day, with all of them, without one after another, with only one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from commonwatt.data import third_party
 from commonwatt.data.files import validate
+from commonwatt.data.tx2 import TX2_ROWS
 from commonwatt.model.errors import InputError
 from commonwatt.model.results import PolicyResult, ReproducePoint, ReproduceRow, SimulationResult
 from commonwatt.model.scenario import Scenario
@@ -20,12 +21,13 @@ from commonwatt.reproduce.topic import Extent, TopicAnswer, TopicRequest
 from commonwatt.simulation.runner import run_seeds
 from commonwatt.simulation.workload import prepare
 
-__all__ = ["alibaba_fleet", "generated_fleet", "worth", "worth_on_alibaba"]
+__all__ = ["alibaba_fleet", "edge_fleet", "generated_fleet", "worth", "worth_on_alibaba", "worth_on_edge"]
 
 _DAYS: dict[Extent, float] = {"quick": 0.1, "default": 1.0, "full": 1.0}
 _SEEDS: dict[Extent, int] = {"quick": 1, "default": 1, "full": 5}
 _CUFF = {"policy": "cuff", "target": 0.98, "step_s": 300}
 _ON = {"policy": "always-on", "step_s": 300}
+_LAST = {"policy": "last-value", "step_s": 300}
 POLICIES: tuple[Mapping[str, Any], ...] = (
     {"name": "all", "solver": "lookahead", "capacity": _CUFF},
     {"name": "always on", "solver": "lookahead", "capacity": _ON},
@@ -37,6 +39,13 @@ POLICIES: tuple[Mapping[str, Any], ...] = (
     {"name": "none", "solver": "fifo", "capacity": _ON, "sharing": {"modes": [], "mapping": "fcfs-rr"}},
 )
 """All five decisions; each left out in turn (of partitioning twice: nothing is shared, or in time only); none."""
+SINGLE: tuple[Mapping[str, Any], ...] = (
+    {"name": "only capacity", "solver": "fifo", "capacity": _CUFF, "sharing": {"modes": [], "mapping": "fcfs-rr"}},
+    {"name": "only placement", "solver": "lookahead", "capacity": _ON, "sharing": {"modes": [], "mapping": "fcfs-rr"}},
+    {"name": "only sharing", "solver": "fifo", "capacity": _ON, "sharing": {"mapping": "fcfs-rr"}},
+    {"name": "only mapping", "solver": "fifo", "capacity": _ON, "sharing": {"modes": []}},
+)
+"""One decision alone; sharing is partitioning and timeslicing, which need each other."""
 _OFF = [{"name": "off", "power_w": 10, "enter_s": 30, "wake_s": 120, "wake_j": 20000}]
 
 
@@ -102,14 +111,62 @@ def alibaba_fleet(days: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def edge_fleet() -> dict[str, Any]:
+    """Return a day of four boxes of the ETF paper, Jetson TX2 at the highest clock, with its two networks as services.
+
+    Idle and suspended power, loads and jobs are assumed. A new plan has no past to forecast from, so that capacity
+    follows the last value.
+    """
+    rows = {network: TX2_ROWS[network][-1] for network in ("resnet18", "resnet50")}
+    load = {"source": "law", "swing": 0.6, "burst_cv": 0.1}
+    suspended = [{"name": "suspended", "power_w": 0.5, "enter_s": 5, "wake_s": 10, "wake_j": 20}]
+    services = [
+        {"name": name, "tenant": tenant, "latency_s": latency_s, "replicas": {"max": 3},
+         "load": {**load, "mean_rps": rps, "peak_h": peak_h},
+         "profiles": {"TX2": {"request_s": rows[network][1] / 1e6, "power_w": rows[network][2] / 1e3}}}
+        for name, tenant, network, latency_s, rps, peak_h in (
+            ("door", "A", "resnet18", 0.25, 16, 9), ("shelf", "B", "resnet50", 0.6, 6, 17)
+        )
+    ]  # fmt: skip
+    jobs = [
+        {"name": f"update-{hour:02d}", "submit_s": 3600 * hour, "due_s": 3600 * hour + 7200, "tardiness_weight": 1e-6,
+         "requested_gpus": 1, "times_s": {"TX2": [900]}}
+        for hour in range(25)
+    ]  # fmt: skip
+    policies = [
+        {**policy, "capacity": _LAST if policy["capacity"] is _CUFF else policy["capacity"]}
+        for policy in (*POLICIES, *SINGLE)
+        if policy["name"] not in ("no MIG", "naive mapping", "only mapping")
+    ]
+    return {
+        "name": "fleet-edge",
+        "workload": {"source": "jobs", "jobs": jobs},
+        "nodes": [{"name": "tx2", "count": 4, "gpu_type": "TX2", "gpus": 1, "idle_w": 1.9, "gpu_w": 4.3,
+                   "share": ["time"], "states": suspended}],
+        "gpu_types": {"TX2": {"speed": 0.05, "relative_to": "V100"}},
+        "electricity": {"price_per_kwh": 0.172, "currency": "EUR"},
+        "services": services,
+        "fractional": {"source": "law", "jobs_per_day": 20, "median_s": 600, "spread": 0.8, "gpu_milli": [200, 300],
+                       "tenants": ["C"], "best_effort": 1.0},
+        "policies": policies,
+    }  # fmt: skip
+
+
+def worth_on_edge(request: TopicRequest) -> TopicAnswer:
+    """Run the boxes of the ETF paper."""
+    return _answer(request, edge_fleet(), _EDGE)
+
+
 def worth(request: TopicRequest) -> TopicAnswer:
     """Run the generated fleet."""
-    return _answer(request, generated_fleet(_DAYS[request.extent]), _GENERATED)
+    document = generated_fleet(_DAYS[request.extent])
+    return _answer(request, document | {"policies": [*document["policies"], *SINGLE]}, _GENERATED)
 
 
 def worth_on_alibaba(request: TopicRequest) -> TopicAnswer:
     """Run the pods of Alibaba."""
-    return _answer(request, alibaba_fleet(_DAYS[request.extent]), _ALIBABA)
+    document, single = alibaba_fleet(_DAYS[request.extent]), [p for p in SINGLE if p["name"] != "only mapping"]
+    return _answer(request, document | {"policies": [*document["policies"], *single]}, _ALIBABA)
 
 
 _COMMON = (
@@ -126,6 +183,14 @@ _ALIBABA = (
     (
         "The log has no services, so that nothing is cut by MIG and slices matter to jobs only. The class of service "
         "is the tenant; GPU types are not in the log: all pods run on one type. Idle and GPU power are assumed."
+    ),
+)
+
+_EDGE = (
+    _COMMON,
+    (
+        "Time and power of a request are those published with ETF. Loads, jobs, idle and suspended power are assumed. "
+        "Requests come one at a time, at the highest clock: the clocks of tenants, which the paper studies, are fixed."
     ),
 )
 
@@ -153,7 +218,7 @@ def _values(results: Sequence[SimulationResult], k: int, which: int) -> list[flo
 
 
 def _rows(results: Sequence[SimulationResult]) -> list[ReproduceRow]:
-    """Return what leaving a decision out costs, as a change against all of them."""
+    """Return what leaving decisions out costs, as a change against all of them, and all against the best single one."""
     rows = []
     for k, policy in enumerate(results[0].policies):
         if k == 0:
@@ -168,7 +233,21 @@ def _rows(results: Sequence[SimulationResult]) -> list[ReproduceRow]:
                 ReproduceRow(quantity=f"{policy.policy} instead of all: {name}", paper=None, ours=value, unit=unit,
                              comparable=False)
             )  # fmt: skip
-    return rows
+    return [*rows, *_best_single(results)]
+
+
+def _best_single(results: Sequence[SimulationResult]) -> list[ReproduceRow]:
+    """Return the energy of all decisions against the one that takes least energy alone; nothing without any."""
+    names = [policy.policy for policy in results[0].policies]
+    single = {p["name"]: k for p in SINGLE for k, name in enumerate(names) if name == p["name"]}
+    means = {name: float(np.mean(values)) for name, k in single.items() if (values := _values(results, k, 0))}
+    ours = _values(results, 0, 0)
+    if not means or not ours:
+        return []
+    best = min(means, key=lambda name: means[name])
+    change = 100 * (float(np.mean(ours)) / means[best] - 1)
+    quantity = f"all instead of {best}, the best single decision: energy in the window"
+    return [ReproduceRow(quantity=quantity, paper=None, ours=change, unit="%", comparable=False)]
 
 
 def _points(results: Sequence[SimulationResult]) -> list[ReproducePoint]:

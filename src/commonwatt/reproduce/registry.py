@@ -241,10 +241,16 @@ def _run_fleet_alibaba(request: TopicRequest) -> TopicAnswer:
     return worth_on_alibaba(request)
 
 
+def _run_fleet_edge(request: TopicRequest) -> TopicAnswer:
+    from commonwatt.reproduce.fleet_worth import worth_on_edge
+
+    return worth_on_edge(request)
+
+
 _FLEET_TOPICS = (
     Topic(
         "fleet",
-        "What each of the five decisions is worth on one cluster of jobs and services: each left out in turn",
+        "What each of the five decisions is worth on one cluster of jobs and services: without each, with one only",
         "No paper: see docs/explanation/fleet.md",
         "energy, cost, late jobs, late requests, waiting and evenness, with all decisions and without each",
         _run_fleet,
@@ -256,6 +262,14 @@ _FLEET_TOPICS = (
         "No paper: see docs/explanation/fleet.md",
         "energy, cost, waiting and stretch, with all decisions and without each",
         _run_fleet_alibaba,
+        "six of these numbers, as bars",
+    ),
+    Topic(
+        "fleet-edge",
+        "The same on four Jetson TX2, the edge box of the ETF paper, with its two networks as services",
+        "No paper: see docs/explanation/fleet.md",
+        "energy, cost, late requests, waiting and stretch, with all decisions and without each",
+        _run_fleet_edge,
         "six of these numbers, as bars",
     ),
 )

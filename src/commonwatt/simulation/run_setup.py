@@ -35,6 +35,7 @@ from commonwatt.model.fleet import Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
 from commonwatt.model.packing import Packing
+from commonwatt.model.policies import RESIZING
 from commonwatt.model.scenario import Knowledge, LogWorkload, PeerName, PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, foreseen_by, make_capacity
 from commonwatt.simulation.waiting import reference_runs
@@ -282,7 +283,7 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, cluster: Cluster, table:
                 f"more than the longest restart, {longest_s:g} s, or jobs that change types every round never work",
                 field=f"{where}.rounds.length_s", value=rounds.length_s,
             )  # fmt: skip
-    if policy.solver == "sia":
+    if policy.solver in RESIZING:
         return
     if (packing := packing_of(policy, cluster, table)) is not None:
         _check_packing(packing, cluster, f"{where}.solver")
