@@ -2,6 +2,11 @@
 
 Needs the folder ``peers/sia`` beside the traces (``COMMONWATT_DATA``). First its rigid policies, in rounds of 360 s:
 here, and as its simulator ran them. Then ours, at 360 s, 60 s and at every event. ``--jobs`` lists every job.
+
+``--batch adaptive`` runs Sia, which there chooses GPUs and batch sizes, and ours on jobs whose batch sizes adapt. Two
+tables more say what our model of these jobs leaves out. One replays the allocations that the simulator recorded, at
+our speeds: with progress as one fraction of the job, as our controller counts it, and epoch by epoch. The other has, of
+each application, the speed of configurations in each epoch over that in the whole training, relative to one T4.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import numpy as np
 from commonwatt.control.policy import warm_up
 from commonwatt.data import third_party
 from commonwatt.data.files import validate
+from commonwatt.data.sia_goodput import TYPES, GoodputModel, read_trainings
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import J_PER_KWH, MICRO
 from commonwatt.simulation.run_setup import run_policy
@@ -46,6 +52,7 @@ REFERENCE = {
     "Gavel max-sum": "gavel",
     "Themis": "themis",
     "Sia, power 0.5": "sia_fix",
+    "Sia": "sia",
 }
 """What the reference calls these: the names of its files. Its ``las`` is no Tiresias."""
 SURE, UNSURE = {"solver": "completion"}, {"solver": "completion", "limits": {"min_run_s": 1200}}
@@ -59,6 +66,9 @@ OURS: dict[str, dict] = {
     "completion, unknown": UNSURE | {"knowledge": "none"},
     "srtf, unknown": {"solver": "srtf", "knowledge": "none"},
 }
+ADAPTIVE = {"Sia": {"solver": "sia"}, "Pollux": {"solver": "pollux"}}
+OURS_ADAPTIVE = {name: OURS[name] for name in ("completion, power 1", "completion", "srtf", "lookahead")}
+"""`completion` gives jobs the GPUs they asked for; the others choose."""
 ROUNDS: dict[str, dict | None] = {"360 s": {"length_s": 360}, "60 s": {"length_s": 60}, "events": None}
 
 
@@ -90,10 +100,11 @@ class Run:
         return sorted(self.jct_s.values())[int(0.99 * len(self.jct_s))]
 
 
-def simulated(workload: str, rounds: str, name: str, policy: dict) -> Run:
+def simulated(workload: str, rounds: str, name: str, policy: dict, batch: str = "fixed") -> Run:
     """Run *policy* under the rules of the reference: a restart at every start, no work lost."""
     document = {
-        "workload": {"source": "sia", "workload": workload}, "rounds": ROUNDS[rounds], "policies": [policy],
+        "workload": {"source": "sia", "workload": workload, "batch": batch},
+        "rounds": ROUNDS[rounds], "policies": [policy],
         "preemption": {"restart_s": 60, "lose_work": False, "first_start": True},
     }  # fmt: skip
     made = prepare(validate(document, Scenario), Path(), 0)
@@ -131,26 +142,94 @@ def compared(ours: Run, theirs: Run) -> dict[str, object]:
     }  # fmt: skip
 
 
+def replayed(folder: Path, workload: str) -> dict[str, object]:
+    """Completion times of the reference's allocations of ``sia`` at our speeds, beside its own, s."""
+    cluster = json.loads((folder / "cluster.json").read_text(encoding="utf-8"))
+    trainings = read_trainings(folder, cluster["slowdown"])
+    with (folder / "allocations" / f"sia-{workload}.csv").open(encoding="utf-8") as file:
+        changes: dict[str, list[dict[str, str]]] = {}
+        for row in csv.DictReader(file):
+            changes.setdefault(row["name"], []).append(row)
+    with (folder / "results" / f"sia-{workload}.csv").open(encoding="utf-8") as file:
+        jobs = list(csv.DictReader(file))
+    theirs, means = np.array([float(job["jct_s"]) for job in jobs]), {}
+    for name, by_epoch in (("by_fraction", False), ("by_epoch", True)):
+        ends = [
+            _end_s(changes[job["name"]], trainings[job["application"]],
+                   cluster["restart_s"][job["application"]], by_epoch=by_epoch)
+            for job in jobs
+        ]  # fmt: skip
+        ours = np.array(ends) - [float(job["submission_s"]) for job in jobs]
+        means[name] = {"mean_s": ours.mean(), "off": ours.mean() / theirs.mean() - 1,
+                       "job_off": np.abs(ours / theirs - 1).mean()}  # fmt: skip
+    return {"workload": workload, "their_mean_s": theirs.mean(), **means}
+
+
+def _end_s(changes: list[dict[str, str]], training: GoodputModel, restart_s: float, *, by_epoch: bool) -> float:
+    """When a job with these allocations ends; its progress is a fraction of its time, or epochs."""
+    done, restarts, owed_s = 0.0, -1, 0.0
+    for change, later in zip(changes, [*changes[1:], {"time_s": "inf"}], strict=True):
+        if not change["gpus_per_node"]:
+            continue
+        if int(change["restarts_so_far"]) > restarts:
+            owed_s, restarts = restart_s, int(change["restarts_so_far"])
+        from_s, to_s = float(change["time_s"]), float(later["time_s"])
+        waits_s = min(owed_s, to_s - from_s)
+        owed_s -= waits_s
+        each_s = training.best_s(TYPES[change["cluster"]], tuple(map(int, change["gpus_per_node"].split())))
+        passed_s = np.cumsum([0.0, *each_s]) if by_epoch else np.array([0.0, each_s.sum()])
+        parts = np.linspace(0.0, 1.0, len(passed_s))
+        at_s = float(np.interp(done, parts, passed_s))
+        if passed_s[-1] - at_s <= to_s - from_s - waits_s:
+            return from_s + waits_s + float(passed_s[-1]) - at_s
+        done = float(np.interp(at_s + to_s - from_s - waits_s, passed_s, parts))
+    return float("inf")
+
+
+def speeds_by_epoch(folder: Path) -> list[dict[str, object]]:
+    """Of each application, how far relative speeds of configurations in one epoch are from those of the training."""
+    cluster = json.loads((folder / "cluster.json").read_text(encoding="utf-8"))
+    rows: list[dict[str, object]] = []
+    for name, training in read_trainings(folder, cluster["slowdown"]).items():
+        each_s = [
+            training.best_s(TYPES[kind["cluster"]], placement)
+            for kind in cluster["gpu_types"]
+            for placement in [(n,) for n in (1, 2, 4) if n < kind["gpus_per_node"]]
+            + [(kind["gpus_per_node"],) * hosts for hosts in range(1, kind["nodes"] + 1)]
+        ]
+        part = np.array([row / row.sum() for row in each_s])
+        apart = part[0] / part[1:]  # the first is one T4
+        low, high = np.quantile(apart, (0.05, 0.95))
+        rows.append(
+            {"application": name, "epochs": len(training.progress), "configurations": len(each_s),
+             "least": apart.min(), "low": low, "high": high, "most": apart.max()}
+        )  # fmt: skip
+    return rows
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", nargs="+", default=["core-1", "core-2", "core-3"])
     parser.add_argument("--rounds", nargs="+", default=list(ROUNDS), choices=list(ROUNDS))
+    parser.add_argument("--batch", default="fixed", choices=["fixed", "adaptive"])
     parser.add_argument("--jobs", action="store_true", help="list every job of the first table")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     folder = third_party.peer_folder("sia")
     if folder is None:
         parser.exit(2, f"no folder peers/sia beside the traces: set {third_party.VARIABLE}\n")
-    document = {"peers": [], "runs": []}
+    document: dict[str, list] = {"peers": [], "runs": []}
     for head in () if asked.json else (HEAD, HEAD_OF_RUNS):
         print(head, flush=True)
     for workload in asked.workloads:
-        plan = [("360 s", name, policy) for name, policy in (PEERS | OTHERS).items()]
-        plan += [("60 s", name, policy) for name, policy in SIA.items()]
-        plan += [(rounds, name, policy) for rounds in asked.rounds for name, policy in OURS.items()]
+        adaptive = asked.batch == "adaptive"
+        plan = [] if adaptive else [("360 s", name, policy) for name, policy in (PEERS | OTHERS).items()]
+        plan += [("60 s", name, policy) for name, policy in (ADAPTIVE if adaptive else SIA).items()]
+        ours = OURS_ADAPTIVE if adaptive else OURS
+        plan += [(rounds, name, policy) for rounds in asked.rounds for name, policy in ours.items()]
         for rounds, name, policy in plan:
-            run = simulated(workload, rounds, name, policy)
+            run = simulated(workload, rounds, name, policy, asked.batch)
             theirs = referred(folder, workload, name) if name in REFERENCE else None
             figures = {"mean_s": run.mean_s, "median_s": run.median_s, "p99_s": run.p99_s}
             document["runs"].append(asdict(run) | figures)
@@ -158,6 +237,11 @@ def main() -> None:
                 document["peers"].append(compared(run, theirs))
             if not asked.json:
                 show(run, theirs, every_job=asked.jobs)
+    if asked.batch == "adaptive":
+        there = [each for each in asked.workloads if (folder / "allocations" / f"sia-{each}.csv").is_file()]
+        document |= {"replays": [replayed(folder, each) for each in there], "epochs": speeds_by_epoch(folder)}
+        for row in () if asked.json else (*document["replays"], *document["epochs"]):
+            print(json.dumps(row))
     if asked.json:
         print(json.dumps(document))
 

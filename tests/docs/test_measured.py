@@ -347,6 +347,32 @@ def test_what_the_page_of_peers_says_is_so_in_its_tables():
     assert not any(shorter["core-2", policy] for policy in known)
 
 
+def test_what_the_page_of_peers_says_of_batches_that_adapt_is_so_in_its_tables():
+    """As above, of the part on batch sizes that adapt."""
+    kept = benchmark_pages.recorded("sia-adaptive")["result"]
+    runs = {(run["workload"], run["policy"], run["rounds"]): run for run in kept["runs"]}
+    places, energy = ("core-1", "core-3"), "energy_kwh"
+    assert [row["workload"] for row in kept["peers"]] == list(places)
+    assert all(-0.1 < row["mean_off"] < 0 and row["median_off"] < 0 for row in kept["peers"])
+    for row in kept["replays"]:
+        assert -0.03 < row["by_fraction"]["off"] < 0
+        assert row["by_fraction"]["job_off"] < 0.03
+        assert 0.01 < 1 - row["by_epoch"]["mean_s"] / row["by_fraction"]["mean_s"] < 0.03
+    sia = {where: runs[where, "Sia", "60 s"] for where in places}
+    own = {where: runs[where, "completion", "60 s"] for where in places}
+    assert own["core-3"]["mean_s"] < sia["core-3"]["mean_s"]
+    assert own["core-1"]["mean_s"] > sia["core-1"]["mean_s"]
+    assert all(sia[where]["p99_s"] < own[where]["p99_s"] for where in places)
+    for (where, policy, _), run in runs.items():
+        if policy in ("srtf", "lookahead"):
+            assert run["mean_s"] > sia[where]["mean_s"]
+            assert run[energy] < min(other[energy] for key, other in runs.items() if key[0] == where and
+                                     key[1] not in ("srtf", "lookahead"))  # fmt: skip
+    bert, cifar10, imagenet = kept["epochs"]
+    assert max(bert["most"], 1 / bert["least"]) < 1.01
+    assert min(cifar10["least"], imagenet["least"]) < 0.5
+
+
 def test_rows_of_peers_are_not_named_like_solvers_of_another_meaning():
     from typing import get_args
 

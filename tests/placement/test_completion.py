@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonwatt.placement import POSTPONED
-from commonwatt.placement._completion import Completion, _Planner
+from commonwatt.placement._completion import Completion, _of_menu, _Planner
 from commonwatt.placement._objective import check
 from commonwatt.placement._peers import Menu
 from tests.placement.test_peers import A, B, job, problem, solved
@@ -60,11 +60,10 @@ def test_what_may_not_be_stopped_stays():
 
 def test_in_rounds_gpus_are_held_to_the_end_of_the_round():
     of = problem([job("first", 10, None), job("second", 20, None)])
-    menu = Menu.of(of)
-    order = np.array([0, 1])
-    assert _Planner(of, menu, 1.0).plan(order).start_s.tolist() == [0.0, 10.0]
+    options, order, level = _of_menu(of, Menu.of(of)), np.array([0, 1]), np.zeros(2, dtype=np.int64)
+    assert _Planner(of, options, 1.0).plan(order, level).start_s.tolist() == [0.0, 10.0]
     in_rounds = replace(of, round_s=360.0)
-    assert _Planner(in_rounds, menu, 1.0).plan(order).start_s.tolist() == [0.0, 360.0]
+    assert _Planner(in_rounds, options, 1.0).plan(order, level).start_s.tolist() == [0.0, 360.0]
 
 
 # -- any jobs
@@ -114,13 +113,15 @@ def plain(of, menu, order):
 def test_plans_equal_a_plain_one_and_the_best_is_near_the_best_of_all_orders(of):
     """The worst order costs up to eleven times the best one, the best of those to begin with 1.5 times."""
     menu = Menu.of(of)
-    planner = _Planner(of, menu, 1.5)
+    options, level = _of_menu(of, menu), np.zeros(len(of), dtype=np.int64)
+    planner = _Planner(of, options, 1.5)
     costs = []
     for order in permutations(range(len(of))):
-        plan = planner.plan(np.array(order))
-        assert {j: (int(plan.klass[j]), float(plan.start_s[j])) for j in order} == plain(of, menu, order)
+        plan = planner.plan(np.array(order), level)
+        placed = {j: (int(options.klass[plan.option[j]]), float(plan.start_s[j])) for j in order}
+        assert placed == plain(of, menu, order)
         costs.append(plan.cost)
-    first = min(planner.plan(order).cost for order in planner.orders())
+    first = min(planner.plan(order, level).cost for order in planner.orders())
     assert first <= 2.0 * min(costs)
     found = Completion().solve(of, np.random.default_rng(0)).best
     check(of, found)

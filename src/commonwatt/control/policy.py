@@ -143,7 +143,7 @@ def _ours(spec: PolicySpec) -> PlacementSolver:
         thrifty=spec.gpu_type_choice == "thrifty", work_conserving=spec.work_conserving,
         objective=spec.objective, queues_gpu_s=spec.queues_gpu_s, tail_power=spec.tail_power,
         slowdown_price=spec.slowdown_price, fairness_power=spec.fairness_power,
-        energy_budget=spec.energy_budget, auction=spec.auction, fairness_knob=spec.fairness_knob,
+        energy_budget=spec.energy_budget, auction=spec.auction, resize=spec.resize, fairness_knob=spec.fairness_knob,
         qos_weight=spec.qos_weight,
     )  # fmt: skip
 

@@ -1,15 +1,17 @@
 """Workloads of the public simulator of Sia, from a folder of its tables, with its cluster and its rules of speed.
 
 Source: S. Jayaram Subramanya et al., "Sia: Heterogeneity-aware, goodput-optimized ML-cluster scheduling" (SOSP 2023).
-Jobs keep the GPUs and the batch they asked for. A GPU type is one node to a scheduler, since there a job may have any
-GPUs of a type; the simulated engine spreads it over hosts, with the speed the tables have for that.
+Jobs keep the GPUs and the batch they asked for, or (``batch: adaptive``) may have several numbers of GPUs, with the
+best batch of every epoch on each. A GPU type is one node to a scheduler, since there a job may have any GPUs of a type;
+the simulated engine spreads it over hosts, with the speed the tables have for that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import BaseModel, Field
@@ -17,6 +19,7 @@ from pydantic import BaseModel, Field
 from commonwatt.data import third_party
 from commonwatt.data.files import load_yaml
 from commonwatt.data.inventory import board_power
+from commonwatt.data.sia_goodput import TYPES, GoodputModel, Placement, read_trainings
 from commonwatt.data.table import TextTable, read_table
 from commonwatt.model.errors import InputError
 from commonwatt.model.jobs import Job, JobArrays
@@ -28,7 +31,6 @@ __all__ = ["SiaCase", "read_sia"]
 
 HOST_W = 150.0
 """Power of a host without its busy GPUs: assumed. Busy GPUs draw what their data sheet says."""
-TYPES = {"aws": "T4", "rtx": "RTX2080Ti", "dgx-ext": "A100"}  # by the name its tables give the cluster
 
 
 class _Kind(BaseModel):
@@ -40,6 +42,7 @@ class _Kind(BaseModel):
 class _ClusterFile(BaseModel):
     gpu_types: list[_Kind] = Field(min_length=1)
     restart_s: dict[str, float]
+    slowdown: dict[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,72 @@ class SiaCase:
     source: str
 
 
+class _Spread(Mapping[tuple[str, str, Placement], float]):
+    """Times of trainings by application, GPU type and placement, computed when asked for."""
+
+    def __init__(self, trainings: Mapping[str, GoodputModel]) -> None:
+        self._trainings, self._known = trainings, dict[tuple[str, str, Placement], float]()
+
+    def __getitem__(self, key: tuple[str, str, Placement]) -> float:
+        if key not in self._known:
+            self._known[key] = self._trainings[key[0]].run_time_s(*key[1:])
+        if math.isinf(self._known[key]):
+            raise KeyError(key)
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[tuple[str, str, Placement]]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
 @dataclass(frozen=True)
-class _Speeds:
+class _Fixed:
+    """Jobs as they asked: one size and batch."""
+
     times_s: Mapping[str, Mapping[str, float]]  # by kind of job and GPU type, on the fewest hosts
-    spread_s: Mapping[tuple[str, str, tuple[int, ...]], float]
+    spread_s: Mapping[tuple[str, str, Placement], float]
     iterations: Mapping[str, float]
+
+    def model(self, table: TextTable, row: int, gpus: int) -> _Model:
+        application = table.text("application")[row]
+        kind = f"{application}/{table.text('batch_size')[row]}/{gpus}"
+        if kind not in self.times_s:
+            raise table.error(row, "num_gpus", f"a size with a row in rigid_rates.csv for {application}")
+        times_s = {gpu_type: {gpus: run_s} for gpu_type, run_s in self.times_s[kind].items()}
+        return kind, times_s, self.iterations[kind]
+
+
+@dataclass(frozen=True)
+class _Adaptive:
+    """Jobs of any size that Sia considers, or that they asked for, with the best batch of each epoch."""
+
+    trainings: Mapping[str, GoodputModel]
+    kinds: tuple[_Kind, ...]
+
+    @cached_property
+    def spread_s(self) -> Mapping[tuple[str, str, Placement], float]:
+        return _Spread(self.trainings)
+
+    def model(self, table: TextTable, row: int, gpus: int) -> _Model:
+        application = table.text("application")[row]
+        if application not in self.trainings:
+            raise table.error(row, "application", f"one with rows in validation.csv.gz ({', '.join(self.trainings)})")
+        times_s: dict[str, dict[int, float]] = {}
+        for kind in self.kinds:
+            gpu_type = TYPES[kind.cluster]
+            sizes = {*_sizes(kind), gpus} if gpus <= kind.nodes * kind.gpus_per_node else _sizes(kind)
+            for size in sorted(sizes):
+                run_s = self.spread_s.get((application, gpu_type, _compact(size, kind.gpus_per_node)))
+                if run_s is not None:
+                    times_s.setdefault(gpu_type, {})[size] = run_s
+        if not any(gpus in by_size for by_size in times_s.values()):
+            raise table.error(row, "num_gpus", f"a size within what was measured of {application}")
+        return application, times_s, float(self.trainings[application].progress.sum())
+
+
+_Model = tuple[str, dict[str, dict[int, float]], float]  # kind, times (s) by GPU type and GPUs, iterations
 
 
 def read_sia(spec: SiaWorkload, folder: Path) -> SiaCase:
@@ -69,7 +133,11 @@ def read_sia(spec: SiaWorkload, folder: Path) -> SiaCase:
             raise InputError(
                 f"one of {', '.join(TYPES)}", file=root / "cluster.json", field="gpu_types.cluster", value=kind.cluster
             )
-    speeds = _speeds(read_table(root / "throughput" / "rigid_rates.csv"))
+    speeds: _Fixed | _Adaptive
+    if spec.batch == "adaptive":
+        speeds = _Adaptive(read_trainings(root, cluster.slowdown), tuple(kinds))
+    else:
+        speeds = _speeds(read_table(root / "throughput" / "rigid_rates.csv"))
     table = read_table(root / "workloads" / f"{spec.workload}.csv")
     nodes = tuple(_node(kind) for kind in kinds)
     hosts = {TYPES[kind.cluster]: (kind.gpus_per_node,) * kind.nodes for kind in kinds}
@@ -77,6 +145,7 @@ def read_sia(spec: SiaWorkload, folder: Path) -> SiaCase:
     total = sum(node.gpus for node in nodes)
     source = (
         f"{spec.workload} of the simulator of Sia (SOSP 2023): {plural(len(jobs), 'job')} on {plural(total, 'GPU')}"
+        f"{', with batches that adapt' if spec.batch == 'adaptive' else ''}"
     )
     return SiaCase(nodes, jobs, Hosts(hosts, speeds.spread_s), source)
 
@@ -102,9 +171,9 @@ def _node(kind: _Kind) -> NodeSpec:
     )  # fmt: skip
 
 
-def _speeds(table: TextTable) -> _Speeds:
+def _speeds(table: TextTable) -> _Fixed:
     times: dict[str, dict[str, float]] = {}
-    spread: dict[tuple[str, str, tuple[int, ...]], float] = {}
+    spread: dict[tuple[str, str, Placement], float] = {}
     iterations: dict[str, float] = {}
     run_s, each_s = table.seconds("run_time_s", blank=0.0), table.seconds("iteration_time_s", blank=0.0)
     names = ("application", "batch_size", "num_gpus", "cluster", "placement", "kind")
@@ -119,23 +188,19 @@ def _speeds(table: TextTable) -> _Speeds:
         if kind == "compact":
             times.setdefault(job, {})[TYPES[cluster]] = float(run_s[row])
             iterations[job] = float(run_s[row] / each_s[row]) if each_s[row] > 0 else math.nan
-    return _Speeds(times, spread, iterations)
+    return _Fixed(times, spread, iterations)
 
 
-def _jobs(table: TextTable, speeds: _Speeds, cluster: _ClusterFile) -> list[Job]:
+def _jobs(table: TextTable, speeds: _Fixed | _Adaptive, cluster: _ClusterFile) -> list[Job]:
     submit_s, gpus = table.seconds("submission_s"), table.counts("num_gpus")
-    applications, batches, names = table.text("application"), table.text("batch_size"), table.text("name")
     jobs = []
-    for row, application in enumerate(applications):
-        kind = f"{application}/{batches[row]}/{gpus[row]}"
-        if kind not in speeds.times_s:
-            raise table.error(row, "num_gpus", f"a size with a row in rigid_rates.csv for {application}")
+    for row, (name, application) in enumerate(zip(table.text("name"), table.text("application"), strict=True)):
+        kind, times_s, iterations = speeds.model(table, row, int(gpus[row]))
         if application not in cluster.restart_s:
             raise table.error(row, "application", f"one with a restart time ({', '.join(cluster.restart_s)})")
-        times_s = {gpu_type: {int(gpus[row]): run_s} for gpu_type, run_s in speeds.times_s[kind].items()}
         jobs.append(
             Job(
-                name=names[row],
+                name=name,
                 tenant="default",
                 submit_s=float(submit_s[row]),
                 due_s=math.inf,
@@ -144,7 +209,19 @@ def _jobs(table: TextTable, speeds: _Speeds, cluster: _ClusterFile) -> list[Job]
                 kind=kind,
                 requested_gpus=int(gpus[row]),
                 restart_s=cluster.restart_s[application],
-                iterations=speeds.iterations[kind],
+                iterations=iterations,
             )
         )
     return jobs
+
+
+def _sizes(kind: _Kind) -> set[int]:
+    """Numbers of GPUs that Sia considers: powers of 2 up to a host, and whole hosts."""
+    parts = {2**power for power in range(kind.gpus_per_node.bit_length()) if 2**power < kind.gpus_per_node}
+    return parts | {kind.gpus_per_node * hosts for hosts in range(1, kind.nodes + 1)}
+
+
+def _compact(gpus: int, per_host: int) -> Placement:
+    """GPUs on the fewest hosts."""
+    whole, rest = divmod(gpus, per_host)
+    return (per_host,) * whole + ((rest,) if rest else ())

@@ -217,6 +217,11 @@ class PolicySpec(FileModel):
         ge=1,
         le=4,
     )
+    resize: bool = quantity(
+        "completion: whether it also chooses the number of GPUs of a job",
+        "-",
+        False,  # noqa: FBT003
+    )
     fairness_power: float | None = quantity(
         "sia, pollux: power to which the goodput of a job counts: the further below 0, the more the slowest jobs; "
         "above 0, fast ones; null: -0.5 for sia, -1 for pollux",

@@ -285,6 +285,11 @@ class SiaWorkload(FileModel):
         "-", None,
     )  # fmt: skip
     workload: str = quantity("name of a file in workloads/, without .csv", "-", "core-1", pattern=r"^[\w-]+$")
+    batch: Literal["fixed", "adaptive"] = quantity(
+        "`fixed`: jobs keep the GPUs and the batch they asked for; `adaptive`: they may also have the numbers of GPUs "
+        "that Sia considers, and on any of them train each epoch with its best batch",
+        "-", "fixed",
+    )  # fmt: skip
 
 
 Workload = Annotated[

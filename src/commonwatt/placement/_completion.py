@@ -18,17 +18,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commonwatt.model.arrays import Floats, Ints
-from commonwatt.optimize import KeepGoing, njit, ranked
+from commonwatt.model.arrays import Bools, Floats, Ints
+from commonwatt.optimize import KeepGoing, always, njit, ranked
 from commonwatt.placement._peers import Entry, Menu, Peer
 from commonwatt.placement._problem import PlacementProblem
+from commonwatt.placement._resizing import Open, Resizing, goodput
 
-__all__ = ["Completion"]
+__all__ = ["Completion", "ResizingCompletion"]
 
 MOVES = 100  # of single jobs, per decision
 MOST_MOVED = 20_000  # jobs placed by moves per decision: with many jobs there are fewer moves
 DEPTH = 1000  # jobs that are planned; others only fill gaps
 GAIN = 1e-6  # relative, that a move must bring
+LEVELS: Floats = np.array([1.0, 0.85, 0.7, 0.5, 0.3, 0.0])  # least speed for a GPU, as a part of the most
+RESIZES = 0.5  # share of moves that change a level
 WAITS_RESTARTS = 2.0
 _EXACT_S = 1e-6
 
@@ -52,84 +55,181 @@ class Completion(Peer):
         self, problem: PlacementProblem, menu: Menu, rng: np.random.Generator, keep_going: KeepGoing
     ) -> Sequence[Entry]:
         """Jobs that the best plan found starts now, then others for GPUs that it leaves idle."""
-        planner = _Planner(problem, menu, self.power)
-        orders = planner.orders()
-        best = planner.plan(orders[0])
-        for order in orders[1:]:
-            best = min(best, planner.plan(order), key=lambda plan: plan.cost)
-        planned = len(best.order)
-        for _ in range(min(self.moves, MOST_MOVED // planned) if planned > 1 else 0):
-            if not keep_going():
-                break
-            candidate = planner.plan(planner.moved(best.order, rng))
-            if candidate.cost < best.cost * (1.0 - GAIN):
-                best = candidate
-        return planner.entries(best)
+        options = _of_menu(problem, menu)
+        plan = _Planner(problem, options, self.power).searched(rng, keep_going, self.moves)
+        return _entries(problem, menu, plan, options.klass)
+
+
+@dataclass(frozen=True)
+class ResizingCompletion(Resizing):
+    """Plans of completion times that choose the number of GPUs, too.
+
+    A job may have those of its options whose speed for a GPU is at least a part of the most on its class: one of
+    ``LEVELS``, the same for all jobs or, by moves, its own. In a plan it keeps the size that ends it first.
+
+    Attributes
+    ----------
+    power, moves
+        As of ``Completion``.
+    """
+
+    power: float = 1.5
+    moves: int = 3 * MOVES
+
+    def allowed(self, problem: PlacementProblem, size: Ints) -> Bools:  # noqa: ARG002
+        """All configurations."""
+        return np.ones(len(problem.klass), dtype=bool)
+
+    def picked(self, problem: PlacementProblem, among: Open, rng: np.random.Generator) -> Ints:
+        """What the best plan found starts now; then, for GPUs it leaves idle, jobs that start later."""
+        stays = among.rows == problem.stay[among.job]
+        time_s = problem.time_s[among.rows]
+        first = np.searchsorted(among.job, np.arange(len(problem) + 1))
+        options = _Options(
+            first, among.klass, among.size, np.where(stays, np.inf, time_s), np.where(stays, time_s, np.inf)
+        )
+        speed = goodput(problem, among.rows) / among.size
+        best = np.zeros((len(problem), len(among.room)))
+        np.maximum.at(best, (among.job, among.klass), speed)
+        planner = _Planner(problem, options, self.power, speed / best[among.job, among.klass])
+        plan = planner.searched(rng, always, self.moves)
+        now = plan.option[plan.order[plan.start_s[plan.order] <= _EXACT_S]]
+        if problem.locked:
+            return now
+        free = among.room - np.bincount(among.klass[now], among.size[now], len(among.room)).astype(np.int64)
+        restart_s = np.zeros(len(problem)) if problem.restart_s is None else problem.restart_s
+        filled = []
+        for j in plan.order[plan.start_s[plan.order] > _EXACT_S]:
+            own = np.arange(first[j], first[j + 1])
+            own = own[(among.size[own] <= free[among.klass[own]])]
+            if plan.start_s[j] < WAITS_RESTARTS * restart_s[j]:
+                own = own[stays[own]]
+            if len(own):
+                o = own[ranked(among.size[own], time_s[own])[0]]
+                free[among.klass[o]] -= among.size[o]
+                filled.append(int(o))
+        return np.concatenate((now, np.array(filled, dtype=np.int64)))
+
+
+class _Options(NamedTuple):
+    """What jobs may have, by job and class: the place of a job's first in ``first``, [J + 1]; of each, [O]."""
+
+    first: Ints
+    klass: Ints
+    gpus: Ints
+    anew_s: Floats  # time if it is started there; infinity: it cannot be
+    stay_s: Floats  # time if it stays; infinity: it does not run there
+
+
+def _of_menu(problem: PlacementProblem, menu: Menu) -> _Options:
+    """One option for each job and class, where it can run there or not."""
+    jobs, classes = menu.row.shape
+    klass = np.tile(np.arange(classes), jobs)
+    home = klass == np.repeat(menu.home, classes)
+    anew_s = np.where(menu.start >= 0, problem.time_s[np.maximum(menu.start, 0)], np.inf).ravel()
+    stay_s = np.where(home, np.repeat(problem.time_s[np.maximum(problem.stay, 0)], classes), np.inf)
+    return _Options(np.arange(jobs + 1) * classes, klass, np.repeat(menu.gpus, classes), anew_s, stay_s)
 
 
 class _Plan(NamedTuple):
     cost: float
     order: Ints
     start_s: Floats  # [J] from now; infinity: not planned
-    klass: Ints  # [J]
+    option: Ints  # [J]
+    level: Ints  # [J] of efficiency, of those that are open to it
 
 
 class _Planner:
-    def __init__(self, problem: PlacementProblem, menu: Menu, power: float) -> None:
-        self.problem, self.menu, self.power = problem, menu, power
+    """Plans over *options*; with *efficiency* ([O]), a job at level ``l`` has those of at least ``LEVELS[l]``."""
+
+    def __init__(
+        self, problem: PlacementProblem, options: _Options, power: float, efficiency: Floats | None = None
+    ) -> None:
+        self.problem, self.options, self.power = problem, options, power
+        self.room = np.bincount(problem.node_class, problem.node_gpus, len(problem.class_gpus)).astype(np.int64)
+        self.efficiency = np.ones(len(options.klass)) if efficiency is None else efficiency
+        self.levels = 1 if efficiency is None else len(LEVELS)
         self.age_s = problem.now_s - problem.submit_s
-        self.fastest_s = menu.left_s.min(axis=1)
-        self.fixed = (menu.home >= 0) & problem.locked
-        self.anew_s = np.where(menu.start >= 0, problem.time_s[np.maximum(menu.start, 0)], np.inf)
-        self.stay_s = np.where(menu.home >= 0, problem.time_s[np.maximum(problem.stay, 0)], np.inf)
+        left_s = np.minimum(options.anew_s, options.stay_s)
+        self.job = np.repeat(np.arange(len(problem)), np.diff(options.first))
+        self.fastest_s, self.area_s = np.full(len(problem), np.inf), np.full(len(problem), np.inf)
+        np.minimum.at(self.fastest_s, self.job, left_s)
+        np.minimum.at(self.area_s, self.job, left_s * options.gpus)
+        self.runs = np.zeros(len(problem), dtype=bool)
+        self.runs[self.job[np.isfinite(options.stay_s)]] = True
+        self.fixed = self.runs & problem.locked
 
     def orders(self) -> list[Ints]:
         """Orders to begin with; jobs that may not be stopped come first."""
-        problem, area_s = self.problem, self.fastest_s * self.menu.gpus
-        waits, of_life = (self.menu.home < 0).astype(float), 1.0 / (1.0 + self.age_s / self.fastest_s)
-        keys = ((self.fastest_s,), (area_s,), (problem.submit_s,), (of_life,), (waits, self.fastest_s))
-        return [ranked(~self.fixed, *key, problem.submit_s)[:DEPTH] for key in keys]
+        submit_s = self.problem.submit_s
+        of_life = 1.0 / (1.0 + self.age_s / self.fastest_s)
+        keys = (self.fastest_s,), (self.area_s,), (submit_s,), (of_life,), ((~self.runs).astype(float), self.fastest_s)
+        return [ranked(~self.fixed, *key, submit_s)[:DEPTH] for key in keys]
 
-    def moved(self, order: Ints, rng: np.random.Generator) -> Ints:
-        """Return *order* with one job elsewhere."""
-        first = int(self.fixed.sum())
+    def searched(self, rng: np.random.Generator, keep_going: KeepGoing, moves: int) -> _Plan:
+        """Return the best plan of all orders and levels, improved by moves of single jobs."""
+        best: _Plan | None = None
+        for order in self.orders():
+            for level in range(self.levels):
+                plan = self.plan(order, np.full(len(self.problem), level, dtype=np.int64))
+                best = plan if best is None or plan.cost < best.cost else best
+        assert best is not None
+        planned = len(best.order)
+        for _ in range(min(moves, MOST_MOVED // planned) if planned > 1 or self.levels > 1 else 0):
+            if not keep_going():
+                break
+            candidate = self.plan(*self._moved(best, rng))
+            if candidate.cost < best.cost * (1.0 - GAIN):
+                best = candidate
+        return best
+
+    def _moved(self, plan: _Plan, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Return the order and levels of *plan* with one job elsewhere, or at another level."""
+        order, first = plan.order, int(self.fixed.sum())
+        if self.levels > 1 and rng.random() < RESIZES:
+            level = plan.level.copy()
+            level[order[rng.integers(len(order))]] = rng.integers(self.levels)
+            return order, level
         if len(order) - first < 2:
-            return order
+            return order, plan.level
         job, place = rng.integers(first, len(order), size=2)
-        return np.insert(np.delete(order, job), place, order[job])
+        return np.insert(np.delete(order, job), place, order[job]), plan.level
 
-    def plan(self, order: Ints) -> _Plan:
-        start_s, klass = np.full(len(self.menu.gpus), np.inf), np.full(len(self.menu.gpus), -1, dtype=np.int64)
+    def plan(self, order: Ints, level: Ints) -> _Plan:
+        """Plan jobs in *order*, each with what is open to it at its *level* ([J])."""
+        start_s, option = np.full(len(level), np.inf), np.full(len(level), -1, dtype=np.int64)
         cost = _planned(
-            order, self.menu.gpus, self.menu.home, self.anew_s, self.stay_s, self.menu.room, self.age_s,
-            self.problem.round_s or 0.0, self.power, start_s, klass,
+            order, self.options, self.efficiency >= LEVELS[level][self.job], self.room, self.age_s,
+            self.problem.round_s or 0.0, self.power, start_s, option,
         )  # fmt: skip
-        return _Plan(float(cost), order, start_s, klass)
+        return _Plan(float(cost), order, start_s, option, level)
 
-    def entries(self, plan: _Plan) -> Sequence[Entry]:
-        """Jobs the plan starts now or leaves where they are, then others for GPUs that it leaves idle."""
-        menu, later = self.menu, plan.start_s > _EXACT_S
-        now: list[Entry] = [(int(job), int(plan.klass[job])) for job in plan.order if not later[job]]
-        if self.problem.locked:
-            return now
-        patient = plan.start_s >= WAITS_RESTARTS * menu.restart_s
-        rest = np.concatenate((plan.order, np.setdiff1d(np.arange(len(later)), plan.order)))
-        return now + [
-            (int(job), int(k))
-            for job in rest[later[rest]]
-            for k in ranked(menu.left_s[job])
-            if patient[job] or menu.home[job] == k
-        ]
+
+def _entries(problem: PlacementProblem, menu: Menu, plan: _Plan, klass: Ints) -> Sequence[Entry]:
+    """Jobs the plan starts now or leaves where they are, then others for GPUs that it leaves idle."""
+    later = plan.start_s > _EXACT_S
+    now: list[Entry] = [(int(job), int(klass[plan.option[job]])) for job in plan.order if not later[job]]
+    if problem.locked:
+        return now
+    patient = plan.start_s >= WAITS_RESTARTS * menu.restart_s
+    rest = np.concatenate((plan.order, np.setdiff1d(np.arange(len(later)), plan.order)))
+    return now + [
+        (int(job), int(k))
+        for job in rest[later[rest]]
+        for k in ranked(menu.left_s[job])
+        if patient[job] or menu.home[job] == k
+    ]
 
 
 @njit(cache=True, nogil=True)
 def _planned(
-    order: Ints, gpus: Ints, home: Ints, anew_s: Floats, stay_s: Floats, room: Ints, age_s: Floats, round_s: float,
-    power: float, start_s: Floats, klass: Ints,
+    order: Ints, options: _Options, open_: Bools, room: Ints, age_s: Floats, round_s: float, power: float,
+    start_s: Floats, option: Ints,
 ) -> float:  # fmt: skip
-    """Plan jobs in *order*; returns the cost, and sets when each starts (from now) and in which class.
+    """Plan jobs in *order*; returns the cost, and sets when each starts (from now) and which option it has.
 
-    The free GPUs of a class are a step function of time: ``free[k, i]`` from ``begin[k, i]`` on, ``steps[k]`` of them.
+    Options that are not *open_* are passed, unless the job runs there. The free GPUs of a class are a step function of
+    time: ``free[k, i]`` from ``begin[k, i]`` on, ``steps[k]`` of them.
     """
     classes = len(room)
     begin = np.full((classes, 2 * len(order) + 2), np.inf)
@@ -140,25 +240,28 @@ def _planned(
     cost = 0.0
     for j in order:
         end, where, from_s, until_s = np.inf, -1, 0.0, 0.0
-        for k in range(classes):
-            if room[k] < gpus[j]:
+        for o in range(options.first[j], options.first[j + 1]):
+            k, gpus = options.klass[o], options.gpus[o]
+            if room[k] < gpus:
                 continue
             i = 0
             while i < steps[k]:
-                stays = i == 0 and home[j] == k
-                time_s = stay_s[j] if stays else anew_s[j, k]
+                stays = i == 0 and options.stay_s[o] < np.inf
+                if not stays and not open_[o]:
+                    break
+                time_s = options.stay_s[o] if stays else options.anew_s[o]
                 if begin[k, i] + time_s >= end:
                     break
                 allocation_s = time_s if round_s <= 0.0 else np.ceil(time_s / round_s - 1e-9) * round_s
-                short = _short_of(begin, free, steps, k, i, begin[k, i] + allocation_s, gpus[j])
+                short = _short_of(begin, free, steps, k, i, begin[k, i] + allocation_s, gpus)
                 if short < 0:
-                    end, where, from_s, until_s = begin[k, i] + time_s, k, begin[k, i], begin[k, i] + allocation_s
+                    end, where, from_s, until_s = begin[k, i] + time_s, o, begin[k, i], begin[k, i] + allocation_s
                     break
                 i = short + 1
         if where < 0:
             continue
-        start_s[j], klass[j] = from_s, where
-        _take(begin, free, steps, where, from_s, until_s, gpus[j])
+        start_s[j], option[j] = from_s, where
+        _take(begin, free, steps, options.klass[where], from_s, until_s, options.gpus[where])
         cost += (age_s[j] + end) ** power
     return cost
 

@@ -2,7 +2,8 @@
 
 A job may have any of its configurations, GPU type and number of GPUs; it starts with its least number, and at most
 doubles what it has. A scheduler picks one for each job, within the GPUs of each class; nodes follow as for others.
-Goodput is the speed that a job's table has.
+Goodput is the speed that a job's table has. Where that has the times with the best batch size of each configuration
+(workload ``sia`` with ``batch: adaptive``), batch sizes adapt, too.
 
 Sia: ``G[j, c]`` is the goodput of job ``j`` in configuration ``c``, relative to the least of its own and times its
 least number of GPUs. Every job has one configuration or none, and
@@ -14,7 +15,9 @@ present configuration of a running job is discounted by ``r = (age - restarts * 
 restart takes: jobs that restarted often, and young ones, rather stay.
 
 Source: S. Jayaram Subramanya et al., "Sia: Heterogeneity-aware, goodput-optimized ML-cluster scheduling" (SOSP 2023),
-section 3.4. Not built: learning of goodput.
+section 3.4. Not built: learning of goodput, so no job is tried where it turns out to be slow; and three rules of the
+public simulator: jobs hold their GPUs during a restart, may grow to twice the most they ever had, and are not
+discounted while they are younger than a restart.
 """
 
 from __future__ import annotations
@@ -67,11 +70,20 @@ class Resizing(Peer):
         """Return what was picked for each job: of one class, one configuration."""
         size = problem.width * problem.per_node
         room = np.bincount(problem.node_class, problem.node_gpus, len(problem.class_gpus)).astype(np.int64)
-        rows = np.flatnonzero((size <= room[problem.klass]) & _allowed(problem, size))
+        rows = np.flatnonzero((size <= room[problem.klass]) & self.allowed(problem, size))
         rows = _best_of_shape(problem, size, rows)
         among = Open(rows, problem.row_job[rows], problem.klass[rows], size[rows], room)
         picked = self.picked(problem, among, rng) if len(rows) else np.zeros(0, dtype=np.int64)
         return _menu_of(problem, size, rows[picked], room)
+
+    def allowed(self, problem: PlacementProblem, size: Ints) -> Bools:
+        """Return which configurations a job may have, [C]: it starts with its least GPUs, and at most doubles them."""
+        anew = np.ones(len(size), dtype=bool)
+        anew[problem.stay[problem.stay >= 0]] = False
+        least = np.full(len(problem), np.iinfo(np.int64).max)
+        np.minimum.at(least, problem.row_job, size)
+        most = np.where(problem.stay >= 0, 2 * size[problem.stay], least)
+        return np.asarray(~anew | (size <= np.maximum(most, least)[problem.row_job]))
 
     @abstractmethod
     def picked(self, problem: PlacementProblem, among: Open, rng: np.random.Generator) -> Ints:
@@ -128,16 +140,6 @@ def restart_factor(problem: PlacementProblem, among: Open, *, waiting: bool) -> 
     factor = (age_s - again_s) / np.maximum(age_s + restart_s, 1e-9)
     changes = ~same & (runs | waiting)
     return np.where(changes, np.clip(factor, LEAST_FACTOR, 1.0)[among.job], 1.0)
-
-
-def _allowed(problem: PlacementProblem, size: Ints) -> Bools:
-    """Configurations within what a job may grow to, [C]."""
-    anew = np.ones(len(size), dtype=bool)
-    anew[problem.stay[problem.stay >= 0]] = False
-    least = np.full(len(problem), np.iinfo(np.int64).max)
-    np.minimum.at(least, problem.row_job, size)
-    most = np.where(problem.stay >= 0, 2 * size[problem.stay], least)
-    return np.asarray(~anew | (size <= np.maximum(most, least)[problem.row_job]))
 
 
 def goodput(problem: PlacementProblem, rows: Ints) -> Floats:

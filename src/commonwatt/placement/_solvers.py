@@ -9,7 +9,7 @@ from commonwatt.model.names import one_of
 from commonwatt.model.policies import Objective, PeerName, SolverName
 from commonwatt.model.units import WEEK_S
 from commonwatt.placement._backfill import Backfill
-from commonwatt.placement._completion import Completion
+from commonwatt.placement._completion import Completion, ResizingCompletion
 from commonwatt.placement._exact import Exact
 from commonwatt.placement._gavel import Gavel
 from commonwatt.placement._local_search import LocalSearch
@@ -39,7 +39,7 @@ def make_solver(
     queues_gpu_s: tuple[float, ...] = (3600.0, 36_000.0), tail_power: float = 1.5, slowdown_price: float = 0.0,
     qos_weight: float = 0.0,
     fairness_power: float | None = None, energy_budget: float = 1.5,
-    auction: bool = False, fairness_knob: float = 0.8,
+    auction: bool = False, resize: bool = False, fairness_knob: float = 0.8,
 ) -> PlacementSolver:  # fmt: skip
     """Return the solver *name*; settings that are not its own are ignored.
 
@@ -63,7 +63,7 @@ def make_solver(
         Of Gavel.
     queues_gpu_s
         Of least attained service.
-    tail_power
+    tail_power, resize
         Of plans of completion times.
     fairness_power
         Of Sia and Pollux; their own if ``None``.
@@ -117,6 +117,8 @@ def make_solver(
             return Pollux() if fairness_power is None else Pollux(fairness_power)
         case "powerflow":
             return PowerFlow(energy_budget)
+        case "completion" if resize:
+            return ResizingCompletion(tail_power)
         case "completion":
             return Completion(tail_power)
     raise ArgumentError(one_of((*SOLVERS, *PEERS), name), field="solver", value=name)

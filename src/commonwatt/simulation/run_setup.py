@@ -283,7 +283,7 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, cluster: Cluster, table:
                 f"more than the longest restart, {longest_s:g} s, or jobs that change types every round never work",
                 field=f"{where}.rounds.length_s", value=rounds.length_s,
             )  # fmt: skip
-    if policy.solver in RESIZING:
+    if policy.solver in RESIZING or policy.resize:
         return
     if (packing := packing_of(policy, cluster, table)) is not None:
         _check_packing(packing, cluster, f"{where}.solver")

@@ -154,7 +154,7 @@ _ADDED: dict[str, object] = {
     "wait_for_price": None, "power_cap_w": None, "daily": {},
     "rounds": None, "first_start": False, "objective": "max-min",
     "queues_gpu_s": [3600.0, 36000.0], "restart_s": None, "iterations": None, "tail_power": 1.5, "slowdown_price": 0.0,
-    "qos_weight": 0.0, "user": "", "fairness_power": None, "energy_budget": 1.5, "auction": False,
+    "qos_weight": 0.0, "user": "", "fairness_power": None, "energy_budget": 1.5, "auction": False, "resize": False,
     "fairness_knob": 0.8,
     "cpus": None, "memory_gib": None, "cpus_per_gpu": None, "memory_gib_per_gpu": None,
     "services": [], "fractional": None, "sharing": None, "share": [], "platform": None, "fractions": "whole",
