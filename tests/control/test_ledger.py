@@ -87,6 +87,23 @@ def test_amounts_are_whole_numbers_and_none_is_lost_however_large_they_get():
     assert {type(amount) for row in rows for amount in vars(row).values()} == {int}
 
 
+def test_two_jobs_with_the_same_gpus_by_hand():
+    """4 GPUs, 100 W idle; two jobs have three of them, and draw 75 and 25 W on each, for a microsecond and for 100 s.
+
+    Of 100 + 300 W each has its power and half of 75 W idle power: 262.5 and 112.5 W. Three GPU-microseconds are split.
+    """
+    ledger = ledger_of(price_per_kwh=0.36, pue=1.0)
+    pair = (Holder(4, 3, 75.0, 0.0, beside=2), Holder(2, 3, 25.0, 0.0, beside=4))
+    ledger.charge([Reading(0, 0.0, 100.0, 40_000 * 10**6, pair)])
+    assert ledger.account(4).energy_uj == 26_250 * 10**6
+    assert ledger.account(2).energy_uj == pytest.approx(11_250 * 10**6, abs=2)
+    assert (ledger.account(4).gpu_us, ledger.account(2).gpu_us, ledger.idle.gpu_us) == (150 * 10**6,) * 2 + (10**8,)
+    ledger.charge([Reading(0, 0.0, 1e-6, 401, pair)])
+    assert (ledger.account(4).gpu_us, ledger.account(2).gpu_us) == (150 * 10**6 + 1, 150 * 10**6 + 2)
+    assert ledger.idle.gpu_us == 10**8 + 1
+    assert ledger.total() == ledger.meter
+
+
 def test_a_reading_across_a_change_of_price_pays_each_part_at_its_own():
     points = (ElectricityPoint(from_s=0, price_per_kwh=0.1), ElectricityPoint(from_s=60, price_per_kwh=0.4))
     ledger = ledger_of(series=points, pue=1.0)

@@ -150,3 +150,17 @@ def test_sums_of_gpus_follow_what_jobs_have():
         of_tenant = [sum(n for n, t in had.values() if t == tenant) for tenant in range(6)]
         assert (gpus.total, gpus.of_tenants(6).tolist()) == (sum(of_tenant), of_tenant)
         assert dict(gpus) == {h: n for h, (n, _) in had.items()}
+
+
+def test_gpus_that_two_jobs_have_count_once():
+    beside = {1: 2, 2: 1}
+    gpus = AllocatedGpus(beside=beside)
+    gpus.give(1, 4, tenant=0)
+    gpus.give(2, 4, tenant=1)
+    gpus.give(3, 1, tenant=1)
+    assert (gpus.total, gpus[1], gpus[2]) == (5, 4, 4)
+    assert gpus.of_tenants(2).tolist() == [2.0, 3.0]
+    beside.clear()  # the registry knows first
+    assert gpus.take(1) == 4
+    assert (gpus.total, gpus.of_tenants(2).tolist()) == (5, [0.0, 5.0])
+    assert (gpus.take(2), gpus.take(3), gpus.total) == (4, 1, 0)

@@ -134,6 +134,13 @@ def test_power_limits_are_for_simulations(tmp_path):
     assert refused.value.field == "policies.0.power_limits"
 
 
+def test_shared_gpus_are_for_simulations(tmp_path):
+    packed = {"policies": [{"solver": "lucid"}], "workload": {"source": "week"}}
+    with pytest.raises(InputError, match="engines do not let jobs share GPUs") as refused:
+        read_config(config_in(tmp_path, engine="simulated", **packed))
+    assert refused.value.field == "policies.0.solver"
+
+
 def test_names_an_address_can_hold(tmp_path):
     path = config_in(
         tmp_path, engine="simulated", tenants=[{"name": name} for name in ("a b%c", "...", "é?#", "x" * 128)]

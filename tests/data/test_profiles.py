@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from commonwatt.data import third_party
-from commonwatt.data.profiles import GPU_TYPES, LAW, Measured, canonical, known_gpu_type, load_profiles
+from commonwatt.data.profiles import GPU_TYPES, LAW, Measured, canonical, known_gpu_type, load_profiles, lucid
 from commonwatt.data.profiles.fit import SiaStep, fit_law, read_sia
 from commonwatt.data.profiles.gavel import GavelRun, read_gavel
 from commonwatt.data.profiles.zeus import Training, read_limits, read_zeus
+from commonwatt.data.table import read_table
 from commonwatt.model.errors import InputError
 
 GAVEL = """model,batch_size,gpu_type,num_gpus,consolidated,steps_per_s,samples_per_s
@@ -270,3 +271,30 @@ def test_the_real_tables(traces):
     known = [(k, t) for k in measured.kinds for t in GPU_TYPES if measured.speed(k, t, 1) is not None]
     assert len(known) == 24 * 8 + 2 * 3
     assert all(math.isfinite(measured.speed(k, t, g) or 0.0) for k, t in known for g in (1, 2, 3, 5, 8, 32))
+
+
+@pytest.mark.data
+def test_what_is_typed_in_of_lucid_is_what_its_tables_say(traces, monkeypatch):
+    monkeypatch.setenv(third_party.VARIABLE, str(traces))
+    for kind, alone in lucid.USE.items():
+        assert vars(alone) == pytest.approx(vars(lucid.make_packing([kind], []).use[kind]), abs=0.0051)
+    packing = lucid.make_packing(["resnet18-b32", "lm-b80", "bert"], ["V100"])
+    assert packing.speed("resnet18-b32", "lm-b80") == 0.786  # ResNet18 of 32 beside LSTM of 64
+    assert packing.speed("lm-b80", "bert") == pytest.approx(1 / (1 + lucid.SLOWDOWN * 0.97 * 0.99689))  # no such pair
+
+
+@pytest.mark.data
+def test_the_law_of_two_on_a_gpu_is_the_least_squares_fit(traces):
+    single, both = read_table(traces / lucid.SINGLE), read_table(traces / lucid.PAIRS)
+    names = ("model", "dataset", "batchsize", "amp")
+    runs = zip(*(single.text(name) for name in names), strict=True)
+    alone = dict(zip(runs, single.numbers("gpu_util") / 100, strict=True))
+    one, other = (
+        np.array([alone[run] for run in zip(*(both.text(f"{name}{k}") for name in names), strict=True)]) for k in "12"
+    )
+    speed = np.minimum(1.0, np.concatenate((both.numbers("speed1"), both.numbers("speed2"))))
+    work = np.tile(one * other, 2)
+    misses = {c: float(np.sqrt(np.mean((1 / (1 + c * work) - speed) ** 2))) for c in np.arange(0.0, 1.0, 0.01).round(2)}
+    assert len(speed) == 2776
+    assert min(misses, key=misses.__getitem__) == lucid.SLOWDOWN
+    assert misses[lucid.SLOWDOWN] == pytest.approx(0.073, abs=5e-4)

@@ -80,8 +80,7 @@ class Controller:
         self._seen_tariff = seen_tariff.never_negative()  # what the policy decides by
         if rules.preempt and not engine.capabilities.preempt:
             self.rules = Rules(**{**vars(rules), "preempt": False})
-        self._rng, self._stopwatch = rng, stopwatch
-        self._weights = dict(tenant_weights or {})
+        self._rng, self._stopwatch, self._weights = rng, stopwatch, dict(tenant_weights or {})
         self.registry = JobRegistry(cluster)
         self.capacity, self.estimates = capacity, estimates
         self.on_absorbed: Callable[[float], object] = lambda _: None
@@ -94,7 +93,8 @@ class Controller:
         self.samples: list[Sample] = []
         self.preemptions, self.migrations, self.dry = 0, 0, False
         self._dry_run = DryRun(cluster.klass, self.log)
-        self._gpus, self.quotas = AllocatedGpus(cluster.share_weights), QuotaTracker(self.registry)  # of running jobs
+        self._gpus = AllocatedGpus(cluster.share_weights, self.registry.beside)  # of running jobs
+        self.quotas = QuotaTracker(self.registry)
         self.limits = None if policy.limits is None else LimitTracker(policy.limits, self.registry)
         kept, price = (self.registry, self.scheduling, self.log, self.rules), policy.wait_for_price
         self._prices = None if price is None else PriceDeferral(price, policy.limits, seen_tariff, *kept)
@@ -526,8 +526,8 @@ class Controller:
         """Turn the difference between what runs and *schedule* into commands."""
         changed = schedule.choice != problem.stay
         explainer = Explainer(problem, schedule)
-        stopping = np.flatnonzero(changed & (problem.stay >= 0))
-        starting = np.flatnonzero(changed & (schedule.choice != POSTPONED))
+        self.registry.pair(handles, schedule)
+        stopping, starting = (np.flatnonzero(changed & by) for by in (problem.stay >= 0, schedule.choice != POSTPONED))
         stopped: Sequence[Stopped] = ()
         if len(stopping):
             stopped = self.engine.apply([Stop(int(handles[j])) for j in stopping])
@@ -539,7 +539,7 @@ class Controller:
             for j in starting:
                 nodes = tuple(int(n) for n in schedule.nodes_of(problem, j))
                 row, handle = int(schedule.choice[j]), int(handles[j])
-                each = int(problem.per_node[row]), float(problem.limits[row])
+                each = int(problem.per_node[row]), float(problem.limits[row]), self.registry.beside.get(handle)
                 starts.append(Start(handle, self.registry.names[handle], nodes, *each))
                 if self.capacity is not None:
                     self.capacity.started(handle, nodes, view, now_s)

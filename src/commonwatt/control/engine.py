@@ -82,7 +82,8 @@ class Capabilities:
 class Start:
     """Run a job, from its last checkpoint if it has one, on equally many GPUs of each of *nodes*.
 
-    *power_limit* is that of its GPUs, as a part of their highest.
+    *power_limit* is that of its GPUs, as a part of their highest. *beside* is another job, by handle, with which it has
+    the same GPUs: those it has, or will have if it does not run yet. Only simulated clusters do that.
     """
 
     handle: int
@@ -90,6 +91,7 @@ class Start:
     nodes: tuple[int, ...]
     gpus_per_node: int
     power_limit: float = 1.0
+    beside: int | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ Command = Start | Stop | SetPower
 @dataclass(frozen=True)
 class Stopped:
     """Answer to ``Stop``: how many seconds of work since the last checkpoint are lost.
+
+    Seconds in which another job had the same GPUs count half, here and wherever work is lost.
 
     With *later*, the job is terminating: a ``JobLeft`` reports when it is off its nodes, and what it lost. If it had
     not *begun*, its command never ran there.
@@ -252,12 +256,27 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job on a metered node: its GPUs there, their power, and when it began (or will begin) to work."""
+    """A job on a metered node: its GPUs there, their power, and when it began (or will begin) to work.
+
+    *beside* is another job with the same GPUs, by handle. Each of the two has half of their time, and its own part of
+    their power.
+    """
 
     handle: int
     gpus: int
     gpu_w: float
     work_from_s: float
+    beside: int | None = None
+
+    @property
+    def counted_gpus(self) -> int:
+        """Its GPUs, where they are not counted with the job beside it."""
+        return 0 if self.beside is not None and self.beside < self.handle else self.gpus
+
+    def gpu_us(self, length_us: int) -> int:
+        """Return its part of the time of its GPUs over *length_us* microseconds; the parts of two add up to all."""
+        whole_us = self.gpus * length_us
+        return whole_us if self.beside is None else (whole_us + (self.handle < self.beside)) // 2
 
 
 @dataclass(frozen=True, slots=True)

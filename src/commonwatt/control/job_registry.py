@@ -21,8 +21,9 @@ from commonwatt.model.electricity import Tariff
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.jobs import JobArrays, Received
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.packing import GpuFootprint, PackableJobs, Packing
 from commonwatt.model.units import plural
-from commonwatt.placement import Background, PlacementProblem
+from commonwatt.placement import Background, PlacementProblem, Schedule
 
 __all__ = ["JobRegistry", "Rules", "Shortage", "Status"]
 
@@ -129,6 +130,7 @@ class JobRegistry:
     nodes: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of running jobs
     active: set[int] = field(default_factory=set)  # running or waiting
     waiting: set[int] = field(default_factory=set)
+    beside: dict[int, int] = field(default_factory=dict)  # jobs that have or will have the same GPUs, by each other
 
     def __post_init__(self) -> None:
         self._jobs = {name: _Column(dtype) for name, dtype in _JOB_COLUMNS.items()}
@@ -143,6 +145,8 @@ class JobRegistry:
         self._any_asks = False  # for CPUs or memory, where some node has a limit
         self.room: Callable[[Ints, Ints], NodeRoom | None] | None = None
         """Says what nodes have beside GPUs, and what jobs, by handle, take with so many GPUs on each of their nodes."""
+        self._packing: Packing | None = None  # what says which jobs may share GPUs; None: none do
+        self._use: list[GpuFootprint | None] = []  # of GPUs, by handle, where that says it
         self._shapes: dict[tuple[str, int, str, int], list[tuple[int, int, int]]] = {}
 
     def __len__(self) -> int:
@@ -191,6 +195,9 @@ class JobRegistry:
             self._jobs[name].extend((value,))
         asks = values["cpus_per_gpu"] > 0 or values["memory_gib_per_gpu"] > 0
         self._any_asks |= asks and bool(np.isfinite(self._class_cpus_memory).any())
+        if table.packing is not None:
+            self._packing = table.packing
+            self._use.append(table.packing.use.get(table.kinds[j]))
         self.names.append(table.names[j])
         handle = len(self.names) - 1
         self.active.add(handle)
@@ -248,9 +255,16 @@ class JobRegistry:
             self._unsure.add(handle)
         self.nodes[handle] = tuple(nodes)
         self.waiting.discard(handle)
-        self.allocated_gpus[list(nodes)] += self.row("per_node")[row]
+        if self.beside.get(handle) not in self.nodes:
+            self.allocated_gpus[list(nodes)] += self.row("per_node")[row]
         if self._any_asks:
             self._left_cpus_memory[list(nodes)] -= self._cpus_memory(np.array([handle]), np.array([row]))
+
+    def pair(self, handles: Ints, schedule: Schedule) -> None:
+        """Take note of which two of *handles* have the same GPUs by *schedule*, until one of them leaves."""
+        if schedule.beside is not None:
+            pairs = np.flatnonzero(schedule.packed())
+            self.beside |= dict(zip(handles[pairs].tolist(), handles[schedule.beside[pairs]].tolist(), strict=True))
 
     def adopt(self, handle: int, row: int, nodes: Sequence[int]) -> None:
         """The job runs since before this controller."""
@@ -272,10 +286,13 @@ class JobRegistry:
             self._unsure.discard(handle)
 
     def _leave(self, handle: int) -> None:
-        """Free the GPUs of a job, if it has any."""
+        """Free the GPUs of a job, if it has any; another one with the same GPUs keeps them."""
         if nodes := self.nodes.pop(handle, ()):
             row = self.job("row")[handle]
-            self.allocated_gpus[list(nodes)] -= self.row("per_node")[row]
+            other = self.beside.pop(handle, None)
+            self.beside.pop(-1 if other is None else other, None)
+            if other not in self.nodes:
+                self.allocated_gpus[list(nodes)] -= self.row("per_node")[row]
             if self._any_asks:
                 self._left_cpus_memory[list(nodes)] += self._cpus_memory(np.array([handle]), np.array([row]))
 
@@ -474,7 +491,21 @@ class JobRegistry:
             node_cpus_memory=limits,
             cpus_memory=need,
             resources=resources,
+            packable=None if self._packing is None else self._packable(self._packing, handles),
         ), rows
+
+    def _packable(self, packing: Packing, handles: Ints) -> PackableJobs:
+        """Return what *handles* use of GPUs, and who shares them."""
+        use = (self._use[handle] for handle in handles)
+        rows = [(np.nan,) * 3 if u is None else (u.utilization, u.memory_utilization, u.memory_gib) for u in use]
+        columns: Floats = np.array(rows, dtype=np.float64).reshape(-1, 3)
+        types = [kind.gpu_type for kind in self.cluster.classes]
+        memory: Floats = np.array([packing.gpu_memory_gib.get(name, np.nan) for name in types], dtype=np.float64)
+        at = {handle: j for j, handle in enumerate(handles.tolist())}
+        beside = [at.get(self.beside.get(handle, -1), -1) for handle in at]
+        return PackableJobs(
+            columns[:, 0], columns[:, 1], columns[:, 2], memory, np.array(beside, dtype=np.int64)
+        )  # fmt: skip
 
 
 def _shortage(nodes: Ints, width: int, needs: Floats, room: NodeRoom) -> Shortage | None:

@@ -2,7 +2,8 @@
 
 Everything is kept in integers (microjoules, nano-currency, micrograms, GPU-microseconds), so that the rows add up to
 the meter exactly. A node's energy is divided over an interval in proportion to what its users draw: a job with ``g``
-of ``G`` GPUs counts for ``g * gpu_w + idle_w * g / G``, free GPUs for the rest of ``idle_w``. Time a job has GPUs
+of ``G`` GPUs counts for ``g * gpu_w + idle_w * g / G``, free GPUs for the rest of ``idle_w``. Of two jobs with the same
+GPUs each has half of their time and of that idle power, and its own ``gpu_w``. Time a job has GPUs
 without working (restart, waiting for a node to wake) and work lost by preemption are overhead, not the job's.
 """
 
@@ -147,18 +148,19 @@ class Ledger:
             self.slept_uj = _plus(self.slept_uj, _minus(idle_uj, reading.energy_uj))
             return
         idle_each = kind.idle_w / kind.gpus
-        shares = [holder.gpus * (holder.gpu_w + idle_each) for holder in reading.holders]
-        used = sum(holder.gpus for holder in reading.holders)
+        own_gpus = [holder.gpus / (1 if holder.beside is None else 2) for holder in reading.holders]
+        shares = [h.gpus * h.gpu_w + own * idle_each for h, own in zip(reading.holders, own_gpus, strict=True)]
+        used = sum(holder.counted_gpus for holder in reading.holders)
         all_shares = sum(shares) + (kind.gpus - used) * idle_each
         if not reading.holders or all_shares <= 0:
-            fractions = [holder.gpus / kind.gpus for holder in reading.holders]
+            fractions = [own / kind.gpus for own in own_gpus]
         else:
             fractions = [share / all_shares for share in shares]
         left = whole
         remaining = 1.0
         for holder, fraction in zip(reading.holders, fractions, strict=True):
             part = left.take(min(1.0, fraction / remaining)) if remaining > 0 else Account()
-            gpu_us = holder.gpus * (_us(reading.to_s) - _us(reading.from_s))
+            gpu_us = holder.gpu_us(_us(reading.to_s) - _us(reading.from_s))
             left.gpu_us += part.gpu_us - gpu_us
             part.gpu_us = gpu_us
             remaining -= fraction

@@ -17,14 +17,19 @@ __all__ = ["AllocatedGpus", "DecayedUsage", "OnGpus", "ServiceTimes", "TenantSha
 
 
 class AllocatedGpus(Mapping[int, int]):
-    """GPUs of jobs by handle, with their sums: what a tick asks for does not take time in proportion to the jobs."""
+    """GPUs of jobs by handle, with their sums: what a tick asks for does not take time in proportion to the jobs.
 
-    def __init__(self, weights: Floats | None = None) -> None:
+    Two jobs may have the same GPUs, which the registry says in *beside*: these count once, for each tenant half.
+    """
+
+    def __init__(self, weights: Floats | None = None, beside: Mapping[int, int] | None = None) -> None:
         self.total = 0
         self._gpus: dict[int, int] = {}
         self._counted: dict[int, tuple[int, float]] = {}  # tenant, and what they count as
         self._of_tenant: Floats = np.zeros(1)
         self._weights = weights  # of each class of nodes
+        self._wanted: Mapping[int, int] = {} if beside is None else beside
+        self._beside: dict[int, int] = {}  # jobs that have the same GPUs, by each other
 
     def __getitem__(self, handle: int) -> int:
         return self._gpus[handle]
@@ -48,9 +53,21 @@ class AllocatedGpus(Mapping[int, int]):
         self._gpus[handle], self._counted[handle] = gpus, (tenant, counted)
         self.of_tenants(tenant + 1)[tenant] += counted
         self.total += gpus
+        if (other := self._wanted.get(handle)) in self._gpus and other is not None:
+            self._beside[handle], self._beside[other] = other, handle
+            self._count((handle, other), -1)
+
+    def _count(self, pair: tuple[int, int], sign: int) -> None:
+        """Count the GPUs of two jobs once more, or once less."""
+        self.total += sign * self._gpus[pair[0]]
+        for tenant, counted in (self._counted[handle] for handle in pair):
+            self._of_tenant[tenant] += sign * counted / 2
 
     def take(self, handle: int) -> int:
         """Take all GPUs from a job; returns how many it had."""
+        if (other := self._beside.pop(handle, None)) is not None:
+            del self._beside[other]
+            self._count((handle, other), 1)
         gpus = self._gpus.pop(handle, 0)
         tenant, counted = self._counted.pop(handle, (0, 0.0))
         self._of_tenant[tenant] -= counted

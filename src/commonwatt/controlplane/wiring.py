@@ -158,6 +158,9 @@ def read_config(path: Path) -> Scenario:
     if limits := config.policies[0].power_limits:
         expected = "none: engines do not limit the power of GPUs yet, only simulations do"
         raise InputError(expected, file=path, field="policies.0.power_limits", value=list(limits))
+    if config.policies[0].solver == "lucid":
+        expected = "another: engines do not let jobs share GPUs, only simulations do"
+        raise InputError(expected, file=path, field="policies.0.solver", value="lucid")
     try:
         check_electricity(config, cluster, now_s=SteadyClock()())
     except InputError as error:

@@ -250,6 +250,7 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
             qos=job.qos,
             known_s=math.nan if job.known_s is None else job.known_s,
             after=job.after,
+            kind=job.kind,
         )
     except InputError as error:
         raise InputError(error.expected, field=f"workload.jobs.{error.field}", value=error.value) from None

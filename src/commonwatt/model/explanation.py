@@ -24,6 +24,7 @@ class Reason(StrEnum):
     FASTEST = "fastest"
     LATE = "late"
     KEPT = "kept"
+    PACKED = "packed"
     AS_REQUESTED = "as-requested"
     FIRST_FREE = "first-free"
     NO_ROOM = "no-room"
@@ -137,8 +138,7 @@ class PlacementExplanation:
     def of(cls, facts: Mapping[str, Any]) -> PlacementExplanation:
         """Return the explanation with these fields, as ``facts`` and JSON give them; those missing have defaults."""
         values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in facts.items()}
-        values["reason"] = Reason(facts["reason"])
-        return cls(**values)
+        return cls(**values | {"reason": Reason(facts["reason"])})
 
     def facts(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as ``of`` takes them; reason and job are always there."""
@@ -165,6 +165,8 @@ class PlacementExplanation:
         ends = _DUE_BEFORE if self.due_at_submission else self._ends()
         limited = "" if self.power_limit == 1.0 else f" limited to {self.power_limit:.0%} of their power"
         head = f"runs on {_names(self.nodes)} with {_gpus(self.gpus)}{limited}"
+        if self.reason is Reason.PACKED:
+            return f"{head}, which another job has too, until one of the two ends"
         if self.reason is Reason.KEPT:
             return f"{head}, where it is; {ends}"
         if self.reason is Reason.AS_REQUESTED:
@@ -212,8 +214,7 @@ class PlacementExplanation:
 
     def _beside(self) -> str:
         """What of the power cap is not left to jobs."""
-        shared_w = self.shared_w
-        return "" if shared_w is None else f", of which services and fractional jobs draw {shared_w:.0f} W"
+        return "" if self.shared_w is None else f", of which services and fractional jobs draw {self.shared_w:.0f} W"
 
     def _in_time(self) -> str:
         if self.spare_s is None:
@@ -253,9 +254,8 @@ class PlacementExplanation:
         if self.reason is Reason.CPUS_OR_MEMORY:
             if not set(self.lacks) <= {"cpu", "memory"}:
                 return f"waits: nodes with {_gpus(self.gpus)} free do not take it: {self._short()}{late}"
-            short = f": {self._short()}" if self.lacks else ""
             few = f"nodes with {_gpus(self.gpus)} free have too few CPUs or too little memory for it"
-            return f"waits: {few}{short}{late}"
+            return f"waits: {few}{f': {self._short()}' if self.lacks else ''}{late}"
         if self.reason is Reason.HELD_BACK and self.for_oldest:
             oldest = "those are reserved for the oldest job that cannot start, and it would not end in time"
             return f"waits although {_gpus(self.gpus)} are free: {oldest}{late}"

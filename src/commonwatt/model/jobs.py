@@ -16,6 +16,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.dependencies import Dependency
 from commonwatt.model.errors import InputError
 from commonwatt.model.fields import FileModel, quantity
+from commonwatt.model.packing import Packing
 from commonwatt.model.units import plural
 
 __all__ = ["Job", "JobArrays", "Received", "Tenant", "Times", "read_times"]
@@ -175,6 +176,7 @@ class JobArrays:
     known_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] when submit_s was known; NaN, or empty: then
     after: tuple[Mapping[str, Dependency], ...] = ()  # [J] jobs it waits for, by name; empty: none waits
     config_power_limit: Floats = field(default_factory=lambda: np.zeros(0))  # [C] part of a GPU's highest; empty: 1
+    packing: Packing | None = None  # what says which jobs may share GPUs; None: none do
 
     @classmethod
     def of(cls, jobs: Iterable[Job], tenants: Sequence[str] = ()) -> JobArrays:

@@ -39,7 +39,7 @@ __all__ = [
 Group = Literal["solvers", "partitioners", "mappers", "schedulers", "forecasters"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 _TAKEN: dict[Group, tuple[str, ...]] = {
-    "solvers": ("best", "las", "gavel", "themis", "qssf", "drf", "sia", "pollux", "powerflow", "completion"),
+    "solvers": ("best", "las", "gavel", "themis", "qssf", "lucid", "drf", "sia", "pollux", "powerflow", "completion"),
     "schedulers": ("fifo", "vtc"),
 }
 """Names of ours that not every command knows, and that nobody else can have in any."""

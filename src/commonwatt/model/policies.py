@@ -40,7 +40,7 @@ __all__ = [
 SolverName = Literal[
     "lookahead", "local-search", "random-greedy", "exact", "fifo", "edf", "priority", "srtf", "easy", "fair-share"
 ]
-PeerName = Literal["las", "gavel", "themis", "qssf", "drf", "sia", "pollux", "powerflow", "completion"]
+PeerName = Literal["las", "gavel", "themis", "qssf", "lucid", "drf", "sia", "pollux", "powerflow", "completion"]
 SOLVER_NAMES: tuple[str, ...] = (*get_args(SolverName), *get_args(PeerName))
 
 
@@ -144,8 +144,8 @@ class PolicySpec(FileModel):
     """A policy to run the workload under."""
 
     solver: SolverChoice = quantity(
-        "solver that places jobs, one of these or an installed plugin; las, gavel, themis, qssf and drf are published "
-        "schedulers, which do not resize jobs, sia, "
+        "solver that places jobs, one of these or an installed plugin; las, gavel, themis, qssf, lucid and drf are "
+        "published schedulers, which do not resize jobs (lucid puts two on the same GPUs, in simulations only), sia, "
         "pollux and powerflow are some that do, and completion plans completion times of jobs of fixed size",
         "-",
     )

@@ -247,6 +247,10 @@ class ScenarioJob(FileModel):
         "training iterations of the whole job, by which `gavel` with objective max-sum counts; absent: unknown",
         "-", None, gt=0,
     )  # fmt: skip
+    kind: str = quantity(
+        "class of its model, such as resnet50, by which `lucid` knows what it uses of a GPU; empty: unknown, it shares "
+        "no GPU", "-", "",
+    )  # fmt: skip
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -472,12 +476,14 @@ class Scenario(FileModel):
                 field=f"policies.{policy.label}.preemption.lose_work",
                 value="true",
             )
-        if policy.solver not in ("qssf", "drf", "completion") and not preemption.allowed:
+        if policy.solver not in ("qssf", "lucid", "drf", "completion") and not preemption.allowed:
             raise FieldError(
                 f"true: {policy.solver} stops jobs", field=f"policies.{policy.label}.preemption.allowed", value="false"
             )
+        if policy.solver == "lucid":
+            self._check_lucid(policy)
         objective = "finish-time" if policy.solver == "themis" else policy.objective
-        timed = policy.solver == "qssf" or (shares and objective not in ("max-min", "fifo"))
+        timed = policy.solver in ("qssf", "lucid") or (shares and objective not in ("max-min", "fifo"))
         if timed and knowledge == "none":
             raise FieldError(
                 "another, as it goes by run times", field=f"policies.{policy.label}.knowledge", value="none"
@@ -486,3 +492,22 @@ class Scenario(FileModel):
             raise FieldError(
                 "oracle: max-sum goes by iterations", field=f"policies.{policy.label}.knowledge", value=knowledge
             )
+
+    def _check_lucid(self, policy: PolicySpec) -> None:
+        """Raise if something would have to know that two jobs share their GPUs, and does not."""
+        where, plan = f"policies.{policy.label}", policy.capacity or self.capacity
+        caps = [self.electricity.power_cap_w, *(step.power_cap_w for step in self.electricity.series)]
+        limited = next((node.name for node in self.nodes if node.cpus or node.memory_gib), None)
+        preempts = next((qos.name for qos in self.qos if qos.preempts), None)
+        for field, given in (
+            (f"{where}.limits", "limits" if policy.limits not in (None, PolicyLimits()) else None),
+            (f"{where}.wait_for_price", "a price to wait for" if policy.wait_for_price is not None else None),
+            (f"{where}.capacity", f"a plan ({plan.policy})" if plan is not None else None),
+            ("electricity.power_cap_w", "a cap" if any(cap is not None for cap in caps) else None),
+            ("nodes", limited and f"cpus or memory_gib of {limited}"),
+            ("qos", preempts and f"preempts of {preempts}"),
+        ):
+            if given is not None:
+                raise FieldError("none, as lucid lets two jobs have the same GPUs", field=field, value=given)
+        if isinstance(self.workload, SiaWorkload):
+            raise FieldError("one whose nodes are single hosts, for lucid", field="workload.source", value="sia")

@@ -36,6 +36,11 @@ class Explainer:
         return self.schedule.free_gpus(self.problem)
 
     @cached_property
+    def _packed(self) -> Bools:
+        """Jobs that have the same GPUs as another, [J]."""
+        return self.schedule.packed()
+
+    @cached_property
     def _row_gpus(self) -> Ints:
         """Total GPUs of each configuration, [C]."""
         return self.problem.width * self.problem.per_node
@@ -103,7 +108,9 @@ class Explainer:
         end_s = p.now_s + p.time_s[row] + p.node_wait_s[nodes].max(initial=0.0)
         spare_s, rows = p.due_s[job] - end_s, np.arange(p.start[job], p.start[job + 1])
         cost = cheapest = fits = None
-        if row == p.stay[job]:
+        if self._packed[job]:
+            reason = Reason.PACKED
+        elif row == p.stay[job]:
             reason = Reason.KEPT
         elif self.schedule.may_have is not None:
             asked = rows[p.asked[rows]]

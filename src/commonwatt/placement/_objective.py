@@ -69,7 +69,6 @@ def objective(problem: PlacementProblem, schedule: Schedule) -> Objective:
 
 def check(problem: PlacementProblem, schedule: Schedule) -> None:
     """Raise ``SolverError`` unless *schedule* can be carried out."""
-    used = np.zeros(len(problem.node_names), dtype=np.int64)
     for job in np.flatnonzero(schedule.choice != POSTPONED):
         row = int(schedule.choice[job])
         name = problem.job_names[int(job)]
@@ -86,7 +85,21 @@ def check(problem: PlacementProblem, schedule: Schedule) -> None:
         if row == problem.stay[job] and set(nodes.tolist()) != set(problem.nodes_held(job).tolist()):
             msg = f"job {name} was to stay where it is but was moved"
             raise SolverError(msg)
-        used[nodes] += problem.per_node[row]
+    for job in np.flatnonzero(schedule.packed()):
+        _check_pair(problem, schedule, int(job))
+    used = problem.node_gpus - schedule.free_gpus(problem)
     for node in np.flatnonzero(used > problem.node_gpus):
         msg = f"node {problem.node_names[int(node)]} was given {used[node]} of its {problem.node_gpus[node]} GPUs"
+        raise SolverError(msg)
+
+
+def _check_pair(problem: PlacementProblem, schedule: Schedule, job: int) -> None:
+    assert schedule.beside is not None
+    other = int(schedule.beside[job])
+    alike = (
+        schedule.beside[other] == job != other
+        and problem.per_node[schedule.choice[job]] == problem.per_node[schedule.choice[other]]
+    )
+    if not alike or set(schedule.nodes_of(problem, job)) != set(schedule.nodes_of(problem, other)):
+        msg = f"job {problem.job_names[job]} was not given the GPUs of the one other job beside which it was to run"
         raise SolverError(msg)

@@ -26,7 +26,9 @@ from commonwatt.optimize import KeepGoing, always, ranked
 from commonwatt.placement._objective import objective
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, PlacementSearch, Schedule
 
-__all__ = ["DominantShare", "Entry", "LeastAttainedService", "Menu", "Peer", "ShortestService", "received_by"]
+__all__ = [
+    "DominantShare", "Entry", "LeastAttainedService", "Menu", "Peer", "ShortestService", "placed", "received_by",
+]  # fmt: skip
 
 Entry = tuple[int, int]
 """A job and a class of nodes."""
@@ -157,8 +159,12 @@ class Peer(ABC):
         entries = self.entries(problem, menu, rng, keep_going)
         if problem.locked:
             entries = [(int(j), int(menu.home[j])) for j in np.flatnonzero(menu.home >= 0)] + list(entries)
-        schedule = realised(problem, menu, entries, moves=self.stops and not problem.locked)
+        schedule = self.realised(problem, menu, entries)
         return PlacementSearch(schedule, objective(problem, schedule).total)
+
+    def realised(self, problem: PlacementProblem, menu: Menu, entries: Sequence[Entry]) -> Schedule:
+        """Give nodes to the jobs of *entries*."""
+        return realised(problem, menu, entries, moves=self.stops and not problem.locked)
 
     def menu(self, problem: PlacementProblem, rng: np.random.Generator) -> Menu:  # noqa: ARG002
         """Return what each job may get; raises ``InputError`` on jobs it is not defined for."""
@@ -177,19 +183,19 @@ def realised(problem: PlacementProblem, menu: Menu, entries: Sequence[Entry], *,
     larger_first = sorted(chosen, key=lambda job: -menu.gpus[job])
     schedule, free = Schedule.empty(problem), problem.node_gpus.copy()
     starting = [job for job in larger_first if not _kept(problem, menu, schedule, free, job, chosen[job])]
-    placed = [_placed(problem, menu, schedule, free, job, chosen[job]) for job in starting]
-    if all(placed) or not moves:
+    found = [placed(problem, menu, schedule, free, job, chosen[job]) for job in starting]
+    if all(found) or not moves:
         return schedule
     schedule, free = Schedule.empty(problem), problem.node_gpus.copy()
     homeless = []
     for size in sorted({int(menu.gpus[job]) for job in chosen}, reverse=True):
         alike = [job for job in chosen if menu.gpus[job] == size]
         moving = [job for job in alike if not _kept(problem, menu, schedule, free, job, chosen[job])]
-        homeless += [job for job in moving if not _placed(problem, menu, schedule, free, job, chosen[job])]
+        homeless += [job for job in moving if not placed(problem, menu, schedule, free, job, chosen[job])]
     if homeless:  # the GPUs left are on too many nodes
         for job, klass in entries:
             if schedule.choice[job] == POSTPONED and not _kept(problem, menu, schedule, free, job, klass):
-                _placed(problem, menu, schedule, free, job, klass)
+                placed(problem, menu, schedule, free, job, klass)
     return schedule
 
 
@@ -210,7 +216,8 @@ def _kept(problem: PlacementProblem, menu: Menu, schedule: Schedule, free: Ints,
     return bool((free[nodes] >= problem.per_node[row]).all()) and _give(problem, schedule, free, job, row, nodes)
 
 
-def _placed(problem: PlacementProblem, menu: Menu, schedule: Schedule, free: Ints, job: int, klass: int) -> bool:
+def placed(problem: PlacementProblem, menu: Menu, schedule: Schedule, free: Ints, job: int, klass: int) -> bool:
+    """Start a job on the fullest nodes of a class that it fits on, taken from *free* ([N]); returns whether it fits."""
     row = int(menu.start[job, klass])
     if row < 0:
         return False

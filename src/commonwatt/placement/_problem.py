@@ -21,6 +21,7 @@ from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.jobs import Received, Times, read_times
 from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.packing import PackableJobs
 from commonwatt.model.place_file import PlaceFile, PlaceJob
 from commonwatt.model.results import PlaceResult
 from commonwatt.model.units import plural
@@ -120,6 +121,7 @@ class PlacementProblem:
     power_limit: Floats | None = None  # [C] of the GPUs, as a part of their highest; None: 1
     currency: str = ""  # of all costs, for sentences; unknown: none
     class_share_weight: Floats | None = None  # [K] GPUs that one counts as in shares of tenants; None: all count as one
+    packable: PackableJobs | None = None  # None: no jobs share GPUs
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -259,7 +261,8 @@ class PlacementProblem:
             had = self.received
             fields["received"] = replace(had, job_s=had.job_s[kept], gpu_s=had.gpu_s[kept])
         fields |= {
-            "node_gpus": node_gpus, "background": background, "guarantees": None, "stay_nodes": self.stay_nodes[stays],
+            "node_gpus": node_gpus, "background": background, "guarantees": None, "packable": None,
+            "stay_nodes": self.stay_nodes[stays],
             "job_names": [self.job_names[int(j)] for j in kept],
             "start": np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             "stay": np.where(stay >= 0, np.searchsorted(rows, stay), -1),
@@ -328,6 +331,7 @@ class Schedule:
     short: Bools | None = None  # [J] jobs that do not run for lack of CPUs or memory; None: none
     shares: TenantShares | None = None  # what tenants are entitled to; None: nothing is guaranteed
     shared_w: float = 0.0  # beside `capped`: what shared GPUs draw under that cap
+    beside: Ints | None = None  # [J] the other job with the same GPUs, which has as many; -1: none; None: nobody shares
 
     @classmethod
     def empty(cls, problem: PlacementProblem) -> Schedule:
@@ -337,7 +341,8 @@ class Schedule:
     @classmethod
     def unchanged(cls, problem: PlacementProblem) -> Schedule:
         """Running jobs stay, the others wait."""
-        schedule = cls(problem.stay.copy(), np.full(int(problem.slot_start[-1]), -1))
+        beside = None if problem.packable is None else problem.packable.beside.copy()
+        schedule = cls(problem.stay.copy(), np.full(int(problem.slot_start[-1]), -1), beside=beside)
         running = np.flatnonzero(problem.stay >= 0)
         widths = problem.width[problem.stay[running]]
         offset = np.arange(len(problem.stay_nodes)) - np.repeat(np.cumsum(widths) - widths, widths)
@@ -370,14 +375,23 @@ class Schedule:
         return self.nodes[first : first + (problem.width[row] if row != POSTPONED else 0)]
 
     def occupancy(self, problem: PlacementProblem) -> tuple[Ints, Ints]:
-        """Nodes used, once for every job on them, and the GPUs the job has there."""
+        """Nodes used, once for every job on them, and the GPUs the job has there; of two that share, one counts."""
         placed = np.flatnonzero(self.choice != POSTPONED)
+        if self.beside is not None:
+            placed = placed[~(self.packed()[placed] & (self.beside[placed] < placed))]
         rows = self.choice[placed]
         widths = problem.width[rows]
         ends = np.cumsum(widths)
         offset = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - widths, widths)
         slots = np.repeat(problem.slot_start[placed], widths) + offset
         return self.nodes[slots], np.repeat(problem.per_node[rows], widths)
+
+    def packed(self) -> Bools:
+        """Jobs that have the same GPUs as another, [J]."""
+        if self.beside is None:
+            return np.zeros(len(self.choice), dtype=bool)
+        runs = self.choice != POSTPONED
+        return np.asarray(runs & (self.beside >= 0) & runs[self.beside])
 
     def free_gpus(self, problem: PlacementProblem) -> Ints:
         """GPUs of each node that the schedule leaves free, [N]."""

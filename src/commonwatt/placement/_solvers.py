@@ -14,6 +14,7 @@ from commonwatt.placement._exact import Exact
 from commonwatt.placement._gavel import Gavel
 from commonwatt.placement._local_search import LocalSearch
 from commonwatt.placement._lookahead import MAY_WAIT, NEVER_WAIT, Lookahead
+from commonwatt.placement._lucid import Lucid
 from commonwatt.placement._peers import DominantShare, LeastAttainedService, ShortestService
 from commonwatt.placement._pollux import Pollux
 from commonwatt.placement._powerflow import PowerFlow
@@ -106,6 +107,8 @@ def make_solver(
             return Gavel("finish-time" if name == "themis" else objective)
         case "qssf":
             return ShortestService()
+        case "lucid":
+            return Lucid()
         case "drf":
             return DominantShare()
         case "sia":

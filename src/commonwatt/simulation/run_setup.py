@@ -20,6 +20,8 @@ from commonwatt.control.policy import Policy
 from commonwatt.control.preemption import PreemptionTracker
 from commonwatt.control.run_time_estimates import RunTimeEstimates, relative_times, requested_rows
 from commonwatt.control.scheduling import JobCondition
+from commonwatt.data.profiles.base import CLASSES
+from commonwatt.data.profiles.lucid import make_packing
 from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.engines.simulated.shared_gpus import SharingCluster
@@ -32,15 +34,16 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
+from commonwatt.model.packing import Packing
 from commonwatt.model.policies import RESIZING
 from commonwatt.model.scenario import Knowledge, LogWorkload, PeerName, PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, foreseen_by, make_capacity
-from commonwatt.simulation.reference import reference_runs
+from commonwatt.simulation.waiting import reference_runs
 from commonwatt.simulation.window import Window
 
 __all__ = [
-    "Dependents", "PolicyRun", "TableSource", "believed_table", "check_runs", "due_dates_move", "run_policy",
-    "slowdowns",
+    "Dependents", "PolicyRun", "TableSource", "believed_table", "check_runs", "due_dates_move", "packing_of",
+    "run_policy", "slowdowns",
 ]  # fmt: skip
 
 MOST_AGAIN = 4
@@ -244,12 +247,30 @@ def check_runs(scenario: Scenario, cluster: Cluster, table: JobArrays) -> None:
                 if kind.states:  # else it stays on
                     kind.state(unused.state)
         if policy.solver in get_args(PeerName):
-            _check_peer(scenario, policy, table)
+            _check_peer(scenario, policy, cluster, table)
     JobRegistry(cluster).add(table, np.arange(len(table)))
     check_electricity(scenario, cluster, table)
 
 
-def _check_peer(scenario: Scenario, policy: PolicySpec, table: JobArrays) -> None:
+def packing_of(policy: PolicySpec, cluster: Cluster, table: JobArrays) -> Packing | None:
+    """Return what says which jobs of *table* may share GPUs under *policy*; ``None``: none may."""
+    if policy.solver != "lucid":
+        return None
+    return make_packing(table.kinds, [kind.gpu_type for kind in cluster.classes])
+
+
+def _check_packing(packing: Packing, cluster: Cluster, field: str) -> None:
+    """Raise ``InputError`` if no two jobs could ever share GPUs because nothing is known of jobs, or of GPUs."""
+    if not packing.use:
+        expected = f"jobs of a known class of models ({', '.join(CLASSES)}), which says what they use of a GPU"
+        raise InputError(expected, field=field, value="lucid with none")
+    if not packing.gpu_memory_gib:
+        types = ", ".join(cluster.gpu_types)
+        raise InputError("a GPU type whose memory is known (commonwatt's table of data sheets)", field=field,
+                         value=f"lucid with {types}")  # fmt: skip
+
+
+def _check_peer(scenario: Scenario, policy: PolicySpec, cluster: Cluster, table: JobArrays) -> None:
     """Raise ``InputError`` if a scheduler for jobs of fixed size is not defined for these jobs."""
     where = f"policies.{policy.label}"
     rounds = policy.rounds or scenario.rounds
@@ -264,6 +285,8 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, table: JobArrays) -> Non
             )  # fmt: skip
     if policy.solver in RESIZING or policy.resize:
         return
+    if (packing := packing_of(policy, cluster, table)) is not None:
+        _check_packing(packing, cluster, f"{where}.solver")
     for j, asked in enumerate(table.requested_gpus.tolist()):
         sizes = set(table.config_gpus[table.configs(j)].tolist())
         if len(sizes) > 1 and asked not in sizes:
@@ -292,7 +315,7 @@ def run_policy(
     *hosts* are those of nodes whose GPUs are on several. Services and fractional jobs of a *fleet* run beside the jobs.
     The run ends with its last job, at the latest at *until_s*.
     """
-    table = table.within_power_limits(spec.power_limits)
+    table = replace(table.within_power_limits(spec.power_limits), packing=packing_of(spec, cluster, table))
     unused, preemption = spec.unused_nodes or scenario.unused_nodes, spec.preemption or scenario.preemption
     plan, rounds = spec.capacity or scenario.capacity, spec.rounds or scenario.rounds
     foreseen: list[DemandSeries] | None = None

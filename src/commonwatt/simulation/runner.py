@@ -31,7 +31,7 @@ from commonwatt.model.study_results import RunService
 from commonwatt.placement import lower_bound
 from commonwatt.planning.capacity import Past
 from commonwatt.simulation.record import KeptRuns, Record, code_digest
-from commonwatt.simulation.run_setup import due_dates_move, run_policy, slowdowns
+from commonwatt.simulation.run_setup import due_dates_move, packing_of, run_policy, slowdowns
 from commonwatt.simulation.summary import record_of
 
 __all__ = [
@@ -94,9 +94,12 @@ class Prepared:
             del document["knowledge"]
         sha = hashlib.sha256(json.dumps(document, sort_keys=True).encode())
         for name, column in vars(self.table).items():
-            if name in _LATER and not len(column):  # not there before jobs had one
+            if name in _LATER and (column is None or not len(column)):  # not there before jobs had one
                 continue
             sha.update(column.tobytes() if isinstance(column, np.ndarray) else repr(column).encode())
+        for policy in self.scenario.policies:
+            if (packing := packing_of(policy, self.cluster, self.table)) is not None:
+                sha.update(repr(packing).encode())
         for past in (self.past, *self.past.pools.values()):
             for demand in past.demands.values():
                 sha.update(demand.gpus.tobytes())
@@ -118,7 +121,11 @@ class Prepared:
         return hashlib.sha256(f"{__version__} {code_digest()} {self.seed} {alone.digest()}{whose}".encode()).hexdigest()
 
     def lower_bound(self) -> float:
-        """Return the lower bound on total cost."""
+        """Return the lower bound on total cost.
+
+        Where a policy lets two jobs have the same GPUs, it is the bound of a cluster with two GPUs of half the power in
+        place of each: two jobs on one GPU draw no less than the mean of what each draws alone, and are no faster.
+        """
         tariff = self.scenario.electricity.tariff()
         slowdown = slowdowns(self.scenario, len(self.table), self.seed)
         table, dates = self.table, due_dates_move(self.scenario)
@@ -126,10 +133,18 @@ class Prepared:
             free = np.array([bool(own) for own in table.after])
             weight = np.where(free, 0.0, table.tardiness_weight)
             table = replace(table, due_s=np.where(free, np.inf, table.due_s), tardiness_weight=weight)
-        return lower_bound(table, self.cluster, tariff, slowdown)
+        cluster = self.cluster
+        if any(packing_of(policy, cluster, table) is not None for policy in self.scenario.policies):
+            halved = [replace(kind, gpus=2 * kind.gpus, gpu_w=kind.gpu_w / 2) for kind in cluster.classes]
+            cluster = replace(cluster, classes=tuple(halved))
+            table = replace(table, config_gpu_w=table.config_gpu_w / 2)
+        return lower_bound(table, cluster, tariff, slowdown)
 
 
-_LATER = ("partition", "user", "qos", "priority", "cpus_per_gpu", "memory_gib_per_gpu", "after", "config_power_limit")
+_LATER = (
+    "partition", "user", "qos", "priority", "cpus_per_gpu", "memory_gib_per_gpu", "after", "config_power_limit",
+    "packing",
+)  # fmt: skip
 """Columns of jobs added since 0.1.0."""
 _ADDED: dict[str, object] = {
     "malleable": True, "other_types": True, "rule": "drawn", "limit_factor": 1.0, "preemption": None,
@@ -146,7 +161,7 @@ _ADDED: dict[str, object] = {
     "fairness": None, "model_file": None, "pools": None, "power_kw": None, "delay_price": None, "after": {},
     "associations": [], "max_gpus_of": {}, "max_gpus_per_account_of": {}, "max_gpus_per_user_of": {},
     "max_gpus_per_job": None, "max_gpus_per_job_of": {}, "preempts": [], "preempt_mode": "requeue", "exempt_s": 0.0,
-    "grace_s": 0.0, "power_limits": [],
+    "grace_s": 0.0, "power_limits": [], "kind": "",
 }  # fmt: skip
 """Fields added since 0.1.0 with their defaults: where they have these, the digest is that of a file without them."""
 

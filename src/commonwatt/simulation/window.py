@@ -22,7 +22,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.units import J_PER_KWH, MICRO, NANO
-from commonwatt.simulation.reference import ReferenceRuns
+from commonwatt.simulation.waiting import ReferenceRuns
 
 __all__ = ["Window"]
 
@@ -65,7 +65,7 @@ class Window:
 
     def metered(self, reading: Reading, whole: Account) -> None:
         """Take note of a reading and of its energy, cost and carbon."""
-        used = sum(holder.gpus for holder in reading.holders)
+        used = sum(holder.counted_gpus for holder in reading.holders)
         if self.from_s <= reading.from_s and (reading.to_s <= self.to_s or reading.from_s >= self.to_s):
             account = self.inside if reading.to_s <= self.to_s else self.after
             account.add(self._upto(reading, whole, used, np.inf))

@@ -1,7 +1,7 @@
 """Speed against GPU type and count, and power, by kind of model.
 
 - ``base``: ``Profiles``, the interface of profiles; names of GPU types and MIG slices.
-- ``gavel``, ``zeus``: readers of the measured tables.
+- ``gavel``, ``zeus``: readers of the measured tables. ``lucid``: of those of jobs that share a GPU, and a law.
 - ``declared``: types that a scenario declares, MIG slices, clusters of one type.
 - ``Measured``: profiles from the tables; ``law``: fitted scaling laws, estimates from data sheets.
 - ``fit``: the fit of the laws, from these tables and Sia's.

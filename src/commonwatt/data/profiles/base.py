@@ -25,17 +25,26 @@ class ClassRepresentatives:
     gavel: str | None
     zeus: tuple[tuple[str, str, str], ...]  # (dataset, model, optimizer)
     sia: str
+    lucid: tuple[str, str]  # (model, dataset)
     sia_scales: bool = True  # whether the class scales like Sia's model
 
 
 CLASSES = {
-    "resnet18": ClassRepresentatives("ResNet-18", (("cifar100", "shufflenetv2", "adadelta"),), "cifar10"),
-    "resnet50": ClassRepresentatives("ResNet-50", (("imagenet", "resnet50", "adadelta"),), "imagenet"),
-    "transformer": ClassRepresentatives("Transformer", _BERT, "bert"),
-    "bert": ClassRepresentatives(None, _BERT, "bert"),
+    "resnet18": ClassRepresentatives(
+        "ResNet-18", (("cifar100", "shufflenetv2", "adadelta"),), "cifar10", ("ResNet18", "CIFAR-10")
+    ),
+    "resnet50": ClassRepresentatives(
+        "ResNet-50", (("imagenet", "resnet50", "adadelta"),), "imagenet", ("ResNet50", "ImageNet")
+    ),
+    "transformer": ClassRepresentatives("Transformer", _BERT, "bert", ("Transformer", "Multi30k")),
+    "bert": ClassRepresentatives(None, _BERT, "bert", ("BERT", "SQuAD")),
     # an LSTM: BERT scales better
-    "lm": ClassRepresentatives("LM", (("librispeech", "deepspeech2", "adamw"),), "bert", sia_scales=False),
-    "recommendation": ClassRepresentatives("Recommendation", (("movielens-1m", "ncf", "adam"),), "ncf"),
+    "lm": ClassRepresentatives(
+        "LM", (("librispeech", "deepspeech2", "adamw"),), "bert", ("LSTM", "Wikitext2"), sia_scales=False
+    ),
+    "recommendation": ClassRepresentatives(
+        "Recommendation", (("movielens-1m", "ncf", "adam"),), "ncf", ("NeuMF", "MovieLens")
+    ),
 }
 
 

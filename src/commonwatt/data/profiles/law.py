@@ -176,12 +176,16 @@ _FILE = Path(__file__).parent.parent / "gpu_speed.csv"
 
 @dataclass(frozen=True)
 class DataSheet:
-    """A row of ``gpu_speed.csv``: peak of one GPU, and where that is written."""
+    """A row of ``gpu_speed.csv``: peak and memory of one GPU, and where the peak is written.
+
+    The memory is that of the smallest version of the GPU; of the H100 NVL it is that of one GPU.
+    """
 
     gpu_type: str
     form: str  # SXM2, PCIE, ...; empty where there is one
     peak_tflops: float
     bandwidth_gbs: float
+    memory_gib: float
     source: str
     name: str  # of the type; with the form unless it is the type's first
 
@@ -192,12 +196,12 @@ def data_sheets() -> tuple[DataSheet, ...]:
     table = read_table(_FILE)
     rows = zip(
         table.text("gpu_type"), table.text("form"), table.numbers("peak_tflops"), table.numbers("bandwidth_gbs"),
-        table.text("source"), strict=True,
+        table.numbers("memory_gib"), table.text("source"), strict=True,
     )  # fmt: skip
     sheets: list[DataSheet] = []
-    for gpu_type, form, peak, bandwidth, source in rows:
+    for gpu_type, form, peak, bandwidth, memory, source in rows:
         name = f"{gpu_type}-{form}" if any(row.gpu_type == gpu_type for row in sheets) else gpu_type
-        sheets.append(DataSheet(gpu_type, form, float(peak), float(bandwidth), source, name))
+        sheets.append(DataSheet(gpu_type, form, float(peak), float(bandwidth), float(memory), source, name))
     return tuple(sheets)
 
 

@@ -3,6 +3,10 @@
 A job works at the speed its configuration gives it, epoch by epoch. Stopped, it falls back to its last checkpoint,
 taken at the end of each epoch; started again, it has its GPUs for ``restart_s`` before it works. Nodes draw the power
 of their class and the GPU power of the jobs on them; unused, they go to a low-power state after a while.
+
+Two jobs may have the same GPUs. From when both have them until one leaves, each works at the speed that the ``Packing``
+of its table says, and a GPU draws what the one that draws more would draw alone, of which each job's part is in
+proportion to what it would draw alone.
 """
 
 from __future__ import annotations
@@ -86,7 +90,14 @@ class _Running:
     nodes: tuple[int, ...]
     gpus_per_node: int
     version: int
-    power_limit: float = 1.0
+    power_limit: float
+    epoch_s: float  # while it has its GPUs alone
+    gpu_w: float  # likewise
+    work_from_s: float
+    table: JobArrays
+    row: int
+    beside: int | None = None  # another job with the same GPUs, by handle
+    stretches: list[tuple[float, float, float]] = field(default_factory=list)  # past ones, at other speeds; see _lost_s
 
 
 @dataclass(slots=True)
@@ -105,7 +116,8 @@ class _Speeds:
     """Progress of all jobs in columns, by handle; infinite epoch time for those that do not run."""
 
     def __init__(self, jobs: int) -> None:
-        self.base_epochs = np.zeros(jobs)  # done at the last start, or kept at the last stop
+        self.base_epochs = np.zeros(jobs)  # done at the last start or change of speed, or kept at the last stop
+        self.start_epochs = np.zeros(jobs)  # done at the last start, or kept at the last stop
         self.work_from_s = np.zeros(jobs)
         self.epoch_s = np.full(jobs, np.inf)
         self.epochs = np.ones(jobs)
@@ -116,6 +128,7 @@ class _Speeds:
         if more > 0:
             more += len(self.epochs)  # grow by half at least: handles come one by one
             self.base_epochs = np.append(self.base_epochs, np.zeros(more))
+            self.start_epochs = np.append(self.start_epochs, np.zeros(more))
             self.work_from_s = np.append(self.work_from_s, np.zeros(more))
             self.epoch_s = np.append(self.epoch_s, np.full(more, np.inf))
             self.epochs = np.append(self.epochs, np.ones(more))
@@ -127,7 +140,7 @@ class _Speeds:
 
     def kept(self, handles: Ints | int, now_s: float) -> Floats:
         """Epochs *handles* would continue from if they were stopped at *now_s*."""
-        return np.asarray(np.maximum(self.base_epochs[handles], np.floor(self.done(handles, now_s) + 1e-9)))
+        return np.asarray(np.maximum(self.start_epochs[handles], np.floor(self.done(handles, now_s) + 1e-9)))
 
 
 class SimulatedEngine:
@@ -275,7 +288,8 @@ class SimulatedEngine:
         if command.handle in self._running:
             msg = f"start {command.name}: it is running already"
             raise EngineError(msg)
-        for n in command.nodes:
+        other = self._sharer(command)
+        for n in command.nodes if other is None else ():
             if self._free[n] < command.gpus_per_node:
                 name = self._cluster.names[n]
                 msg = f"start {command.name}: node {name} has {self._free[n]} GPUs free, not {command.gpus_per_node}"
@@ -294,19 +308,73 @@ class SimulatedEngine:
         gpu_w = kind.gpu_w if np.isnan(own_w) else float(own_w)
         self._started.add(command.handle)
         self._version += 1
-        self._running[command.handle] = _Running(
-            command.handle, command.name, command.nodes, command.gpus_per_node, self._version, command.power_limit
-        )
+        job = self._running[command.handle] = _Running(
+            command.handle, command.name, command.nodes, command.gpus_per_node, self._version, command.power_limit,
+            epoch_s, gpu_w, work_from_s, table, row,
+        )  # fmt: skip
         self._speeds.work_from_s[command.handle] = work_from_s
         self._speeds.epoch_s[command.handle] = epoch_s
         self._speeds.epochs[command.handle] = epochs
         for n in command.nodes:
             self._meter(n)
-            self._free[n] -= command.gpus_per_node
+            self._free[n] -= command.gpus_per_node if other is None else 0
             self._nodes[n].holders.append(Holder(command.handle, command.gpus_per_node, gpu_w, work_from_s))
             self._draw(n)
+        if other is not None:
+            job.beside, other.beside = other.handle, job.handle
+            self._pace(other)
+            self._pace(job)
+            return
         left = epochs - self._speeds.base_epochs[command.handle]
         self._queue.push(work_from_s + left * epoch_s, Priority.JOB_END, command.handle, self._version)
+
+    def _sharer(self, command: Start) -> _Running | None:
+        """Return the job whose GPUs *command* is to share; ``None``: it gets its own."""
+        other = None if command.beside is None else self._running.get(command.beside)
+        if other is None:
+            return None
+        alike = (other.nodes, other.gpus_per_node) == (command.nodes, command.gpus_per_node)
+        if not alike or other.beside is not None or other.table.packing is None:
+            msg = f"start {command.name}: it cannot have the GPUs of {other.name}"
+            raise EngineError(msg)
+        return other
+
+    def _pace(self, job: _Running) -> None:
+        """Let *job*, to which another has come or which is left alone, work and draw power accordingly from now on."""
+        speeds, h = self._speeds, job.handle
+        other = None if job.beside is None else self._running[job.beside]
+        job.stretches.append((float(speeds.base_epochs[h]), float(speeds.epoch_s[h]), 1.0 if other else 0.5))
+        speeds.base_epochs[h] = speeds.done(h, self.now_s)
+        speeds.work_from_s[h] = max(self.now_s, job.work_from_s)
+        speeds.epoch_s[h], gpu_w = job.epoch_s, job.gpu_w
+        if other is not None:
+            assert job.table.packing is not None
+            speeds.epoch_s[h] /= job.table.packing.speed(job.table.kinds[job.row], other.table.kinds[other.row])
+            both_w = job.gpu_w + other.gpu_w
+            gpu_w = max(job.gpu_w, other.gpu_w) * (job.gpu_w / both_w if both_w > 0 else 0.5)
+        for n in job.nodes:
+            self._meter(n)
+            holders = self._nodes[n].holders
+            k = next(k for k, holder in enumerate(holders) if holder.handle == h)
+            holders[k] = Holder(h, job.gpus_per_node, gpu_w, job.work_from_s, job.beside)
+            self._draw(n)
+        self._version += 1
+        job.version = self._version
+        left = speeds.epochs[h] - speeds.base_epochs[h]
+        self._queue.push(float(speeds.work_from_s[h] + left * speeds.epoch_s[h]), Priority.JOB_END, h, job.version)
+
+    def _lost_s(self, job: _Running, kept: float, done: float) -> float:
+        """Return the seconds that *job* worked on the epochs from *kept* to *done*; those on shared GPUs count half.
+
+        Each stretch of it at one speed is the epochs done before, the time of an epoch, and how its seconds count.
+        """
+        speeds, h = self._speeds, job.handle
+        now = float(speeds.base_epochs[h]), float(speeds.epoch_s[h]), 1.0 if job.beside is None else 0.5
+        lost_s = 0.0
+        for from_epochs, epoch_s, counted in (now, *reversed(job.stretches)):
+            lost_s += max(0.0, done - max(from_epochs, kept)) * epoch_s * counted
+            done = min(done, from_epochs)
+        return lost_s
 
     def _restart_s(self, table: JobArrays, row: int) -> float:
         own_s = table.restart_s[row] if len(table.restart_s) else np.nan
@@ -334,9 +402,9 @@ class SimulatedEngine:
         speeds = self._speeds
         done = float(speeds.done(job.handle, self.now_s))
         kept = float(speeds.kept(job.handle, self.now_s)) if self._world.lose_work else done
-        lost_s = (done - kept) * float(speeds.epoch_s[job.handle])
+        lost_s = self._lost_s(job, kept, done)
         self._vacate(job, stays=stays)
-        speeds.base_epochs[job.handle] = kept
+        speeds.base_epochs[job.handle] = speeds.start_epochs[job.handle] = kept
         return lost_s
 
     def _vacate(self, job: _Running, *, stays: bool = False) -> None:
@@ -344,14 +412,18 @@ class SimulatedEngine:
         if job.nodes[0] in self._host_gpus and not stays:
             self._host_gpus[job.nodes[0]].leave(job.handle)
         self._speeds.epoch_s[job.handle] = np.inf
+        other = None if job.beside is None else self._running[job.beside]
         for n in job.nodes:
             self._meter(n)
             node = self._nodes[n]
             node.holders = [holder for holder in node.holders if holder.handle != job.handle]
-            self._free[n] += job.gpus_per_node
+            self._free[n] += job.gpus_per_node if other is None else 0
             self._draw(n)
             if not node.holders:
                 self._left_alone(n)
+        if other is not None:
+            other.beside = None
+            self._pace(other)
 
     # -- nodes
 
