@@ -9,8 +9,8 @@ import numpy as np
 from commonwatt.model.nodes import Cluster, NodeSpec
 from commonwatt.model.results import LedgerRow, PolicyResult, SimulationResult, TenantResult
 from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
+from commonwatt.simulation.reference import ReferenceRuns
 from commonwatt.simulation.summary import percentiles_s, service_fields
-from commonwatt.simulation.waiting import ReferenceRuns
 
 PRICE = 0.172 * 1.33  # EUR/kWh, PUE included
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonwatt.simulation.waiting import ReferenceRuns, mean_active, time_in_own_part_s
+from commonwatt.simulation.reference import ReferenceRuns
+from commonwatt.simulation.waiting import mean_active, time_in_own_part_s
 from tests.simulation.made import node, prepared, run
 from tests.simulation.test_window import job, scenario
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from commonwatt.control.engine import Holder, Reading
 from commonwatt.control.ledger import Account
 from commonwatt.model.units import J_PER_KWH, MICRO, NANO
-from commonwatt.simulation.waiting import ReferenceRuns, reference_runs
+from commonwatt.simulation.reference import ReferenceRuns, reference_runs
 from commonwatt.simulation.window import Window
 from tests.simulation.made import documents, node, prepared, run
 

@@ -23,9 +23,10 @@ from commonwatt.model.scenario import LogWorkload
 from commonwatt.model.units import MICRO
 from commonwatt.simulation.log_places import Places, Taken
 from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
+from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.runner import Prepared
 from commonwatt.simulation.summary import account_columns, policy_result, service_fields, why_late, window_fields
-from commonwatt.simulation.waiting import bounded_slowdown, reference_runs
+from commonwatt.simulation.waiting import bounded_slowdown
 from commonwatt.simulation.window import Window
 
 __all__ = ["AS_LOGGED", "LogReplay", "MeasuredEnergy", "replay_log"]

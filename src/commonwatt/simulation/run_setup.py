@@ -38,7 +38,7 @@ from commonwatt.model.packing import Packing
 from commonwatt.model.policies import RESIZING
 from commonwatt.model.scenario import Knowledge, LogWorkload, PeerName, PolicySpec, Scenario
 from commonwatt.planning.capacity import Past, foreseen_by, make_capacity
-from commonwatt.simulation.waiting import reference_runs
+from commonwatt.simulation.reference import reference_runs
 from commonwatt.simulation.window import Window
 
 __all__ = [

@@ -27,8 +27,9 @@ from commonwatt.model.results import (
 from commonwatt.model.units import HOUR_S, J_PER_KWH, MICRO, NANO, plural
 from commonwatt.simulation.fleet import fleet_result, shares_of
 from commonwatt.simulation.record import EventColumns, JobColumns, Record, SampleColumns, Segments
+from commonwatt.simulation.reference import ReferenceRuns
 from commonwatt.simulation.run_setup import PolicyRun
-from commonwatt.simulation.waiting import ReferenceRuns, bounded_slowdown, finish_time_fairness, time_without_gpus_s
+from commonwatt.simulation.waiting import bounded_slowdown, finish_time_fairness, time_without_gpus_s
 from commonwatt.simulation.window import Window
 
 __all__ = [

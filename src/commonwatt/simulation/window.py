@@ -22,7 +22,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import Tariff
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.units import J_PER_KWH, MICRO, NANO
-from commonwatt.simulation.waiting import ReferenceRuns
+from commonwatt.simulation.reference import ReferenceRuns
 
 __all__ = ["Window"]
 
