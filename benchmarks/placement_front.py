@@ -42,6 +42,7 @@ _ROUNDS = {"rounds": {"length_s": 60}}
 PEERS: dict[str, dict[str, object]] = {
     "las": {"solver": "las"},
     "qssf": {"solver": "qssf"},
+    "lucid": {"solver": "lucid"},
     "drf": {"solver": "drf"},
     "sia": {"solver": "sia", **_ROUNDS},
     "pollux": {"solver": "pollux", **_ROUNDS},
