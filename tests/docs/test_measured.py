@@ -297,7 +297,7 @@ def test_what_the_page_of_peers_says_is_so_in_its_tables():
     places, own = ("core-1", "core-2", "core-3"), "completion"
     runs = {(run["workload"], run["policy"], run["rounds"]): run for run in kept["runs"]}
     peers = {(run["policy"], run["rounds"]) for run in kept["runs"] if run["policy"][0].isupper()}
-    rest = {peer for peer in peers if not peer[0].startswith("Sia")}
+    rest = {peer for peer in peers if not peer[0].startswith(("Sia", "Pollux"))}
 
     def of(what, where, policy, rounds="360 s"):
         return runs[where, policy, rounds][what]
@@ -320,12 +320,21 @@ def test_what_the_page_of_peers_says_is_so_in_its_tables():
     sia = {where: mean(where, "Sia, power 0.5", "60 s") for where in places}
     assert all(sia[where] < mean(where, own) for where in places)
     assert [where for where in places if sia[where] < mean(where, own, "60 s")] == ["core-1", "core-2"]
+    assert all(mean(where, "Pollux", "60 s") < mean(where, own) for where in places)
+    assert [where for where in places if mean(where, "Pollux", "60 s") < mean(where, own, "60 s")] == [
+        "core-1",
+        "core-2",
+    ]
     for rounds in ("360 s", "60 s"):
         assert all(p99(where, own, rounds) < p99(where, "Sia, power 0.5", "60 s") for where in places)
+        assert [where for where in places if p99(where, own, rounds) > p99(where, "Pollux", "60 s")] == ["core-2"]
+    steadier = [where for where in places if mean(where, "completion, predicted", "60 s") < mean(where, own, "60 s")]
+    assert steadier == ["core-1", "core-2"]
+    assert all(mean(where, "Themis, auction") < mean(where, "Themis") for where in places)
     for where in places:
         assert min(mean(where, *peer) for peer in rest) > max(mean(where, *peer) for peer in peers - rest)
     least = [min(rest, key=lambda peer: mean(where, *peer))[0] for where in places]
-    assert least == ["Tiresias", "Tiresias", "Gavel min-jct"]
+    assert least == 3 * ["Themis, auction"]
     assert all(mean(where, own) < mean(where, *peer) for where in places for peer in rest)
     for peer in ("Gavel max-min", "Tiresias"):
         assert all(mean(where, "completion, unknown") < mean(where, peer) for where in places)
@@ -363,6 +372,17 @@ def test_what_the_page_of_peers_says_of_batches_that_adapt_is_so_in_its_tables()
     assert own["core-3"]["mean_s"] < sia["core-3"]["mean_s"]
     assert own["core-1"]["mean_s"] > sia["core-1"]["mean_s"]
     assert all(sia[where]["p99_s"] < own[where]["p99_s"] for where in places)
+    theirs = {row["workload"]: (row["their_mean_s"], row["their_p99_s"]) for row in kept["peers"]}
+    for where in places:
+        resizes, unknown, pollux = (
+            runs[where, name, "60 s"] for name in ("resizing, power 1", "resizing, unknown", "Pollux")
+        )
+        for key, limit in zip(("mean_s", "p99_s"), theirs[where], strict=True):
+            assert resizes[key] < min(sia[where][key], pollux[key], limit)
+            assert abs(pollux[key] / sia[where][key] - 1) < 0.03
+        assert resizes[energy] > max(sia[where][energy], pollux[energy])
+        assert (unknown["mean_s"] < sia[where]["mean_s"]) == (where == "core-3")
+        assert unknown["p99_s"] > sia[where]["p99_s"]
     for (where, policy, _), run in runs.items():
         if policy in ("srtf", "lookahead"):
             assert run["mean_s"] > sia[where]["mean_s"]
