@@ -321,10 +321,8 @@ def test_what_the_page_of_peers_says_is_so_in_its_tables():
     assert all(sia[where] < mean(where, own) for where in places)
     assert [where for where in places if sia[where] < mean(where, own, "60 s")] == ["core-1", "core-2"]
     assert all(mean(where, "Pollux", "60 s") < mean(where, own) for where in places)
-    assert [where for where in places if mean(where, "Pollux", "60 s") < mean(where, own, "60 s")] == [
-        "core-1",
-        "core-2",
-    ]
+    below = [where for where in places if mean(where, "Pollux", "60 s") < mean(where, own, "60 s")]
+    assert below == ["core-1", "core-2"]
     for rounds in ("360 s", "60 s"):
         assert all(p99(where, own, rounds) < p99(where, "Sia, power 0.5", "60 s") for where in places)
         assert [where for where in places if p99(where, own, rounds) > p99(where, "Pollux", "60 s")] == ["core-2"]
