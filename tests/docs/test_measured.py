@@ -391,6 +391,25 @@ def test_what_the_page_of_peers_says_of_batches_that_adapt_is_so_in_its_tables()
     assert min(cifar10["least"], imagenet["least"]) < 0.5
 
 
+def test_what_the_page_says_of_published_schedulers_on_philly_is_so_in_its_table():
+    rows = benchmark_pages.recorded("placement-peers")["result"]["rows"]
+    cells = {(row["load"], row["malleable"]): {} for row in rows}
+    for row in rows:
+        cells[row["load"], row["malleable"]][row["policy"]] = row
+    ours, limited = "lookahead 0.01", "limited 0.01"
+    assert len(cells) == 4
+    for (load, malleable), cell in cells.items():
+        assert cell[ours]["dominated_by"] == cell[limited]["dominated_by"] == ""
+        least = sorted(cell, key=lambda policy: cell[policy]["energy_kwh"])
+        assert least[:2] == [limited, ours]
+        if malleable:
+            ahead = {name for name, row in cell.items() if row["mean_jct_s"] < cell[ours]["mean_jct_s"]}
+            assert ahead - {"srtf"} == {"pollux", "powerflow 2", *(["sia"] if load < 1 else [])}
+            more = [cell[name]["energy_kwh"] / cell[ours]["energy_kwh"] - 1 for name in ahead - {"srtf"}]
+            assert 0.09 < min(more) <= max(more) < 0.18
+            assert cell["powerflow"]["energy_kwh"] > cell["powerflow 2"]["energy_kwh"]
+
+
 def test_rows_of_peers_are_not_named_like_solvers_of_another_meaning():
     from typing import get_args
 
