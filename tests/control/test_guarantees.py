@@ -37,7 +37,13 @@ SOLVERS = (
     "easy",
     "fair-share",
 )
-QUICK = tuple(solver for solver in SOLVERS if solver != "exact")
+VARIANTS = {"resizing": {"solver": "completion", "resize": True}, "auction": {"solver": "themis", "auction": True}}
+OTHERS = ("las", "qssf", "drf", "sia", "pollux", "powerflow", "completion", *VARIANTS)
+"""Published schedulers and plans of completion times: beside ours, which have limits of their own by default."""
+QUICK = (
+    *(solver for solver in SOLVERS if solver != "exact"),
+    *(pytest.param(solver, marks=(pytest.mark.slow, pytest.mark.long)) for solver in OTHERS),
+)
 BACKFILL = ("easy", "fair-share")
 H_S = 300.0
 STOPS = {EventKind.PREEMPTED, EventKind.MIGRATED, EventKind.RESIZED}
@@ -50,7 +56,7 @@ def controlled(
 ) -> Controller:  # fmt: skip
     cluster = cluster or cluster_of(2, 8)
     engine = SimulatedEngine(cluster, table, World(restart_s=restart_s))
-    spec = PolicySpec(solver=solver, limits=limits, iterations=5)
+    spec = PolicySpec(**VARIANTS.get(solver, {"solver": solver}), limits=limits, iterations=5)
     estimates = None if knowledge == "oracle" else RunTimeEstimates(knowledge)
     controller = Controller(
         cluster=cluster, engine=engine, policy=Policy.of(spec), tariff=Electricity().tariff(), estimates=estimates,
@@ -188,7 +194,7 @@ def test_nobody_starves(solver, table, after_s, preempt, limit):
 
 @pytest.mark.long
 @pytest.mark.parametrize("knowledge", ["predicted", "none"])
-@pytest.mark.parametrize("solver", QUICK)
+@pytest.mark.parametrize("solver", [s for s in SOLVERS if s != "exact"])
 @given(table=floods(), preempt=st.booleans())
 @settings(max_examples=6, deadline=None)
 def test_nobody_starves_whatever_is_believed_of_run_times(solver, knowledge, table, preempt):

@@ -82,33 +82,47 @@ class ResizingCompletion(Resizing):
 
     def picked(self, problem: PlacementProblem, among: Open, rng: np.random.Generator) -> Ints:
         """What the best plan found starts now; then, for GPUs it leaves idle, jobs that start later."""
-        stays = among.rows == problem.stay[among.job]
-        time_s = problem.time_s[among.rows]
-        first = np.searchsorted(among.job, np.arange(len(problem) + 1))
+        held = problem.stay[problem.stay >= 0] if problem.locked else np.zeros(0, dtype=np.int64)
+        rows = np.concatenate((among.rows, held))  # what may not be stopped is planned around
+        size = problem.width[rows] * problem.per_node[rows]
+        order = ranked(problem.row_job[rows], problem.klass[rows], size)
+        place = np.concatenate((np.arange(len(among.rows)), np.full(len(held), -1)))[order]
+        rows, size = rows[order], size[order]
+        stays, time_s = rows == problem.stay[problem.row_job[rows]], problem.time_s[rows]
         options = _Options(
-            first, among.klass, among.size, np.where(stays, np.inf, time_s), np.where(stays, time_s, np.inf)
-        )
-        speed = goodput(problem, among.rows) / among.size
-        best = np.zeros((len(problem), len(among.room)))
-        np.maximum.at(best, (among.job, among.klass), speed)
-        planner = _Planner(problem, options, self.power, speed / best[among.job, among.klass])
+            np.searchsorted(problem.row_job[rows], np.arange(len(problem) + 1)), problem.klass[rows], size,
+            np.where(stays, np.inf, time_s), np.where(stays, time_s, np.inf),
+        )  # fmt: skip
+        planner = _Planner(problem, options, self.power, _efficiency(problem, rows))
         plan = planner.searched(rng, always, self.moves)
-        now = plan.option[plan.order[plan.start_s[plan.order] <= _EXACT_S]]
-        if problem.locked:
-            return now
+        now = place[plan.option[plan.order[plan.start_s[plan.order] <= _EXACT_S]]]
+        now = now[now >= 0]
+        return np.concatenate((now, self._filled(problem, among, plan, now)))
+
+    @staticmethod
+    def _filled(problem: PlacementProblem, among: Open, plan: _Plan, now: Ints) -> Ints:
+        """Return the least of *among* for jobs that *plan* starts later, within what those that start *now* leave."""
         free = among.room - np.bincount(among.klass[now], among.size[now], len(among.room)).astype(np.int64)
         restart_s = np.zeros(len(problem)) if problem.restart_s is None else problem.restart_s
         filled = []
         for j in plan.order[plan.start_s[plan.order] > _EXACT_S]:
-            own = np.arange(first[j], first[j + 1])
-            own = own[(among.size[own] <= free[among.klass[own]])]
+            own = np.flatnonzero((among.job == j) & (among.size <= free[among.klass]))
             if plan.start_s[j] < WAITS_RESTARTS * restart_s[j]:
-                own = own[stays[own]]
+                own = own[among.rows[own] == problem.stay[j]]
             if len(own):
-                o = own[ranked(among.size[own], time_s[own])[0]]
+                o = own[ranked(among.size[own], problem.time_s[among.rows[own]])[0]]
                 free[among.klass[o]] -= among.size[o]
                 filled.append(int(o))
-        return np.concatenate((now, np.array(filled, dtype=np.int64)))
+        return np.array(filled, dtype=np.int64)
+
+
+def _efficiency(problem: PlacementProblem, rows: Ints) -> Floats:
+    """Speed for each GPU of *rows*, as a part of the most that their job has on their class."""
+    job, klass = problem.row_job[rows], problem.klass[rows]
+    speed = goodput(problem, rows) / (problem.width[rows] * problem.per_node[rows])
+    best = np.zeros((len(problem), len(problem.class_gpus)))
+    np.maximum.at(best, (job, klass), speed)
+    return np.asarray(speed / best[job, klass])
 
 
 class _Options(NamedTuple):

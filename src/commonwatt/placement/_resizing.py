@@ -1,9 +1,9 @@
 """Published schedulers that resize jobs: what they have in common, and Sia.
 
-A job may have any of its configurations, GPU type and number of GPUs; it starts with its least number, and at most
-doubles what it has. A scheduler picks one for each job, within the GPUs of each class; nodes follow as for others.
-Goodput is the speed that a job's table has. Where that has the times with the best batch size of each configuration
-(workload ``sia`` with ``batch: adaptive``), batch sizes adapt, too.
+A job may have any of its configurations, GPU type and number of GPUs; it starts with its least number on a type, and
+at most doubles what it has. A scheduler picks one for each job, within the GPUs of each class; nodes follow as for
+others. Goodput is the speed that a job's table has. Where that has the times with the best batch size of each
+configuration (workload ``sia`` with ``batch: adaptive``), batch sizes adapt, too.
 
 Sia: ``G[j, c]`` is the goodput of job ``j`` in configuration ``c``, relative to the least of its own and times its
 least number of GPUs. Every job has one configuration or none, and
@@ -70,20 +70,23 @@ class Resizing(Peer):
         """Return what was picked for each job: of one class, one configuration."""
         size = problem.width * problem.per_node
         room = np.bincount(problem.node_class, problem.node_gpus, len(problem.class_gpus)).astype(np.int64)
-        rows = np.flatnonzero((size <= room[problem.klass]) & self.allowed(problem, size))
-        rows = _best_of_shape(problem, size, rows)
-        among = Open(rows, problem.row_job[rows], problem.klass[rows], size[rows], room)
+        stays = problem.stay[problem.stay >= 0] if problem.locked else np.zeros(0, dtype=np.int64)
+        left = room - np.bincount(problem.klass[stays], size[stays], len(room)).astype(np.int64)
+        open_ = (size <= left[problem.klass]) & self.allowed(problem, size)
+        open_[np.isin(problem.row_job, problem.row_job[stays])] = False
+        rows = _best_of_shape(problem, size, np.flatnonzero(open_))
+        among = Open(rows, problem.row_job[rows], problem.klass[rows], size[rows], left)
         picked = self.picked(problem, among, rng) if len(rows) else np.zeros(0, dtype=np.int64)
-        return _menu_of(problem, size, rows[picked], room)
+        return _menu_of(problem, size, np.concatenate((stays, rows[picked])), room)
 
     def allowed(self, problem: PlacementProblem, size: Ints) -> Bools:
-        """Return which configurations a job may have, [C]: it starts with its least GPUs, and at most doubles them."""
+        """Return which configurations a job may have, [C]: the least of each class, and at most twice what it has."""
         anew = np.ones(len(size), dtype=bool)
         anew[problem.stay[problem.stay >= 0]] = False
-        least = np.full(len(problem), np.iinfo(np.int64).max)
-        np.minimum.at(least, problem.row_job, size)
-        most = np.where(problem.stay >= 0, 2 * size[problem.stay], least)
-        return np.asarray(~anew | (size <= np.maximum(most, least)[problem.row_job]))
+        least = np.full((len(problem), len(problem.class_gpus)), np.iinfo(np.int64).max)
+        np.minimum.at(least, (problem.row_job, problem.klass), size)
+        most = np.where(problem.stay >= 0, 2 * size[problem.stay], 0)
+        return np.asarray(~anew | (size <= np.maximum(most[problem.row_job], least[problem.row_job, problem.klass])))
 
     @abstractmethod
     def picked(self, problem: PlacementProblem, among: Open, rng: np.random.Generator) -> Ints:
