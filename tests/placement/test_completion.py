@@ -171,6 +171,14 @@ def test_a_running_job_grows_only_where_that_is_worth_its_restart():
     assert shapes(ResizingCompletion(), of(60.0)) == {"j": (B, 1)}
 
 
+def test_a_running_job_that_would_wait_is_planned_to_start_again():
+    # j2 needs both GPUs, of which j1 has one for another 50 s; j1 would start again after it, which is dearer
+    run = {"current": {"nodes": ["b"], "gpus": 1, "remaining_s": 50}}
+    jobs = [elastic("j1", {1: 400}, submit_s=0, **run), elastic("j2", {2: 1000}, submit_s=0)]
+    of = replace(problem(jobs, a=1, b=2), node_gpus=np.array([0, 2]))
+    assert shapes(ResizingCompletion(), of) == {"j1": (B, 1)}
+
+
 @pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(st.data())

@@ -248,8 +248,9 @@ def test_auction_pays_for_what_it_keeps_from_others_by_hand():
 
 
 def test_auction_offers_gpus_to_those_furthest_from_their_fair_finish():
-    # the GPU would shorten j2 more, but only j1, the worse off, is offered it; j3 gets what is left
-    jobs = [job("j1", 100, None), job("j2", 90, None, submit_s=250), job("j3", None, 100)]
+    # an equal share is a third of A and two thirds of B: 300, 270 and 1500 s. Without GPUs in this round the jobs would
+    # take 1000, 740 and 1610 s: only j1, the worst off, is offered any; j3 gets what is left, j2 finds nothing
+    jobs = [job("j1", 100, None), job("j2", 90, None, submit_s=250), job("j3", None, 1000, submit_s=290)]
     of = replace(problem(jobs), now_s=300.0, interval_s=600.0)
     assert solved(Themis(0.8), of) == {"j1": A, "j3": B}
 

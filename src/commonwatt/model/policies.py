@@ -146,7 +146,7 @@ class PolicySpec(FileModel):
     solver: SolverChoice = quantity(
         "solver that places jobs, one of these or an installed plugin; las, gavel, themis, qssf, lucid and drf are "
         "published schedulers, which do not resize jobs (lucid puts two on the same GPUs, in simulations only), sia, "
-        "pollux and powerflow are some that do, and completion plans completion times of jobs of fixed size",
+        "pollux and powerflow are some that do, and completion plans completion times",
         "-",
     )
     name: str | None = quantity("name in the results; absent: the solver's name", "-", None)
@@ -250,7 +250,8 @@ class PolicySpec(FileModel):
     )  # fmt: skip
     limits: PolicyLimits | None = quantity(
         "limits on waiting, and on being stopped and moved, which hold for every solver; {}: none; null: lookahead, "
-        "local-search, random-greedy and exact reserve GPUs for a job that has waited for a day, others have no limits",
+        "local-search, random-greedy and exact reserve GPUs for a job that has waited for a day, others have no "
+        "limits",
         "-", None,
     )  # fmt: skip
 
@@ -272,9 +273,9 @@ class PolicySpec(FileModel):
     @property
     def kept_limits(self) -> PolicyLimits | None:
         """The limits that hold: those given, else those of the solver. Published rules stay as they were published."""
-        if self.limits is not None or self.solver not in WEIGH_ENERGY:
+        if self.limits is not None:
             return self.limits
-        return PolicyLimits(reserve_after_s=DAY_S)
+        return PolicyLimits(reserve_after_s=DAY_S) if self.solver in WEIGH_ENERGY else None
 
 
 WEIGH_ENERGY = ("lookahead", "local-search", "random-greedy", "exact")

@@ -422,10 +422,12 @@ class Scenario(FileModel):
             where = f"policies.{policy.label}.power_limits"
             if policy.power_limits and policy.solver in set(SOLVER_NAMES).difference(LIMIT_POWER):
                 expected = f"none, as {policy.solver} does not weigh energy against time; {', '.join(LIMIT_POWER)} do"
-                raise FieldError(expected, field=where)
+                raise FieldError(expected, field=where, value=list(policy.power_limits))
             if policy.power_limits and not isinstance(self.workload, LogWorkload | WeekWorkload):
                 raise FieldError(
-                    "none without jobs of a log or a generated week, whose models have measured limits", field=where
+                    "none without jobs of a log or a generated week, whose models have measured limits",
+                    field=where,
+                    value=list(policy.power_limits),
                 )
 
     def _check_cpus(self) -> None:
@@ -457,9 +459,15 @@ class Scenario(FileModel):
 
     def _check_peer(self, policy: PolicySpec) -> None:
         """Raise if a published scheduler is not defined under the rules of this scenario."""
+        for field, given, own in (("auction", policy.auction, "themis"), ("resize", policy.resize, "completion")):
+            if given and policy.solver != own:
+                raise FieldError(
+                    f"false: only {own} has it", field=f"policies.{policy.label}.{field}",
+                    value=f"true with {policy.solver}",
+                )  # fmt: skip
         if policy.solver not in get_args(PeerName):
             return
-        if policy.fairness_power == 0:
+        if policy.fairness_power == 0 and policy.solver in ("sia", "pollux"):
             raise FieldError(
                 "another number: all goodput would be alike", field=f"policies.{policy.label}.fairness_power", value="0"
             )
@@ -500,10 +508,10 @@ class Scenario(FileModel):
         limited = next((node.name for node in self.nodes if node.cpus or node.memory_gib), None)
         preempts = next((qos.name for qos in self.qos if qos.preempts), None)
         for field, given in (
-            (f"{where}.limits", "limits" if policy.limits not in (None, PolicyLimits()) else None),
+            (f"{where}.limits", (policy.limits and ", ".join(policy.limits.model_dump(exclude_none=True))) or None),
             (f"{where}.wait_for_price", "a price to wait for" if policy.wait_for_price is not None else None),
             (f"{where}.capacity", f"a plan ({plan.policy})" if plan is not None else None),
-            ("electricity.power_cap_w", "a cap" if any(cap is not None for cap in caps) else None),
+            ("electricity.power_cap_w", next((f"{cap:g}" for cap in caps if cap is not None), None)),
             ("nodes", limited and f"cpus or memory_gib of {limited}"),
             ("qos", preempts and f"preempts of {preempts}"),
         ):

@@ -30,8 +30,10 @@ MOVES = 100  # of single jobs, per decision
 MOST_MOVED = 20_000  # jobs placed by moves per decision: with many jobs there are fewer moves
 DEPTH = 1000  # jobs that are planned; others only fill gaps
 GAIN = 1e-6  # relative, that a move must bring
-LEVELS: Floats = np.array([1.0, 0.85, 0.7, 0.5, 0.3, 0.0])  # least speed for a GPU, as a part of the most
+LEVELS: Floats = np.array([1.0, 0.85, 0.7, 0.5, 0.3, 0.0, np.inf])  # least speed for a GPU, as a part of the most
+NONE = len(LEVELS) - 1  # the level at which a job has nothing but what it runs in
 RESIZES = 0.5  # share of moves that change a level
+KEEPS = 0.02  # what a plan that stops or changes running jobs must save, of the cost of the best that does not
 WAITS_RESTARTS = 2.0
 _EXACT_S = 1e-6
 
@@ -91,10 +93,13 @@ class ResizingCompletion(Resizing):
         stays, time_s = rows == problem.stay[problem.row_job[rows]], problem.time_s[rows]
         options = _Options(
             np.searchsorted(problem.row_job[rows], np.arange(len(problem) + 1)), problem.klass[rows], size,
-            np.where(stays, np.inf, time_s), np.where(stays, time_s, np.inf),
+            np.where(stays, _anew_s(problem, rows), time_s), np.where(stays, time_s, np.inf),
         )  # fmt: skip
         planner = _Planner(problem, options, self.power, _efficiency(problem, rows))
         plan = planner.searched(rng, always, self.moves)
+        if planner.runs.any():
+            calm = planner.undisturbed()
+            plan = calm if plan.cost > (1.0 - KEEPS) * calm.cost else plan
         now = place[plan.option[plan.order[plan.start_s[plan.order] <= _EXACT_S]]]
         now = now[now >= 0]
         return np.concatenate((now, self._filled(problem, among, plan, now)))
@@ -114,6 +119,18 @@ class ResizingCompletion(Resizing):
                 free[among.klass[o]] -= among.size[o]
                 filled.append(int(o))
         return np.array(filled, dtype=np.int64)
+
+
+def _anew_s(problem: PlacementProblem, rows: Ints) -> Floats:
+    """Time of each of *rows* if its job is started anew in that shape; infinity: it cannot be."""
+    size = problem.width * problem.per_node
+    found = np.full(len(rows), np.inf)
+    for i, r in enumerate(rows.tolist()):
+        j = problem.row_job[r]
+        own = np.arange(problem.start[j], problem.start[j + 1])
+        own = own[(own != problem.stay[j]) & (problem.klass[own] == problem.klass[r]) & (size[own] == size[r])]
+        found[i] = problem.time_s[own].min(initial=np.inf)
+    return found
 
 
 def _efficiency(problem: PlacementProblem, rows: Ints) -> Floats:
@@ -162,7 +179,7 @@ class _Planner:
         self.problem, self.options, self.power = problem, options, power
         self.room = np.bincount(problem.node_class, problem.node_gpus, len(problem.class_gpus)).astype(np.int64)
         self.efficiency = np.ones(len(options.klass)) if efficiency is None else efficiency
-        self.levels = 1 if efficiency is None else len(LEVELS)
+        self.levels = 1 if efficiency is None else NONE
         self.age_s = problem.now_s - problem.submit_s
         left_s = np.minimum(options.anew_s, options.stay_s)
         self.job = np.repeat(np.arange(len(problem)), np.diff(options.first))
@@ -208,6 +225,17 @@ class _Planner:
             return order, plan.level
         job, place = rng.integers(first, len(order), size=2)
         return np.insert(np.delete(order, job), place, order[job]), plan.level
+
+    def undisturbed(self) -> _Plan:
+        """Return the best plan of all orders and levels in which all running jobs go on as they are."""
+        best: _Plan | None = None
+        for order in self.orders():
+            order = order[ranked(~self.runs[order], np.arange(len(order)))]
+            for level in range(self.levels):
+                plan = self.plan(order, np.where(self.runs, NONE, level))
+                best = plan if best is None or plan.cost < best.cost else best
+        assert best is not None
+        return best
 
     def plan(self, order: Ints, level: Ints) -> _Plan:
         """Plan jobs in *order*, each with what is open to it at its *level* ([J])."""

@@ -91,11 +91,17 @@ class Explainer:
         )
 
     def fits(self, row: Index, job: Index) -> bool:
-        """Whether configuration *row* of *job* would fit into what the schedule leaves free."""
-        p = self.problem
+        """Whether configuration *row* of *job* would fit into what the schedule leaves free, and gives to it."""
+        p, has = self.problem, self.schedule.choice[job]
+        if has == POSTPONED or self._packed[job]:
+            if row == p.stay[job]:
+                return bool(np.all(self.free[p.nodes_held(job)] >= p.per_node[row]))
+            return self._has_room(row, empty=False)
+        free = self.free.copy()
+        free[self.schedule.nodes_of(p, job)] += p.per_node[has]
         if row == p.stay[job]:
-            return bool(np.all(self.free[p.nodes_held(job)] >= p.per_node[row]))
-        return self._has_room(row, empty=False)
+            return bool(np.all(free[p.nodes_held(job)] >= p.per_node[row]))
+        return len(p.room(row, free)) > 0
 
     def explain(self, job: int) -> PlacementExplanation:
         """Explain what *job* got."""

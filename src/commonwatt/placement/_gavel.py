@@ -26,7 +26,7 @@ from commonwatt.optimize import KeepGoing, Program, ranked
 from commonwatt.placement._peers import Entry, Menu, Peer, in_strict_order, received_by
 from commonwatt.placement._problem import PlacementProblem
 
-__all__ = ["Gavel", "shares"]
+__all__ = ["Gavel", "equal_share", "shares"]
 
 ROUNDED = 5  # digits of a share that count
 PRECISION = 1e-6  # of the worst finish-time fairness, and of a makespan
@@ -93,8 +93,8 @@ def _shares_of(problem: PlacementProblem, menu: Menu, jobs: Ints, objective: Obj
     return np.where(menu.row >= 0, np.clip(np.round(x, ROUNDED), 0.0, 1.0), 0.0)
 
 
-def _equal_share(menu: Menu) -> Floats:
-    """Time of each job on each class if all had an equal share of the GPUs of every class, [J, K]."""
+def equal_share(menu: Menu) -> Floats:
+    """Return the time of each job on each class if all had an equal share of the GPUs of every class, [J, K]."""
     x = menu.room[None, :] / (len(menu.gpus) * menu.gpus[:, None])
     return np.asarray(x / np.maximum(1.0, x.sum(axis=1, keepdims=True)))
 
@@ -117,7 +117,7 @@ def _finish_time(problem: PlacementProblem, submit_s: Floats, menu: Menu, lp: _S
     """
     left, age_s, round_s = menu.left, problem.now_s - submit_s, problem.interval_s
     begin_s = round_s - submit_s % round_s + menu.restart_s
-    alone_s = begin_s + 1.0 / (rate * _equal_share(menu)).sum(axis=1)
+    alone_s = begin_s + 1.0 / (rate * equal_share(menu)).sum(axis=1)
 
     def needed(worst: float) -> Floats:
         return left / np.maximum(worst * alone_s - age_s, 1e-9)

@@ -3,8 +3,8 @@
 The budget is a multiple of the least energy that the jobs with GPUs could take to their ends. A job counts with its
 busy GPUs and their part of the idle power of their nodes, restart included. At each decision
 
-1. every job gets the configuration of least energy for which there are GPUs. Jobs come by the GPU time left in that of
-   least energy, least first;
+1. every job gets the configuration of least energy for which there are GPUs: running jobs first, which are not stopped,
+   then waiting ones by the GPU time left in theirs, least first;
 2. as long as GPUs and budget suffice, the job and configuration are taken that shorten a time to the end most for each
    joule.
 
@@ -44,15 +44,28 @@ class PowerFlow(Resizing):
 
     energy_budget: float = 1.5
 
+    def allowed(self, problem: PlacementProblem, size: Ints) -> Bools:  # noqa: ARG002
+        """Return all configurations: growth has no limit."""
+        return np.ones(len(problem.klass), dtype=bool)
+
     def picked(self, problem: PlacementProblem, among: Open, rng: np.random.Generator) -> Ints:  # noqa: ARG002
         """Start jobs thriftily, then speed them up; returns places in *among*."""
         left_s, able = problem.time_s[among.rows], _buddies(problem, among)
         energy = _energy(problem, among)
-        free, chosen = among.room.astype(float), np.full(len(problem), -1, dtype=np.int64)
+        stays = np.flatnonzero(among.rows == problem.stay[among.job])
+        chosen = np.full(len(problem), -1, dtype=np.int64)
+        chosen[among.job[stays]] = stays
+        free = among.room - np.bincount(among.klass[stays], among.size[stays], len(among.room))
+        thrifty = np.full(len(problem), fill_value=False)
         for i in _thrifty(problem, among, energy, left_s, able):
-            if among.size[i] <= free[among.klass[i]] and chosen[among.job[i]] < 0:
-                chosen[among.job[i]] = i
-                free[among.klass[i]] -= among.size[i]
+            job, has = among.job[i], chosen[among.job[i]]
+            own = among.size[has] if has >= 0 and among.klass[has] == among.klass[i] else 0
+            if thrifty[job] or among.size[i] > free[among.klass[i]] + own:
+                continue
+            if has >= 0:
+                free[among.klass[has]] += among.size[has]
+            free[among.klass[i]] -= among.size[i]
+            chosen[job], thrifty[job] = i, True
         budget = (self.energy_budget - 1 + SLACK) * float(energy[chosen[chosen >= 0]].sum())
         able &= chosen[among.job] >= 0
         while True:
@@ -89,10 +102,10 @@ def _buddies(problem: PlacementProblem, among: Open) -> Bools:
 
 
 def _thrifty(problem: PlacementProblem, among: Open, energy: Floats, left_s: Floats, able: Bools) -> Ints:
-    """Places that are *able*: jobs by the GPU time left in their thriftiest, each from its thriftiest on."""
+    """Places that are *able*: running jobs, then others by the GPU time left in their thriftiest; each by energy."""
     places = np.flatnonzero(able)
     places = places[ranked(among.job[places], energy[places], left_s[places])]
     job = among.job[places]
     first = np.searchsorted(job, job)  # of each place, the thriftiest of its job
     gpu_s = (left_s * among.size)[places[first]]
-    return places[ranked(gpu_s, problem.submit_s[job], job, np.arange(len(places)))]
+    return places[ranked(problem.stay[job] < 0, gpu_s, problem.submit_s[job], job, np.arange(len(places)))]

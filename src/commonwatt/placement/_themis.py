@@ -1,7 +1,7 @@
 """Themis: GPUs are auctioned every round among the jobs furthest from their fair finish time.
 
-The finish-time fairness of a job is ``rho = (age + time to its end) / time of the whole job alone``, on its fastest
-class. Each round, as leases on all GPUs end:
+The finish-time fairness of a job is ``rho = (age + time to its end) / time of the whole job with an equal share`` of
+the GPUs of every class. Each round, as leases on all GPUs end:
 
 1. The part ``1 - f`` of all jobs with the largest ``rho`` is offered all GPUs.
 2. Each bids ``V = 1 / rho`` for the GPUs it asks for on each class, and for having none in this round.
@@ -25,6 +25,7 @@ from numpy.random import Generator
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.optimize import KeepGoing, Program, ranked
+from commonwatt.placement._gavel import equal_share
 from commonwatt.placement._peers import Entry, Menu, Peer
 from commonwatt.placement._problem import PlacementProblem
 
@@ -98,10 +99,10 @@ class Themis(Peer):
         able = np.flatnonzero((menu.row >= 0).any(axis=1))
         if not len(able):
             return []
-        alone_s = menu.whole_s[able].min(axis=1)
+        share_s = 1.0 / (equal_share(menu) / menu.whole_s).sum(axis=1)[able]
         age_s = np.maximum(0.0, problem.now_s - problem.submit_s[able])
         none_s = age_s + problem.interval_s + menu.left_s[able].min(axis=1)
-        order = ranked(-none_s / alone_s, problem.submit_s[able])
+        order = ranked(-none_s / share_s, problem.submit_s[able])
         bidders = order[: max(1, math.ceil((1 - self.fairness_knob) * len(able) - 1e-9))]
         with np.errstate(divide="ignore"):
             worth = np.log(none_s[bidders, None] / (age_s[bidders, None] + menu.left_s[able[bidders]]))

@@ -26,7 +26,7 @@ from commonwatt.engines.clocks import VirtualClock, run
 from commonwatt.engines.simulated.engine import Outage, SimulatedEngine, World
 from commonwatt.engines.simulated.shared_gpus import SharingCluster
 from commonwatt.model.accounting import AccountTree
-from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.demand import DemandSeries
 from commonwatt.model.dependencies import Dependency, WaitedFor, handovers, met
@@ -270,6 +270,13 @@ def _check_packing(packing: Packing, cluster: Cluster, field: str) -> None:
                          value=f"lucid with {types}")  # fmt: skip
 
 
+def _able(cluster: Cluster, table: JobArrays) -> Bools:
+    """Return which configurations of *table* some class of nodes has room for, [C]."""
+    pairs, which = np.unique(np.stack((table.config_type, table.config_gpus)), axis=1, return_inverse=True)
+    able = [bool(cluster.shapes(table.gpu_types[kind], int(gpus))) for kind, gpus in pairs.T]
+    return np.array(able, dtype=bool)[which.reshape(-1)]
+
+
 def _check_peer(scenario: Scenario, policy: PolicySpec, cluster: Cluster, table: JobArrays) -> None:
     """Raise ``InputError`` if a scheduler for jobs of fixed size is not defined for these jobs."""
     where = f"policies.{policy.label}"
@@ -287,8 +294,10 @@ def _check_peer(scenario: Scenario, policy: PolicySpec, cluster: Cluster, table:
         return
     if (packing := packing_of(policy, cluster, table)) is not None:
         _check_packing(packing, cluster, f"{where}.solver")
+    able = _able(cluster, table)
     for j, asked in enumerate(table.requested_gpus.tolist()):
-        sizes = set(table.config_gpus[table.configs(j)].tolist())
+        own = table.configs(j)
+        sizes = set(table.config_gpus[own][able[own]].tolist())
         if len(sizes) > 1 and asked not in sizes:
             what = f"{asked}, more than it can have here" if asked else "none"
             raise InputError(

@@ -81,10 +81,10 @@ class Profiles(Protocol):
 def class_of(kind: str) -> str | None:
     """Return the class of models that *kind* is of, itself or one of the runs of the measured tables; else ``None``.
 
-    >>> class_of("resnet50-b64"), class_of("bert"), class_of("a3c")
-    ('resnet50', 'bert', None)
+    >>> class_of("resnet50-b64"), class_of("bert"), class_of("a3c"), class_of("bert-b0")
+    ('resnet50', 'bert', None, None)
     """
-    name = kind.rpartition("-b")[0] or kind
+    name = re.sub(r"-b[1-9]\d*$", "", kind)
     return name if name in CLASSES else None
 
 
