@@ -188,8 +188,11 @@ def test_place_lets_backfill_see_every_job():
 @settings(max_examples=100, deadline=None)
 def test_room_is_that_of_each_configuration(p):
     schedule = RandomGreedy(iterations=1).solve(p, np.random.default_rng(0)).best
-    explainer, free = Explainer(p, schedule), schedule.free_gpus(p)
+    explainer = Explainer(p, schedule)
     for job in range(len(p)):
+        free = schedule.free_gpus(p)  # and what the job has itself
+        if schedule.choice[job] != POSTPONED:
+            free[schedule.nodes_of(p, job)] += p.per_node[schedule.choice[job]]
         for row in range(p.start[job], p.start[job + 1]):
             if row != p.stay[job]:
                 assert explainer.fits(row, job) == (len(p.room(row, free)) > 0)
