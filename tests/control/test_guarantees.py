@@ -40,10 +40,8 @@ SOLVERS = (
 VARIANTS = {"resizing": {"solver": "completion", "resize": True}, "auction": {"solver": "themis", "auction": True}}
 OTHERS = ("las", "qssf", "drf", "sia", "pollux", "powerflow", "completion", *VARIANTS)
 """Published schedulers and plans of completion times: beside ours, which have limits of their own by default."""
-QUICK = (
-    *(solver for solver in SOLVERS if solver != "exact"),
-    *(pytest.param(solver, marks=(pytest.mark.slow, pytest.mark.long)) for solver in OTHERS),
-)
+QUICK = tuple(solver for solver in SOLVERS if solver != "exact")
+EVERY = (*QUICK, *(pytest.param(solver, marks=(pytest.mark.slow, pytest.mark.long)) for solver in OTHERS))
 BACKFILL = ("easy", "fair-share")
 H_S = 300.0
 STOPS = {EventKind.PREEMPTED, EventKind.MIGRATED, EventKind.RESIZED}
@@ -113,7 +111,7 @@ def longest_and_most(controller: Controller) -> tuple[dict[str, int], list[float
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("solver", QUICK)
+@pytest.mark.parametrize("solver", EVERY)
 @given(table=floods(), most=st.integers(1, 3), min_run_s=st.sampled_from([0.0, 450.0]))
 @settings(max_examples=12, deadline=None)
 def test_no_job_is_started_more_often_or_stopped_earlier_than_its_limit(solver, table, most, min_run_s):
@@ -159,7 +157,7 @@ def test_who_waits_for_jobs_that_are_not_stopped_is_told_which_limit_that_is(lim
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preempt", [False, True])
-@pytest.mark.parametrize("solver", QUICK)
+@pytest.mark.parametrize("solver", EVERY)
 def test_a_gang_among_small_jobs_starts_as_soon_as_what_ran_has_ended(solver, preempt):
     limits = PolicyLimits(reserve_after_s=1800.0)
     controller = controlled(hourly(40), solver, limits, preempt=preempt)
@@ -180,7 +178,7 @@ def test_who_says_nothing_of_limits_has_a_reservation_after_a_day_but_for_publis
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("solver", QUICK)
+@pytest.mark.parametrize("solver", EVERY)
 @given(table=floods(), after_s=st.sampled_from([0.0, 1000.0]), preempt=st.booleans(), limit=st.sampled_from([None, 2]))
 @settings(max_examples=15, deadline=None)
 def test_nobody_starves(solver, table, after_s, preempt, limit):
@@ -194,7 +192,7 @@ def test_nobody_starves(solver, table, after_s, preempt, limit):
 
 @pytest.mark.long
 @pytest.mark.parametrize("knowledge", ["predicted", "none"])
-@pytest.mark.parametrize("solver", [s for s in SOLVERS if s != "exact"])
+@pytest.mark.parametrize("solver", QUICK)
 @given(table=floods(), preempt=st.booleans())
 @settings(max_examples=6, deadline=None)
 def test_nobody_starves_whatever_is_believed_of_run_times(solver, knowledge, table, preempt):
@@ -206,7 +204,7 @@ def test_nobody_starves_whatever_is_believed_of_run_times(solver, knowledge, tab
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("solver", [*QUICK, "exact"])
+@pytest.mark.parametrize("solver", [*EVERY, "exact"])
 def test_a_certain_promise_is_kept_to_the_second(solver):
     """What is logged for the gang is when it starts, at the latest."""
     controller = controlled(hourly(8), solver, PolicyLimits(reserve_after_s=1800.0), preempt=False)
@@ -288,7 +286,7 @@ class Idling:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("solver", [s for s in QUICK if s not in BACKFILL])  # which keep room for a reservation
+@pytest.mark.parametrize("solver", [s for s in EVERY if s not in BACKFILL])  # which keep room for a reservation
 @given(table=thrifty_jobs(), most_s=st.sampled_from([0.0, 100.0, 1000.0]), preempt=st.booleans())
 @settings(max_examples=12, deadline=None)
 def test_nobody_waits_beside_free_gpus_for_longer_than_the_limit(solver, table, most_s, preempt):

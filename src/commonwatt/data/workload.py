@@ -19,7 +19,6 @@ from commonwatt.data.generators.week import generate_week
 from commonwatt.data.log import JobLog, part_of, plural, time_of, window
 from commonwatt.data.malleable import malleable, treatments
 from commonwatt.data.profiles import DEFAULT_LOGGED, is_known, load_profiles, profiles_for
-from commonwatt.data.profiles.base import CLASSES, class_of
 from commonwatt.data.readers import read_log
 from commonwatt.data.sia import read_sia
 from commonwatt.data.training_profiles import read_profiles, times_of
@@ -229,7 +228,6 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
     if asked and asked not in times:
         expected = f"a GPU type the job has times for ({', '.join(times)}){did_you_mean(asked, times)}"
         raise InputError(expected, field=f"{where}.requested_gpu_type", value=asked)
-    kind = _kind(job.kind, where)
     try:
         return Job(
             name=job.name,
@@ -252,17 +250,10 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
             qos=job.qos,
             known_s=math.nan if job.known_s is None else job.known_s,
             after=job.after,
-            kind=kind,
+            kind=job.kind,
         )
     except InputError as error:
         raise InputError(error.expected, field=f"workload.jobs.{error.field}", value=error.value) from None
-
-
-def _kind(kind: str, where: str) -> str:
-    if kind and class_of(kind) is None:
-        expected = f"one of {', '.join(CLASSES)}, where wanted with a batch size such as bert-b32, or none"
-        raise InputError(expected, field=f"{where}.kind", value=kind)
-    return kind
 
 
 def _check_partitions(jobs: Sequence[ScenarioJob], nodes: Sequence[NodeSpec]) -> None:
