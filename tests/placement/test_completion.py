@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.placement import POSTPONED
+from commonwatt.placement import POSTPONED, _completion
 from commonwatt.placement._completion import Completion, ResizingCompletion, _of_menu, _Options, _Planner
 from commonwatt.placement._objective import check
 from commonwatt.placement._peers import Menu
@@ -169,6 +169,15 @@ def test_a_running_job_grows_only_where_that_is_worth_its_restart():
 
     assert shapes(ResizingCompletion(), of(50.0)) == {"j": (B, 4)}  # 95 s
     assert shapes(ResizingCompletion(), of(60.0)) == {"j": (B, 1)}
+
+
+@pytest.mark.parametrize("solver", [Completion(), ResizingCompletion()])
+def test_what_is_not_planned_as_there_is_too_much_is_not_stopped(solver, monkeypatch):
+    monkeypatch.setattr(_completion, "DEPTH", 1)
+    runs = [{"current": {"nodes": ["b"], "gpus": 1, "remaining_s": s}, "requested_gpus": 1} for s in (50, 90)]
+    jobs = [elastic(f"j{i}", {1: 100, 2: 80}, submit_s=0, **run) for i, run in enumerate(runs)]
+    of = replace(problem([*jobs, elastic("waits", {1: 300}, submit_s=0)], a=1, b=3), node_gpus=np.array([0, 3]))
+    assert shapes(solver, of) == {"j0": (B, 1), "j1": (B, 1), "waits": (B, 1)}
 
 
 def test_a_running_job_that_would_wait_is_planned_to_start_again():

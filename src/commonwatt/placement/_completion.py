@@ -1,7 +1,8 @@
 """Plans of completion times (ours): which job runs next, on which GPU type, and which one waits for a better type.
 
-For jobs of fixed size. All known jobs are planned to their end, one after another in some order: each gets the class
-and the start that end it first, around those before it, with restarts, and in rounds where decisions are bound to them.
+All known jobs are planned to their end, one after another in some order: each gets the class and the start that end it
+first, around those before it, with restarts, and in rounds where decisions are bound to them. Jobs have the size they
+asked for, or (``ResizingCompletion``) one of those that use GPUs well enough.
 A job may be planned to wait for a faster type. The cost of a plan is the sum over jobs of their completion times to a
 power above 1, so that a long wait weighs more than several short ones (1: the mean alone). Several orders are tried,
 among them shortest remaining time and shortest remaining GPU time; random moves of single jobs improve the best.
@@ -106,14 +107,21 @@ class ResizingCompletion(Resizing):
 
     @staticmethod
     def _filled(problem: PlacementProblem, among: Open, plan: _Plan, now: Ints) -> Ints:
-        """Return the least of *among* for jobs that *plan* starts later, within what those that start *now* leave."""
+        """Return what fits of *among* for other jobs, within what those that start *now* leave.
+
+        A job that was not planned stays where it is, if it can. Others get their least number of GPUs, but one that
+        *plan* starts soon waits for that.
+        """
         free = among.room - np.bincount(among.klass[now], among.size[now], len(among.room)).astype(np.int64)
         restart_s = np.zeros(len(problem)) if problem.restart_s is None else problem.restart_s
         filled = []
-        for j in plan.order[plan.start_s[plan.order] > _EXACT_S]:
+        rest = np.setdiff1d(np.arange(len(problem)), plan.order)  # too many to be planned; those that run first
+        rest = rest[ranked(problem.stay[rest] < 0, problem.submit_s[rest])]
+        for j in np.concatenate((plan.order[plan.start_s[plan.order] > _EXACT_S], rest)):
             own = np.flatnonzero((among.job == j) & (among.size <= free[among.klass]))
-            if plan.start_s[j] < WAITS_RESTARTS * restart_s[j]:
-                own = own[among.rows[own] == problem.stay[j]]
+            stays = own[among.rows[own] == problem.stay[j]]
+            if plan.start_s[j] < WAITS_RESTARTS * restart_s[j] or (len(stays) and np.isinf(plan.start_s[j])):
+                own = stays
             if len(own):
                 o = own[ranked(among.size[own], problem.time_s[among.rows[own]])[0]]
                 free[among.klass[o]] -= among.size[o]

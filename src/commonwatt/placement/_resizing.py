@@ -1,9 +1,9 @@
 """Published schedulers that resize jobs: what they have in common, and Sia.
 
-A job may have any of its configurations, GPU type and number of GPUs; it starts with its least number on a type, and
-at most doubles what it has. A scheduler picks one for each job, within the GPUs of each class; nodes follow as for
-others. Goodput is the speed that a job's table has. Where that has the times with the best batch size of each
-configuration (workload ``sia`` with ``batch: adaptive``), batch sizes adapt, too.
+A job may have any of its configurations, GPU type and number of GPUs; under Sia and Pollux it starts with its least
+number on a type, and at most doubles what it has. A scheduler picks one for each job, within the GPUs of each class;
+nodes follow as for others. Goodput is the speed that a job's table has. Where that has the times with the best batch
+size of each configuration (workload ``sia`` with ``batch: adaptive``), batch sizes adapt, too.
 
 Sia: ``G[j, c]`` is the goodput of job ``j`` in configuration ``c``, relative to the least of its own and times its
 least number of GPUs. Every job has one configuration or none, and
