@@ -234,7 +234,7 @@ SETTINGS = {  # decimals and percentages outside what is generated: versions, se
     "docs/explanation/mapping.md": "0.01 0.05 0.1 0.1% 0.9 10% 3.5 3.6 4.2 4.3 4.4 5.1 5.5 5.7",
     "docs/explanation/mig.md": "1% 5% 10%",
     "docs/explanation/partitioning.md": "2.2 3.2 3.3 3.4 4.1 4.2 4.3 5.1 5.3",
-    "docs/explanation/peers.md": "0.5 1.1 1.15 1.5 3% 9.15",
+    "docs/explanation/peers.md": "0.001 0.01 0.07 0.5 0.8 1.1 1.15 1.35 1.5 2% 3% 25% 30% 9.15 2304.06381",
     "docs/explanation/unknown-run-times.md": "1.1",
     "docs/how-to/fleet.md": "0.95 1.3 95%",
     "docs/how-to/identity.md": "1.2 1.3",
