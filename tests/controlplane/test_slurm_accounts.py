@@ -109,8 +109,8 @@ def test_the_ledger_and_slurm_charge_the_same(accounted, tmp_path):
     assert done.code == 0, done.document
     assert done.document["accounted_jobs"] == 3
     by_tenant = {row["tenant"]: (row["ledger_gpu_h"], row["slurm_gpu_h"]) for row in done.document["accounts"]}
-    assert by_tenant["a"] == (pytest.approx(10 / 3600, abs=8 / 3600), pytest.approx(10 / 3600, abs=8 / 3600))
-    assert by_tenant["b"][1] >= 8 / 3600
+    assert min(by_tenant["a"] + by_tenant["b"]) >= 7 / 3600  # Slurm counts whole seconds
+    assert by_tenant["a"][0] == pytest.approx(by_tenant["a"][1], abs=3 * 5 / 3600)  # within 5 s of each GPU's run
 
     lines = file.read_text().splitlines()
     wrong, kept = file.with_name("wrong.txt"), [line for line in lines if f"|{jobs[1]}-j1|" not in line]

@@ -33,12 +33,13 @@ class Site:
         self.folder, self.ca = folder, trustme.CA()
         self.ca_file = folder / "ca.pem"
         self.ca.cert_pem.write_to_path(self.ca_file)
-        self.issue()
+        self.issue()()
 
     def issue(self):
+        """Write a new certificate without its key, and return what writes that."""
         made = self.ca.issue_cert("localhost", "127.0.0.1")
-        made.private_key_pem.write_to_path(self.folder / "key.pem")
         (self.folder / "cert.pem").write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
+        return lambda: made.private_key_pem.write_to_path(self.folder / "key.pem")
 
     def client(self, ca=None):
         """Write a client's certificate, and return the files of its chain and key."""
@@ -162,13 +163,10 @@ def test_a_renewed_certificate_is_taken_without_a_restart(site, caplog):
         assert kept.get(at(server.at.rest) + "/v2").status_code == 200
         first = shown(site, server.at.rest)
         assert shown(site, server.at.grpc) == first
-        key = (site.folder / "key.pem").read_bytes()
-        site.issue()
-        renewed = (site.folder / "key.pem").read_bytes()
-        (site.folder / "key.pem").write_bytes(key)  # for a moment, not that of the certificate
+        write_key = site.issue()
         until(lambda: "was not renewed" in caplog.text)
         assert shown(site, server.at.rest) == shown(site, server.at.grpc) == first
-        (site.folder / "key.pem").write_bytes(renewed)
+        write_key()
         until(lambda: shown(site, server.at.rest) != first)
         until(lambda: shown(site, server.at.grpc) == shown(site, server.at.rest))
         assert call(site, server.at.grpc)
