@@ -206,7 +206,7 @@ def fleet(seed, gpus, tenants):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("gpus", "tenants"), [(24, 12), pytest.param(200, 100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("gpus", "tenants"), [(24, 12), pytest.param(100, 50, marks=pytest.mark.slow)])
 def test_a_fleet_of_two_types_is_solved_to_a_proof(gpus, tenants):
     of = fleet(0, gpus, tenants)
     found = solve_market(of)
