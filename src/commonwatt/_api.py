@@ -99,7 +99,7 @@ def simulate(
     seed, seeds
         First seed, and how many from it on.
     jobs
-        Runs at a time, in processes; one per CPU if not given.
+        Runs at a time, in processes; if not given, one per CPU, or one by one if all are short.
     backend
         ``"loky"``, processes on this machine, or ``"ray"``.
     out
@@ -127,7 +127,7 @@ def simulate(
     from commonwatt.model.names import check_choice, check_count
     from commonwatt.model.scenario import Scenario
     from commonwatt.report.folder import kept_runs, write_run
-    from commonwatt.simulation.runner import BACKENDS, RunsInterruptedError, run_seeds, sweep_result
+    from commonwatt.simulation.runner import BACKENDS, RunsInterruptedError, run_seeds, sweep_result, workers_for
     from commonwatt.simulation.workload import prepare, with_policies
 
     check_count("seed", seed, 0)
@@ -141,7 +141,7 @@ def simulate(
         file = with_policies(file, policies)
         prepared = [prepare(file, base, s) for s in range(seed, seed + seeds)]
         kept = None if target is None else kept_runs(target, prepared, overwrite=overwrite)
-        workers = min(len(file.policies) * seeds, jobs or os.cpu_count() or 1)
+        workers = workers_for(prepared, jobs, backend, runs=len(file.policies) * seeds)
         try:
             results, records = run_seeds(prepared, jobs=workers, backend=backend, listener=listener, kept=kept)
         except RunsInterruptedError as stopped:
