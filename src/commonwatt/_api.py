@@ -6,7 +6,6 @@ there is one), and returns the command's document as a class of ``commonwatt._re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -219,7 +218,7 @@ def study(
     folder
         Folder that paths of a mapping or model are relative to. [default: the current one]
     jobs
-        Runs at a time, in processes; one per CPU if not given.
+        Runs at a time, in processes; if not given, one per CPU, or one by one if all are short.
     following
         Opens a listener for the progress of the runs.
 
@@ -258,7 +257,7 @@ def study(
     if target is not None:
         check_study_folder(target, file, base, overwrite=overwrite)
     plan = plan_study(file, base, seed)
-    result = study_result(plan, run_study(plan, folder=target, jobs=jobs or os.cpu_count() or 1, following=following))
+    result = study_result(plan, run_study(plan, folder=target, jobs=jobs, following=following))
     if target is not None:
         write_study(target, file, base, result)
 

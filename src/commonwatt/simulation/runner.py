@@ -193,7 +193,7 @@ class RunsInterruptedError(KeyboardInterrupt):
         super().__init__()
 
 
-def workers_for(prepared: Sequence[Prepared], jobs: int | None, backend: Backend, *, runs: int) -> int:
+def workers_for(prepared: Sequence[Prepared], jobs: int | None, backend: Backend = "loky", *, runs: int) -> int:
     """Return how many of the *runs* of *prepared* to do at a time: *jobs*, else one per CPU; one if all are short."""
     if jobs is None and backend == "loky" and _are_short(prepared):
         return 1
