@@ -234,13 +234,9 @@ class _Planner:
         if len(order) - first < 2:
             return order, plan.level
         job, place = rng.integers(first, len(order), size=2)
-        moved = order.copy()
-        if job < place:
-            moved[job:place] = order[job + 1 : place + 1]
-        else:
-            moved[place + 1 : job + 1] = order[place:job]
-        moved[place] = order[job]
-        return moved, plan.level
+        moved = order.tolist()  # at these lengths sooner than `np.insert` of `np.delete`
+        moved.insert(place, moved.pop(job))
+        return np.array(moved, dtype=np.int64), plan.level
 
     def undisturbed(self) -> _Plan:
         """Return the best plan of all orders and levels in which all running jobs go on as they are."""
