@@ -6,7 +6,6 @@ there is one), and returns the command's document as a class of ``commonwatt._re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,7 +98,7 @@ def simulate(
     seed, seeds
         First seed, and how many from it on.
     jobs
-        Runs at a time, in processes; one per CPU if not given.
+        Runs at a time, in processes; if not given, one per CPU, or one by one if all are short.
     backend
         ``"loky"``, processes on this machine, or ``"ray"``.
     out
@@ -127,7 +126,7 @@ def simulate(
     from commonwatt.model.names import check_choice, check_count
     from commonwatt.model.scenario import Scenario
     from commonwatt.report.folder import kept_runs, write_run
-    from commonwatt.simulation.runner import BACKENDS, RunsInterruptedError, run_seeds, sweep_result
+    from commonwatt.simulation.runner import BACKENDS, RunsInterruptedError, run_seeds, sweep_result, workers_for
     from commonwatt.simulation.workload import prepare, with_policies
 
     check_count("seed", seed, 0)
@@ -141,7 +140,7 @@ def simulate(
         file = with_policies(file, policies)
         prepared = [prepare(file, base, s) for s in range(seed, seed + seeds)]
         kept = None if target is None else kept_runs(target, prepared, overwrite=overwrite)
-        workers = min(len(file.policies) * seeds, jobs or os.cpu_count() or 1)
+        workers = workers_for(prepared, jobs, backend, runs=len(file.policies) * seeds)
         try:
             results, records = run_seeds(prepared, jobs=workers, backend=backend, listener=listener, kept=kept)
         except RunsInterruptedError as stopped:
@@ -219,7 +218,7 @@ def study(
     folder
         Folder that paths of a mapping or model are relative to. [default: the current one]
     jobs
-        Runs at a time, in processes; one per CPU if not given.
+        Runs at a time, in processes; if not given, one per CPU, or one by one if all are short.
     following
         Opens a listener for the progress of the runs.
 
@@ -258,7 +257,7 @@ def study(
     if target is not None:
         check_study_folder(target, file, base, overwrite=overwrite)
     plan = plan_study(file, base, seed)
-    result = study_result(plan, run_study(plan, folder=target, jobs=jobs or os.cpu_count() or 1, following=following))
+    result = study_result(plan, run_study(plan, folder=target, jobs=jobs, following=following))
     if target is not None:
         write_study(target, file, base, result)
 

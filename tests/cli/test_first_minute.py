@@ -21,7 +21,7 @@ from commonwatt.cli import output
 from commonwatt.cli.output import compiling
 from commonwatt.model.scenario import Scenario
 from commonwatt.simulation import runner
-from commonwatt.simulation.runner import RunsInterruptedError, run_seeds
+from commonwatt.simulation.runner import RunsInterruptedError, run_seeds, workers_for
 from commonwatt.simulation.workload import prepare
 from tests.cli.console import SCRIPT, run, scenario, write
 
@@ -182,6 +182,25 @@ def test_runs_in_other_processes_tell_how_far_they_are(monkeypatch):
     alone, _ = run_seeds([made], jobs=1)
     assert [p.total_cost for p in results[0].policies] == [p.total_cost for p in alone[0].policies]
     assert [record.policy for record in records] == ["random-greedy", "fifo"]
+
+
+@pytest.mark.parametrize(
+    ("policies", "jobs_per_day", "jobs", "backend", "at_a_time"),
+    [
+        (["fifo", "lookahead"], 100, None, "loky", 1),
+        (["fifo", "lookahead"], 100, 2, "loky", 2),  # as asked
+        (["fifo", "lookahead"], 100, None, "ray", 2),
+        (["fifo", "lookahead"], 2000, None, "loky", 2),  # many jobs
+        (["fifo", "exact"], 100, None, "loky", 2),  # few jobs, each of which may take long
+    ],
+)
+def test_short_runs_begin_no_processes_unless_asked_to(policies, jobs_per_day, jobs, backend, at_a_time, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    workload = {"source": "week", "days": 1, "jobs_per_day": jobs_per_day}
+    nodes = [{"name": "p", "count": 12, "gpu_type": "P100", "gpus": 8, "idle_w": 150, "gpu_w": 250}]
+    document = scenario(workload=workload, nodes=nodes, policies=[{"solver": solver} for solver in policies])
+    made = prepare(Scenario.model_validate(document), Path(), 0)
+    assert workers_for([made], jobs, backend, runs=2) == at_a_time
 
 
 def interrupted_at(n: int, monkeypatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -254,7 +253,7 @@ def _studied(
         check_study_folder(out / _STUDY, file, folder, overwrite=True)
         plan = plan_study(file, folder, seed)
         print_message(f"{plan.first().sentence}: simulating what other schedulers would have done")
-        outcome = run_study(plan, folder=out / _STUDY, jobs=os.cpu_count() or 1)
+        outcome = run_study(plan, folder=out / _STUDY, jobs=None)
     except InputError as error:
         notes.append(f"no study: {error}")
         return None

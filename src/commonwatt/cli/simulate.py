@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,7 +59,11 @@ def _policies(ctx: click.Context) -> list[str]:
     help="Run only this policy; repeatable.",
 )  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Run N seeds, from --seed on.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time, in processes; one per CPU if not given.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Runs at a time, in processes; if not given, one per CPU, or one by one if all are short.",
+)
 @click.option(
     "--backend", type=click.Choice(["loky", "ray"]), default="loky", show_default=True,
     help="Where runs go: processes on this machine, or the Ray cluster this machine is part of.",
@@ -135,13 +138,13 @@ def _tell_kept(prepared: Sequence[Prepared], out: Path, *, overwrite: bool) -> N
 def _run(
     prepared: Sequence[Prepared], jobs: int | None, backend: Backend, kept: KeptRuns | None
 ) -> tuple[list[SimulationResult], list[Record]]:
-    from commonwatt.simulation.runner import run_seeds, warm_up_all
+    from commonwatt.simulation.runner import run_seeds, warm_up_all, workers_for
 
     policies = prepared[0].scenario.policies
     with compiling(f"solvers ({', '.join(dict.fromkeys(policy.solver for policy in policies))})"):
         warm_up_all(policies, prepared[0].scenario.knowledge)
     runs = len(policies) * len(prepared)
-    workers = min(runs, jobs or os.cpu_count() or 1)
+    workers = workers_for(prepared, jobs, backend, runs=runs)
     submit_s = sorted(prepared[0].table.submit_s.tolist())
     with progress_bar("runs", runs, submit_s[-1], pace_of(submit_s)) as listener:
         return run_seeds(prepared, jobs=workers, backend=backend, listener=listener, kept=kept)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,7 +69,11 @@ __all__ = ["command"]
 @click.option("--price", type=FiniteRange(min=0), help="Price of a kWh.")
 @click.option("--pue", type=FiniteRange(min=1), help="Power usage effectiveness.")
 @click.option("--currency", metavar="NAME", help="Currency of the price.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time, in processes; one per CPU if not given.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Runs at a time, in processes; if not given, one per CPU, or one by one if all are short.",
+)
 @seed_option
 @json_option
 def command(
@@ -117,7 +120,7 @@ def command(
         raise error.within(nodes if nodes and of_nodes else Path(log)) from None
     print_message(_sentence(plan))
     try:
-        outcome = run_study(plan, folder=out, jobs=jobs or os.cpu_count() or 1, following=_following)
+        outcome = run_study(plan, folder=out, jobs=jobs, following=_following)
     except StudyInterruptedError as stopped:
         then = f"run the same command to resume from {out}" if out else "nothing is kept, as there is no --out"
         if out is not None:

@@ -197,6 +197,8 @@ class _Planner:
         self.runs = np.zeros(len(problem), dtype=bool)
         self.runs[self.job[np.isfinite(options.stay_s)]] = True
         self.fixed = self.runs & problem.locked
+        self._never_s, self._none = np.full(len(problem), np.inf), np.full(len(problem), -1, dtype=np.int64)
+        self._opened: tuple[Ints | None, Bools] = None, np.zeros(0, dtype=bool)  # of which levels, which options
 
     def orders(self) -> list[Ints]:
         """Orders to begin with; jobs that may not be stopped come first."""
@@ -232,7 +234,9 @@ class _Planner:
         if len(order) - first < 2:
             return order, plan.level
         job, place = rng.integers(first, len(order), size=2)
-        return np.insert(np.delete(order, job), place, order[job]), plan.level
+        moved = order.tolist()  # at these lengths sooner than `np.insert` of `np.delete`
+        moved.insert(place, moved.pop(job))
+        return np.array(moved, dtype=np.int64), plan.level
 
     def undisturbed(self) -> _Plan:
         """Return the best plan of all orders and levels in which all running jobs go on as they are."""
@@ -247,10 +251,12 @@ class _Planner:
 
     def plan(self, order: Ints, level: Ints) -> _Plan:
         """Plan jobs in *order*, each with what is open to it at its *level* ([J])."""
-        start_s, option = np.full(len(level), np.inf), np.full(len(level), -1, dtype=np.int64)
+        if level is not self._opened[0]:  # a move within the order keeps the levels
+            self._opened = level, self.efficiency >= LEVELS[level][self.job]
+        start_s, option = self._never_s.copy(), self._none.copy()
         cost = _planned(
-            order, self.options, self.efficiency >= LEVELS[level][self.job], self.room, self.age_s,
-            self.problem.round_s or 0.0, self.power, start_s, option,
+            order, self.options, self._opened[1], self.room, self.age_s, self.problem.round_s or 0.0, self.power,
+            start_s, option,
         )  # fmt: skip
         return _Plan(float(cost), order, start_s, option, level)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,7 +25,7 @@ from commonwatt.model.fleet import Fleet, RequestLoad
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts
 from commonwatt.model.plugins import one
-from commonwatt.model.policies import SOLVER_NAMES
+from commonwatt.model.policies import SOLVER_NAMES, SolverName
 from commonwatt.model.results import PolicyResult, SimulationResult, Spread, SweepPolicy, SweepResult
 from commonwatt.model.scenario import Knowledge, PolicySpec, Scenario
 from commonwatt.model.study_results import RunService
@@ -36,12 +37,16 @@ from commonwatt.simulation.summary import record_of
 
 __all__ = [
     "BACKENDS", "Backend", "Listener", "Prepared", "RunsInterruptedError", "document_of", "keys_of", "run_each",
-    "run_seeds", "sweep_result", "warm_up_all",
+    "run_seeds", "sweep_result", "warm_up_all", "workers_for",
 ]  # fmt: skip
 
 Backend = Literal["loky", "ray"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 T = TypeVar("T")
+
+FEW_JOBS = 1000
+"""So many jobs, of all runs together, are simulated in the two seconds that another process takes to start."""
+_QUICK_SOLVERS = frozenset(get_args(SolverName)) - {"exact", "local-search"}
 
 SPREAD_OF = (
     "energy_kwh", "energy_cost", "tardiness_cost", "total_cost", "lower_bound_cost", "late_jobs", "mean_jct_s",
@@ -186,6 +191,23 @@ class RunsInterruptedError(KeyboardInterrupt):
     def __init__(self, results: list[SimulationResult], records: list[Record]) -> None:
         self.results, self.records = results, records
         super().__init__()
+
+
+def workers_for(prepared: Sequence[Prepared], jobs: int | None, backend: Backend = "loky", *, runs: int) -> int:
+    """Return how many of the *runs* of *prepared* to do at a time: *jobs*, else one per CPU; one if all are short."""
+    if jobs is None and backend == "loky" and _are_short(prepared):
+        return 1
+    return min(runs, jobs or os.cpu_count() or 1)
+
+
+def _are_short(prepared: Sequence[Prepared]) -> bool:
+    runs = [(p, spec) for p in prepared for spec in p.scenario.policies]
+    return sum(len(p.table) for p, _ in runs) <= FEW_JOBS and all(
+        spec.solver in _QUICK_SOLVERS
+        and (spec.capacity is None or spec.capacity.forecaster == "last-value")
+        and not p.fleets
+        for p, spec in runs
+    )
 
 
 def run_seeds(

@@ -23,7 +23,7 @@ from commonwatt.model.units import DAY_S
 from commonwatt.simulation.as_logged import LogReplay, replay_log
 from commonwatt.simulation.record import code_digest
 from commonwatt.simulation.run_setup import check_runs
-from commonwatt.simulation.runner import Listener, Prepared, run_each, warm_up_all
+from commonwatt.simulation.runner import Listener, Prepared, run_each, warm_up_all, workers_for
 from commonwatt.simulation.workload import check_tenants, prepare
 from commonwatt.studies.rows import StudyRow, rows_of, scenario_of
 
@@ -167,10 +167,10 @@ def _periods(file: StudyFile, log: JobLog | None) -> list[StudyWorkload]:
 
 
 def run_study(
-    plan: StudyPlan, *, folder: Path | None = None, jobs: int = 1,
+    plan: StudyPlan, *, folder: Path | None = None, jobs: int | None = 1,
     following: Following | None = None,
 ) -> StudyOutcome:  # fmt: skip
-    """Run *plan*, *jobs* runs at a time.
+    """Run *plan*, *jobs* runs at a time; if ``None``, one per CPU, or one by one if all are short.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def run_study(
         if todo:
             with nullcontext() if following is None else following(todo) as listener:
                 warm_up_all([p.scenario.policies[0] for p in todo], plan.knowledge)
-                for k, result in run_each(todo, jobs=min(jobs, len(todo)), listener=listener):
+                for k, result in run_each(todo, jobs=workers_for(todo, jobs, runs=len(todo)), listener=listener):
                     results[left[k]] = result
                     if folder is not None:
                         _keep(folder, left[k], result)
