@@ -161,6 +161,21 @@ def test_one_who_waits_lets_others_go_first_who_cannot(solver):
     assert not late(done)
 
 
+def test_jobs_that_run_in_planned_hours_are_not_stopped_for_others_and_have_the_planned_size():
+    """Two nights' work for one node. At any other size a job costs more; stopped, it would run on at another price."""
+    jobs = [
+        Job(f"j{i}", "t", (9 + i) * HOUR, (33 + i) * HOUR, 1e-3, {"V100": {1: h * HOUR, 2: 0.8 * h * HOUR}}, epochs=20)
+        for i, h in enumerate((3.0, 6.0, 2.0, 7.0, 4.0, 5.0))
+    ]
+    falls = Electricity(daily={"06:00": 0.3, "11:00": 0.2, "17:00": 0.4, "23:00": 0.1}, pue=1.0)
+    node = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=4, idle_w=150, gpu_w=250)])
+    done = simulate(node, JobArrays.of(jobs), "lookahead", electricity=falls, wait_for_price=WAITS)
+    assert not late(done)
+    assert not [event for event in done.log.since(0) if event.kind in (EventKind.PREEMPTED, EventKind.RESIZED)]
+    ran_s = done.registry.job("ended_s") - done.registry.job("began_s")
+    assert ran_s == pytest.approx([h * HOUR for h in (3.0, 6.0, 2.0, 7.0, 4.0, 5.0)])
+
+
 # -- pauses
 
 PAUSES = PriceWait(preempt=True)

@@ -452,13 +452,16 @@ class Controller:
     ) -> tuple[PlacementProblem, Ints, Schedule]:
         """Return the problem, the registry's row of each of its configurations, and the policy's schedule."""
         problem, rows = self._problem(handles, now_s, self._placeable(view), background)
-        if self._prices is not None and (kept := self._prices.in_time(problem, handles)) is not None:
-            problem, rows = problem.only(kept), rows[kept]
+        if self._prices is not None:
+            kept = self._prices.as_planned(problem, handles, self._power(problem, rows, view))
+            problem, rows = (problem, rows) if kept is None else (problem.only(kept), rows[kept])
         if (kept := self.quotas.fitting(problem, handles.tolist(), self._gpus)) is not None:
             problem, rows = problem.only(kept), rows[kept]
         if self.limits is not None:
             closed = self.scheduling.nodes(NodeCondition.DRAINED)
             problem = replace(problem, guarantees=self.limits.guarantees(problem, handles, now_s, closed))
+        if self._prices is not None:
+            problem = self._prices.keeping(problem, handles)
         schedule = self.policy.decide(problem, self._rng, self._stopwatch(), self.log)
         if self.tariff.cap_w is not None:
             schedule = under_cap(problem, schedule, self._power(problem, rows, view))
