@@ -28,13 +28,16 @@ def power_of(of: PlacementProblem) -> Power:
 
 
 def planned(of: PlacementProblem, value: StepIntegral) -> StartPlan:
-    return plan_starts(of, power_of(of), StartRules(value, least_saving=0.0))
+    return plan_starts(of, power_of(of), StartRules(value, least_saving=0.0), np.random.default_rng(0))
 
 
 def made(jobs: list[tuple[dict[int, float], float]]) -> PlacementProblem:
     """Jobs of (hours by number of GPUs, due at this hour), all there, for a node of 4 GPUs."""
     return replace(problem([
-        {"name": f"j{i}", "submit_s": 0.0, "tardiness_weight": 0, "due_s": HOUR * due_h, "times_s": {"B": {g: HOUR * h for g, h in times.items()}}}
+        {
+            "name": f"j{i}", "submit_s": 0.0, "tardiness_weight": 0, "due_s": HOUR * due_h,
+            "times_s": {"B": {g: HOUR * h for g, h in times.items()}},
+        }
         for i, (times, due_h) in enumerate(jobs)
     ], b=4), node_gpus=np.array([0, 4]))  # fmt: skip
 

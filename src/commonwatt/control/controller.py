@@ -76,8 +76,7 @@ class Controller:
             msg = "a capacity plan needs an engine that can put nodes to sleep and wake them"
             raise EngineError(msg)
         self.cluster, self.engine, self.policy, self.rules, self.tariff = cluster, engine, policy, rules, tariff
-        seen_tariff = seen_tariff or tariff
-        self._seen_tariff = seen_tariff.never_negative()  # what the policy decides by
+        self._seen_tariff = (seen_tariff := seen_tariff or tariff).never_negative()  # what the policy decides by
         if rules.preempt and not engine.capabilities.preempt:
             self.rules = Rules(**{**vars(rules), "preempt": False})
         self._rng, self._stopwatch, self._weights = rng, stopwatch, dict(tenant_weights or {})
@@ -291,7 +290,7 @@ class Controller:
         fixed = running & np.isin(handles, handles if self.dry else list(self.scheduling.terminating))
         if self.limits is not None:
             fixed |= self.limits.lasting(handles, running, now_s)
-        for handle, why in prices.plan(problem, handles, power, self.policy.solver, fixed):
+        for handle, why in prices.plan(problem, handles, power, self.policy.solver, fixed, self._rng):
             self.preemptions += 1
             self._stop(handle, now_s, Event(now_s, EventKind.PREEMPTED, handle, reason=why.reason, why=why))
         if released := before - self.deferred:
@@ -453,15 +452,13 @@ class Controller:
         """Return the problem, the registry's row of each of its configurations, and the policy's schedule."""
         problem, rows = self._problem(handles, now_s, self._placeable(view), background)
         if self._prices is not None:
-            kept = self._prices.as_planned(problem, handles, self._power(problem, rows, view))
-            problem, rows = (problem, rows) if kept is None else (problem.only(kept), rows[kept])
+            problem, rows = self._prices.as_planned(problem, rows, handles, self._power(problem, rows, view))
         if (kept := self.quotas.fitting(problem, handles.tolist(), self._gpus)) is not None:
             problem, rows = problem.only(kept), rows[kept]
         if self.limits is not None:
             closed = self.scheduling.nodes(NodeCondition.DRAINED)
             problem = replace(problem, guarantees=self.limits.guarantees(problem, handles, now_s, closed))
-        if self._prices is not None:
-            problem = self._prices.keeping(problem, handles)
+        problem = problem if self._prices is None else self._prices.keeping(problem, handles)
         schedule = self.policy.decide(problem, self._rng, self._stopwatch(), self.log)
         if self.tariff.cap_w is not None:
             schedule = under_cap(problem, schedule, self._power(problem, rows, view))

@@ -86,14 +86,20 @@ class PriceDeferral:
         return np.array(self._scheduling.candidates(registry.active, registry.nodes.keys()), dtype=np.int64)
 
     def plan(
-        self, problem: PlacementProblem, handles: Ints, power: Power, solver: PlacementSolver, fixed: Bools
+        self,
+        problem: PlacementProblem,
+        handles: Ints,
+        power: Power,
+        solver: PlacementSolver,
+        fixed: Bools,
+        rng: np.random.Generator,
     ) -> list[tuple[int, PlacementExplanation]]:
         """Hold those of *handles*, the jobs of *problem*, that are to wait until *solver* gets them.
 
         Returns which running jobs are to pause, and why; none of those that are *fixed* ([J]).
         """
         before = np.array([int(handle) in self._said for handle in handles], dtype=bool)
-        plan = plan_starts(problem, power, self.rules, solver, before, fixed)
+        plan = plan_starts(problem, power, self.rules, rng, solver, before, fixed)
         self._planned_s, self.next_s, self._late = problem.now_s, plan.next_s, bool(plan.late.any())
         self.starts_s = {int(handles[j]): float(plan.start_s[j]) for j in np.flatnonzero(plan.holds)}
         deferred = set(self.starts_s)
@@ -113,24 +119,26 @@ class PriceDeferral:
         self._most |= {int(handles[j]): float(plan.cost[j]) for j in np.flatnonzero(np.isfinite(plan.cost))}
         return pauses
 
-    def as_planned(self, problem: PlacementProblem, handles: Ints, power: Power) -> Bools | None:
-        """Return the configurations of jobs that could wait which cost no more than planned, and all of others, [C].
+    def as_planned(
+        self, problem: PlacementProblem, rows: Ints, handles: Ints, power: Power
+    ) -> tuple[PlacementProblem, Ints]:
+        """Return the problem, and its *rows* of the registry, with what costs no more than planned of jobs that could wait.
 
-        Of these, where there are, those that end in time: a solver may find that it pays to be a little late, but a job
-        is not late because it waited. ``None``: all.
+        Of that, where there is, what ends in time: a solver may find that it pays to be a little late, but a job is not
+        late because it waited.
         """
         most = np.array([self._most.get(int(handle), np.nan) for handle in handles])
         could = np.isfinite(most) & (problem.stay < 0)
         if not could.any():
-            return None
+            return problem, rows
         kept = np.ones(len(problem.time_s), dtype=bool)
-        in_time = problem.now_s + problem.time_s <= problem.due_s[problem.row_job]
-        now_s = np.full(len(problem.time_s), problem.now_s)
-        cost = power.share_w * self.rules.value.integral(now_s, problem.now_s + problem.time_s)
+        end_s = problem.now_s + problem.time_s
+        in_time = end_s <= problem.due_s[problem.row_job]
+        cost = power.share_w * self.rules.value.integral(np.full(len(end_s), problem.now_s), end_s)
         for among in (in_time, in_time & (cost <= most[problem.row_job] * (1 + COSTS_MORE) + 1e-15)):
             some = np.bincount(problem.row_job[kept & among], minlength=len(problem)) > 0
             kept &= among | ~(could & some)[problem.row_job]
-        return None if kept.all() else kept
+        return (problem, rows) if kept.all() else (problem.only(kept), rows[kept])
 
     def keeping(self, problem: PlacementProblem, handles: Ints) -> PlacementProblem:
         """Return the problem with jobs pinned that run as planned, unless others would then be late.

@@ -33,7 +33,8 @@ MOST_OTHERS = 300  # other jobs that wait, beyond which nobody is held: there is
 MOST_HOLDS = 1000
 QUEUE_ERROR = 0.5  # a queue may take so much longer than planned, as solvers have orders of their own
 ROUNDS = 6
-MOVES = 20  # of a few jobs at a time to other hours, after all were planned
+MOST_MOVED = 300  # jobs that are taken out again, after all were planned, each by itself
+MOVES = 40  # of a few of them at a time
 SPARE = 0.1  # of the time to its due date, that is left when a job that pauses is planned to end
 MOST_TAKEN = 0.2  # of all GPU time until the last due date, beyond which no job pauses
 ROUNDING = 1e-9
@@ -130,8 +131,8 @@ class StartPlan:
 
 
 def plan_starts(
-    problem: PlacementProblem, power: Power, rules: StartRules, solver: PlacementSolver | None = None,
-    before: Bools | None = None, fixed: Bools | None = None,
+    problem: PlacementProblem, power: Power, rules: StartRules, rng: np.random.Generator,
+    solver: PlacementSolver | None = None, before: Bools | None = None, fixed: Bools | None = None,
 ) -> StartPlan:  # fmt: skip
     """Return which of the waiting jobs of *problem* are held, and until when; *solver* then starts them.
 
@@ -146,7 +147,7 @@ def plan_starts(
     for _ in range(ROUNDS):  # again, with those first that found no time in which they end in time
         plan = StartPlan.nobody(len(problem))
         planning = _Planning(problem, power, rules, solver, none if fixed is None else fixed)
-        missed = planning.fill(plan, stays, first, soon)
+        missed = planning.fill(plan, stays, first, soon, rng)
         # not held, and behind those that are: the solver would start them now, in the room that is kept for others
         behind = ~plan.holds & (planning.start_s > problem.now_s) & ~soon
         if not (missed & ~first).any() and not behind.any():
@@ -155,7 +156,7 @@ def plan_starts(
         soon |= behind
     crowded = missed.any() or planning.queue_s > 0 or planning.profile.taken_part() > MOST_TAKEN
     if rules.pause_s is not None and crowded:  # who comes later would find no room, and what paused none to go on
-        return plan_starts(problem, power, replace(rules, pause_s=None), solver, before, fixed)
+        return plan_starts(problem, power, replace(rules, pause_s=None), rng, solver, before, fixed)
     return plan
 
 
@@ -226,7 +227,7 @@ class _Planning:
             for row in problem.stay[(problem.stay >= 0) & ~np.isin(np.arange(len(problem)), self.pausable)]:
                 self.profile.keep(int(problem.row_job[row]), int(row), float(self.surely_s[row]))
 
-    def fill(self, plan: StartPlan, stays: Bools, first: Bools, soon: Bools) -> Bools:
+    def fill(self, plan: StartPlan, stays: Bools, first: Bools, soon: Bools, rng: np.random.Generator) -> Bools:
         """Plan all jobs; returns which could wait and now end too late, [J].
 
         Of those that can wait, those *first* come before others; those that start as *soon* as there is room do not.
@@ -249,14 +250,14 @@ class _Planning:
             if rank >= MOST_HOLDS or not self.plan_waiting(job, choices[k], plan, stays=bool(stays[job])):
                 missed[job] = self.start_early(job) > problem.due_s[job]
         plan.late[missed & in_time] = True
-        self.improve(stays)
+        self.improve(stays, rng)
         for job, kept in self.planned.items():
             self._write(job, kept, plan)
         return missed
 
-    def improve(self, stays: Bools) -> None:
+    def improve(self, stays: Bools, rng: np.random.Generator) -> None:
         """Take each job out again, then a few at a time, and plan them anew by their own cost; keep what costs less."""
-        jobs, rng = list(self.planned), np.random.default_rng(0)
+        jobs = list(self.planned)[:MOST_MOVED]
         several = (rng.choice(jobs, rng.integers(2, 6)).tolist() for _ in range(MOVES if len(jobs) > 1 else 0))
         for group in [*([job] for job in jobs), *(list(dict.fromkeys(some)) for some in several)]:
             before = [self.planned[job] for job in group]
