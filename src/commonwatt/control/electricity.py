@@ -122,7 +122,7 @@ class PriceDeferral:
     def as_planned(
         self, problem: PlacementProblem, rows: Ints, handles: Ints, power: Power
     ) -> tuple[PlacementProblem, Ints]:
-        """Return the problem, and its *rows* of the registry, with what costs no more than planned of jobs that could wait.
+        """Return the problem, and its *rows* of the registry, with what costs no more than planned of what could wait.
 
         Of that, where there is, what ends in time: a solver may find that it pays to be a little late, but a job is not
         late because it waited.
