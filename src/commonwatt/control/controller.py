@@ -96,7 +96,7 @@ class Controller:
         self.quotas = QuotaTracker(self.registry)
         self.limits = None if policy.limits is None else LimitTracker(policy.limits, self.registry)
         kept, price = (self.registry, self.scheduling, self.log, self.rules), policy.wait_for_price
-        self._prices = None if price is None else PriceDeferral(price, policy.limits, seen_tariff, *kept)
+        self._prices = None if price is None else PriceDeferral(price, policy, seen_tariff, *kept)
         self._usage = DecayedUsage(self.rules.half_life_s, now_s)
         self.service = ServiceTimes(self.registry, now_s, wanted=policy.by_service)
         self._rounds, self._on = RoundClock(rules.round_s), OnGpus()

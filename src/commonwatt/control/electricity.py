@@ -11,6 +11,7 @@ import numpy as np
 from commonwatt.control.engine import NodeView
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.job_registry import JobRegistry, Rules
+from commonwatt.control.policy import Policy
 from commonwatt.control.scheduling import JobCondition, Scheduling
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
@@ -20,7 +21,7 @@ from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.scenario import PolicyLimits, PriceWait, Scenario
+from commonwatt.model.scenario import PriceWait, Scenario
 from commonwatt.model.units import HOUR_S
 from commonwatt.placement import PlacementProblem, PlacementSolver
 from commonwatt.placement.guarantees import Guarantees
@@ -47,9 +48,10 @@ class PriceDeferral:
     """
 
     def __init__(
-        self, spec: PriceWait, limits: PolicyLimits | None, tariff: Tariff, registry: JobRegistry,
+        self, spec: PriceWait, policy: Policy, tariff: Tariff, registry: JobRegistry,
         scheduling: Scheduling, log: EventLog, rules: Rules,
     ) -> None:  # fmt: skip
+        limits = policy.limits
         longest_s = np.inf if limits is None or spec.delay_cost_per_h > 0 else limits.max_deliberate_wait_s
         self.rules = StartRules(
             tariff.planned_by(spec.minimise, spec.carbon_price_per_kg), spec.may_wait_s, spec.margin_s, spec.sure,
@@ -64,6 +66,7 @@ class PriceDeferral:
         self._seen: tuple[object, ...] | None = None
         self._planned_s = -np.inf
         self._said: set[int] = set()
+        self._keeps = policy.fairness is None  # else who is entitled to GPUs gets them
         self._late = False  # whether a job is planned to end late
         self._most: dict[int, float] = {}  # what jobs that could wait are planned to cost, by handle
 
@@ -146,7 +149,7 @@ class PriceDeferral:
         A solver would stop them for others, as they have time; the hours planned for those would then be taken.
         """
         runs = np.isin(handles, list(self._most)) & (problem.stay >= 0)
-        if self._late or not runs.any():
+        if self._late or not self._keeps or not runs.any():
             return problem
         none = np.zeros(len(runs), dtype=bool)
         kept = problem.guarantees or Guarantees(none, none, none, np.zeros(0, dtype=np.int64), spent=none)
