@@ -97,7 +97,8 @@ def main() -> None:
         print(json.dumps({"rows": rows}, indent=2))
         return
     print(
-        "curve       size      nodes  use  policy               cost  bound  part of what can be saved  least  late  wait (h)"
+        "curve       size      nodes  use  policy               cost  bound  part of what can be saved  least  late "
+        " wait (h)"
     )
     for row in rows:
         part, least = ("" if row[of] is None else f"{100 * row[of]:.0f}%" for of in ("part", "least_part"))
