@@ -103,9 +103,10 @@ def test_a_scarce_hour_costs_what_the_next_best_would_save_by_it():
     value = CURVE.tariff().planned_by("cost", 0.0)
     profile = Timetable(of, power_of(of), 24 * HOUR)
     starts_s = profile.starts_s()[: -int(HOUR / profile.piece_s) + 1]
-    offers = [[(row, starts_s, HOUR, 1e6 * value.integral(starts_s, starts_s + HOUR))] for row in range(3)]
-    prices = Scarcity.of(profile, offers)
-    night, early, day = prices.of_starts(0, np.array([5.0, 0.0, 8.0]) * HOUR, HOUR)
+    first, end = profile.pieces(starts_s, HOUR)
+    cost = 1e6 * value.integral(starts_s, starts_s + HOUR)
+    prices = Scarcity.clearing(profile, [[(row, first, end, cost)] for row in range(3)])
+    night, early, day = prices.of(0, *profile.pieces(np.array([5.0, 0.0, 8.0]) * HOUR, HOUR))
     assert night == pytest.approx(20.0, rel=0.02)  # per MW: 20 less than at midnight
     assert early == pytest.approx(0.0, abs=0.2)
     assert day == pytest.approx(0.0, abs=0.2)

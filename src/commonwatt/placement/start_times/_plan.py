@@ -147,9 +147,9 @@ def plan_starts(
     for _ in range(ROUNDS):  # again, with those first that found no time in which they end in time
         plan = StartPlan.nobody(len(problem))
         planning = _Planning(problem, power, rules, solver, none if fixed is None else fixed)
-        missed = planning.fill(plan, stays, first, soon, rng)
+        missed = planning.fill(plan, stays, first, soon)
         # not held, and behind those that are: the solver would start them now, in the room that is kept for others
-        behind = ~plan.holds & (planning.start_s > problem.now_s) & ~soon
+        behind = (planning.start_s > problem.now_s) & ~soon
         if not (missed & ~first).any() and not behind.any():
             break
         first |= missed
@@ -157,6 +157,8 @@ def plan_starts(
     crowded = missed.any() or planning.queue_s > 0 or planning.profile.taken_part() > MOST_TAKEN
     if rules.pause_s is not None and crowded:  # who comes later would find no room, and what paused none to go on
         return plan_starts(problem, power, replace(rules, pause_s=None), rng, solver, before, fixed)
+    planning.improve(stays, rng)
+    planning.write(plan)
     return plan
 
 
@@ -169,6 +171,8 @@ class _Option:
     gpu_s: float
     start_s: Floats
     cost: Floats  # waiting included
+    first: Ints  # piece of time of each start, and the one after the last
+    end: Ints
 
 
 @dataclass(frozen=True)
@@ -227,7 +231,7 @@ class _Planning:
             for row in problem.stay[(problem.stay >= 0) & ~np.isin(np.arange(len(problem)), self.pausable)]:
                 self.profile.keep(int(problem.row_job[row]), int(row), float(self.surely_s[row]))
 
-    def fill(self, plan: StartPlan, stays: Bools, first: Bools, soon: Bools, rng: np.random.Generator) -> Bools:
+    def fill(self, plan: StartPlan, stays: Bools, first: Bools, soon: Bools) -> Bools:
         """Plan all jobs; returns which could wait and now end too late, [J].
 
         Of those that can wait, those *first* come before others; those that start as *soon* as there is room do not.
@@ -243,16 +247,13 @@ class _Planning:
         in_time = problem.now_s + self.soonest_s <= problem.due_s
         for job in others[ranked(-problem.pressure_s[others])]:
             plan.late[job] = self.start_early(int(job)) > problem.due_s[job] and in_time[job]
-        offers = ([(of.row, of.start_s, of.surely_s, of.cost) for of in own.options] for own in choices)
-        self.scarcity = Scarcity.of(self.profile, list(offers))
+        offers = [[(of.row, of.first, of.end, of.cost) for of in own.options] for own in choices]
+        self.scarcity = Scarcity.clearing(self.profile, offers)
         for rank, k in enumerate(self.order(able, choices, first) if len(able) else ()):
             job = int(able[k])
             if rank >= MOST_HOLDS or not self.plan_waiting(job, choices[k], plan, stays=bool(stays[job])):
                 missed[job] = self.start_early(job) > problem.due_s[job]
         plan.late[missed & in_time] = True
-        self.improve(stays, rng)
-        for job, kept in self.planned.items():
-            self._write(job, kept, plan)
         return missed
 
     def improve(self, stays: Bools, rng: np.random.Generator) -> None:
@@ -279,12 +280,12 @@ class _Planning:
         nodes = self.profile.take(option.row, start_s, option.surely_s)
         return _Kept(own, option, start_s, float(option.cost[i]), nodes)
 
-    def _write(self, job: int, kept: _Kept, plan: StartPlan) -> None:
-        plan.cost[job], own = kept.cost, kept.own
-        if kept.start_s <= self.problem.now_s:
-            self.start_s[job] = kept.start_s
-            return
-        plan.hold(job, kept.start_s, kept.start_s + kept.option.surely_s, own.base - kept.cost, own.base)
+    def write(self, plan: StartPlan) -> None:
+        """Hold the jobs that are planned for later."""
+        for job, kept in self.planned.items():
+            plan.cost[job], base = kept.cost, kept.own.base
+            if kept.start_s > self.problem.now_s:
+                plan.hold(job, kept.start_s, kept.start_s + kept.option.surely_s, base - kept.cost, base)
 
     def _again_s(self) -> Floats:
         """Time that a pause costs each job: how much longer it takes anew in its configuration, [J]; infinity: no."""
@@ -342,8 +343,10 @@ class _Planning:
             cost = self.power.share_w[row] * rules.value.integral(starts_s, starts_s + time_s)
             cost = cost + rules.delay_cost_s * (starts_s - now_s)
             gpus = int(problem.width[row] * problem.per_node[row])
-            options.append(_Option(row, surely_s, gpus * surely_s, starts_s, cost))
-            fits = self.profile.fits(row, starts_s, surely_s)
+            options.append(
+                _Option(row, surely_s, gpus * surely_s, starts_s, cost, *self.profile.pieces(starts_s, surely_s))
+            )
+            fits = self.profile.fits_in(row, options[-1].first, options[-1].end)
             if fits.any():
                 base = min(base, float(cost[fits.argmax()]))
         return _Choices(options, base)
@@ -358,7 +361,7 @@ class _Planning:
         """GPU time of a job where it costs least, scarcity included."""
         best, gpu_s = np.inf, 0.0
         for option in own.options:
-            least = float((option.cost + self.scarcity.of_starts(option.row, option.start_s, option.surely_s)).min())
+            least = float((option.cost + self.scarcity.of(option.row, option.first, option.end)).min())
             if least < best:
                 best, gpu_s = least, option.gpu_s
         return gpu_s
@@ -435,12 +438,12 @@ class _Planning:
         soonest: tuple[float, _Option] | None = None
         for option in own.options:
             ends_s = option.start_s + option.surely_s + QUEUE_ERROR * self.queue_s
-            safe = self.profile.fits(option.row, option.start_s, option.surely_s) & (ends_s <= self._due_s(option))
+            safe = self.profile.fits_in(option.row, option.first, option.end) & (ends_s <= self._due_s(option))
             if not safe.any():
                 continue
             cost = option.cost
             if scarce:
-                cost = cost + self.scarcity.of_starts(option.row, option.start_s, option.surely_s)
+                cost = cost + self.scarcity.of(option.row, option.first, option.end)
             if safe[0] and option.start_s[0] <= now_s and (soonest is None or cost[0] < soonest[0]):
                 soonest = float(cost[0]), option
             if (least := float(cost[safe].min())) < best:

@@ -6,7 +6,7 @@ them, jobs that each choose the least sum of cost and scarcity fit, or almost, i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,8 +20,8 @@ MOST_STEPS, LEAST_STEPS = 100, 10
 MOST_WORK = 2e7  # choices times steps
 FIRST_STEP, DECAY = 0.1, 0.97  # part of all cost by which the first step may raise it; of a step, the next
 
-Offer = tuple[int, Floats, float, Floats]
-"""A configuration, the starts it may have, [S], the time it takes, and what it costs from each of them, [S]."""
+Offer = tuple[int, Ints, Ints, Floats]
+"""A configuration; of each of its starts the first piece of time, the one after the last, and the cost, [S] each."""
 
 
 class Scarcity:
@@ -33,27 +33,23 @@ class Scarcity:
         self._watt: Floats = np.concatenate(([0.0], np.cumsum(watt)))  # [B + 1]
 
     @classmethod
-    def of(cls, profile: Timetable, jobs: Sequence[Iterable[Offer]]) -> Scarcity:
-        """Return the prices at which *jobs*, each of which takes one of its offers, are worth most together."""
-        free = profile.free_by_class()
-        offers = [[(offer, *profile.pieces(offer[1], offer[2])) for offer in own] for own in jobs]
-        each = [one for own in offers for one in own]
+    def clearing(cls, profile: Timetable, jobs: Sequence[Sequence[Offer]]) -> Scarcity:
+        """Return prices that clear the demand of *jobs*, each of which takes one of its offers, for what is free."""
+        free, each = profile.free_by_class(), [offer for own in jobs for offer in own]
         if not each:
             return cls(profile, np.zeros_like(free), np.zeros(free.shape[1]))
-        sizes = [sum(len(offer[1]) for offer, _, _ in own) for own in offers]
-        row = np.concatenate([np.full(len(offer[1]), offer[0]) for offer, _, _ in each])
+        sizes = [sum(len(offer[1]) for offer in own) for own in jobs]
+        row = np.concatenate([np.full(len(offer[1]), offer[0]) for offer in each])
+        first, end, cost = (np.concatenate([offer[k] for offer in each]) for k in (1, 2, 3))
         gpu, watt = _clearing(
-            np.cumsum([0, *(size for size in sizes if size)]), np.concatenate([offer[3] for offer, _, _ in each]),
-            np.concatenate([first for _, first, _ in each]), np.concatenate([end for _, _, end in each]),
-            profile.problem.klass[row], profile.gpus[row].astype(np.float64), profile.most_w[row], free,
-            profile.free_w(),
+            np.cumsum([0, *(size for size in sizes if size)]), cost, first, end, profile.problem.klass[row],
+            profile.gpus[row].astype(np.float64), profile.most_w[row], free, profile.free_w(),
         )  # fmt: skip
         return cls(profile, gpu, watt)
 
-    def of_starts(self, row: int, starts_s: Floats, time_s: float) -> Floats:
-        """Return what configuration *row* would pay for *time_s* from each of *starts_s*, [S]."""
+    def of(self, row: int, first: Ints, end: Ints) -> Floats:
+        """Return what configuration *row* would pay from each piece *first* to before *end*, [S]."""
         profile = self._profile
-        first, end = profile.pieces(starts_s, time_s)
         by_gpu = self._gpu[profile.problem.klass[row]]
         paid: Floats = profile.gpus[row] * (by_gpu[end] - by_gpu[first])
         return paid + profile.most_w[row] * (self._watt[end] - self._watt[first])

@@ -77,8 +77,11 @@ class Timetable:
 
     def fits(self, row: int, starts_s: Floats, time_s: float) -> Bools:
         """Whether configuration *row* has room for *time_s* from each of *starts_s* ([S]), or to the profile's end."""
+        return self.fits_in(row, *self.pieces(starts_s, time_s))
+
+    def fits_in(self, row: int, first: Ints, end: Ints) -> Bools:
+        """Whether configuration *row* has room from each piece *first* to before *end*, [S]."""
         problem = self.problem
-        first, end = self.pieces(starts_s, time_s)
         nodes = np.flatnonzero(problem.node_class == problem.klass[row])
         full = self._without_room(int(problem.klass[row]), int(problem.per_node[row]), nodes)
         fits: Bools = (full[:, end] == full[:, first]).sum(axis=0) >= problem.width[row]
@@ -205,7 +208,7 @@ class Timetable:
         last = len(self.edges_s) - 1
         first = np.floor((starts_s - self.from_s) / self.piece_s + 1e-9).astype(np.int64)
         end = np.ceil((starts_s + time_s - self.from_s) / self.piece_s - 1e-9).astype(np.int64)
-        return np.clip(first, 0, last - 1), np.clip(end, 1, last)
+        return np.minimum(np.maximum(first, 0), last - 1), np.minimum(np.maximum(end, 1), last)
 
     def _without_room(self, klass: int, gpus: int, nodes: Ints) -> Ints:
         """Number of pieces before each edge in which each of *nodes* has fewer than *gpus* free, [nodes, B + 1]."""
