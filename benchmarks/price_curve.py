@@ -91,19 +91,20 @@ def main() -> None:
     parser.add_argument("--solvers", nargs="+", default=list(SOLVERS))
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    rows = [row for case in cases(options) for row in case]
+    rows = averaged([row for case in cases(options) for row in case])
     print(file=sys.stderr)
     if options.json:
         print(json.dumps({"rows": rows}, indent=2))
         return
     print(
-        "curve       size      nodes  use  policy               cost  bound  part of what can be saved  late  wait (h)"
+        "curve       size      nodes  use  policy               cost  bound  part of what can be saved  least  late "
+        " wait (h)"
     )
     for row in rows:
-        part = "" if row["part"] is None else f"{100 * row['part']:.0f}%"
+        part, least = ("" if row[of] is None else f"{100 * row[of]:.0f}%" for of in ("part", "least_part"))
         print(
             f"{row['curve']:<11} {row['size']:<9} {row['nodes']:5d} {row['use']:5.2f}  {row['policy']:<17} "
-            f"{row['cost']:7.2f} {row['bound']:6.2f} {part:>26} {row['late']:5d} {row['wait_h']:8.1f}"
+            f"{row['cost']:7.2f} {row['bound']:6.2f} {part:>26} {least:>6} {row['late']:5d} {row['wait_h']:8.1f}"
         )
 
 
@@ -120,6 +121,25 @@ def cases(options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
                     size = "malleable" if malleable else "rigid"
                     common = {"curve": curve, "size": size, "nodes": nodes, "seed": seed}
                     yield [common | row for row in compared(result.policies)]
+
+
+def averaged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each case and policy: means over seeds, the least part saved, and all late jobs."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[of] for of in ("curve", "size", "nodes", "policy")), []).append(row)
+    found = []
+    for (curve, size, nodes, policy), own in groups.items():
+        parts = [row["part"] for row in own if row["part"] is not None]
+        means = {
+            of: float(np.mean([row[of] for row in own])) for of in ("cost", "bound", "wait_h", "use", "scheduler_s")
+        }
+        found.append({
+            "curve": curve, "size": size, "nodes": nodes, "policy": policy, **means,
+            "part": float(np.mean(parts)) if parts else None, "least_part": min(parts, default=None),
+            "late": sum(row["late"] for row in own), "preemptions": sum(row["preemptions"] for row in own),
+        })  # fmt: skip
+    return found
 
 
 def compared(policies: Sequence[PolicyResult]) -> Iterator[dict[str, Any]]:

@@ -161,6 +161,27 @@ def test_one_who_waits_lets_others_go_first_who_cannot(solver):
     assert not late(done)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 4, 6])
+def test_jobs_that_run_in_planned_hours_are_not_stopped_for_others(seed):
+    """Of a solver that sees one moment, 6 to 31 were: what it started last, at a price that others had waited for."""
+    rng, jobs = np.random.default_rng(seed), []
+    for i in range(14):
+        time_s, submit_s = HOUR * float(np.exp(rng.normal(0.7, 0.8))), HOUR * float(rng.uniform(6, 40))
+        gpus = int(rng.choice([1, 2, 4]))
+        times = {"V100": {g: time_s * (gpus / g) ** 0.85 for g in (1, 2, 4)}}
+        own = {"epochs": max(1, round(time_s / 600)), "requested_gpus": gpus}
+        jobs.append(Job(f"j{i}", "t", submit_s, submit_s + time_s + 24 * HOUR, 2e-4 * gpus, times, **own))
+    table = JobArrays.of(sorted(jobs, key=lambda one: one.submit_s))
+    falls = Electricity(daily={"06:00": 0.3, "11:00": 0.2, "17:00": 0.4, "23:00": 0.1}, pue=1.0)
+    node = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=4, idle_w=150, gpu_w=250)])
+    plain = simulate(node, table, "lookahead", electricity=falls)
+    waits = simulate(node, table, "lookahead", electricity=falls, wait_for_price=PriceWait(known_s=24 * HOUR))
+    assert not [event for event in waits.log.since(0) if event.kind in (EventKind.PREEMPTED, EventKind.RESIZED)]
+    assert not late(waits)
+    assert cost_of(waits) < 0.9 * cost_of(plain)
+
+
 # -- pauses
 
 PAUSES = PriceWait(preempt=True)

@@ -76,8 +76,7 @@ class Controller:
             msg = "a capacity plan needs an engine that can put nodes to sleep and wake them"
             raise EngineError(msg)
         self.cluster, self.engine, self.policy, self.rules, self.tariff = cluster, engine, policy, rules, tariff
-        seen_tariff = seen_tariff or tariff
-        self._seen_tariff = seen_tariff.never_negative()  # what the policy decides by
+        self._seen_tariff = (seen_tariff := seen_tariff or tariff).never_negative()  # what the policy decides by
         if rules.preempt and not engine.capabilities.preempt:
             self.rules = Rules(**{**vars(rules), "preempt": False})
         self._rng, self._stopwatch, self._weights = rng, stopwatch, dict(tenant_weights or {})
@@ -97,7 +96,7 @@ class Controller:
         self.quotas = QuotaTracker(self.registry)
         self.limits = None if policy.limits is None else LimitTracker(policy.limits, self.registry)
         kept, price = (self.registry, self.scheduling, self.log, self.rules), policy.wait_for_price
-        self._prices = None if price is None else PriceDeferral(price, policy.limits, seen_tariff, *kept)
+        self._prices = None if price is None else PriceDeferral(price, policy, seen_tariff, *kept)
         self._usage = DecayedUsage(self.rules.half_life_s, now_s)
         self.service = ServiceTimes(self.registry, now_s, wanted=policy.by_service)
         self._rounds, self._on = RoundClock(rules.round_s), OnGpus()
@@ -291,7 +290,7 @@ class Controller:
         fixed = running & np.isin(handles, handles if self.dry else list(self.scheduling.terminating))
         if self.limits is not None:
             fixed |= self.limits.lasting(handles, running, now_s)
-        for handle, why in prices.plan(problem, handles, power, self.policy.solver, fixed):
+        for handle, why in prices.plan(problem, handles, power, self.policy.solver, fixed, self._rng):
             self.preemptions += 1
             self._stop(handle, now_s, Event(now_s, EventKind.PREEMPTED, handle, reason=why.reason, why=why))
         if released := before - self.deferred:
@@ -452,13 +451,14 @@ class Controller:
     ) -> tuple[PlacementProblem, Ints, Schedule]:
         """Return the problem, the registry's row of each of its configurations, and the policy's schedule."""
         problem, rows = self._problem(handles, now_s, self._placeable(view), background)
-        if self._prices is not None and (kept := self._prices.in_time(problem, handles)) is not None:
-            problem, rows = problem.only(kept), rows[kept]
+        if self._prices is not None:
+            problem, rows = self._prices.as_planned(problem, rows, handles, self._power(problem, rows, view))
         if (kept := self.quotas.fitting(problem, handles.tolist(), self._gpus)) is not None:
             problem, rows = problem.only(kept), rows[kept]
         if self.limits is not None:
             closed = self.scheduling.nodes(NodeCondition.DRAINED)
             problem = replace(problem, guarantees=self.limits.guarantees(problem, handles, now_s, closed))
+        problem = problem if self._prices is None else self._prices.keeping(problem, handles)
         schedule = self.policy.decide(problem, self._rng, self._stopwatch(), self.log)
         if self.tariff.cap_w is not None:
             schedule = under_cap(problem, schedule, self._power(problem, rows, view))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from commonwatt.control.engine import NodeView
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.job_registry import JobRegistry, Rules
+from commonwatt.control.policy import Policy
 from commonwatt.control.scheduling import JobCondition, Scheduling
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.capacity import CapacitySpec
@@ -19,9 +21,10 @@ from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.scenario import PolicyLimits, PriceWait, Scenario
+from commonwatt.model.scenario import PriceWait, Scenario
 from commonwatt.model.units import HOUR_S
 from commonwatt.placement import PlacementProblem, PlacementSolver
+from commonwatt.placement.guarantees import Guarantees
 from commonwatt.placement.start_times import Power, StartPlan, StartRules, plan_starts
 
 __all__ = ["PriceDeferral", "check_electricity", "drawn_by_jobs_w", "power_of", "resting_w"]
@@ -29,6 +32,7 @@ __all__ = ["PriceDeferral", "check_electricity", "drawn_by_jobs_w", "power_of", 
 NO_FLEETS: Mapping[str, Fleet] = MappingProxyType({})
 REPLAN_S = 3600.0  # a plan holds so long if nothing happens
 LEAST_REGULAR = 12  # steps of a series that may be taken for a regular one
+COSTS_MORE = 0.01  # of what a job is planned to cost, that the configuration in which it starts may cost more
 MOST_HOLES = 0.1  # of its steps: with more, it is not regular
 
 
@@ -44,9 +48,10 @@ class PriceDeferral:
     """
 
     def __init__(
-        self, spec: PriceWait, limits: PolicyLimits | None, tariff: Tariff, registry: JobRegistry,
+        self, spec: PriceWait, policy: Policy, tariff: Tariff, registry: JobRegistry,
         scheduling: Scheduling, log: EventLog, rules: Rules,
     ) -> None:  # fmt: skip
+        limits = policy.limits
         longest_s = np.inf if limits is None or spec.delay_cost_per_h > 0 else limits.max_deliberate_wait_s
         self.rules = StartRules(
             tariff.planned_by(spec.minimise, spec.carbon_price_per_kg), spec.may_wait_s, spec.margin_s, spec.sure,
@@ -61,7 +66,9 @@ class PriceDeferral:
         self._seen: tuple[object, ...] | None = None
         self._planned_s = -np.inf
         self._said: set[int] = set()
-        self._waited: set[int] = set()
+        self._keeps = policy.fairness is None  # else who is entitled to GPUs gets them
+        self._late = False  # whether a job is planned to end late
+        self._most: dict[int, float] = {}  # what jobs that could wait are planned to cost, by handle
 
     def is_due(self, now_s: float, view: NodeView) -> bool:
         """Whether to plan anew: something has happened, a planned start is due, or the plan is old."""
@@ -82,15 +89,21 @@ class PriceDeferral:
         return np.array(self._scheduling.candidates(registry.active, registry.nodes.keys()), dtype=np.int64)
 
     def plan(
-        self, problem: PlacementProblem, handles: Ints, power: Power, solver: PlacementSolver, fixed: Bools
+        self,
+        problem: PlacementProblem,
+        handles: Ints,
+        power: Power,
+        solver: PlacementSolver,
+        fixed: Bools,
+        rng: np.random.Generator,
     ) -> list[tuple[int, PlacementExplanation]]:
         """Hold those of *handles*, the jobs of *problem*, that are to wait until *solver* gets them.
 
         Returns which running jobs are to pause, and why; none of those that are *fixed* ([J]).
         """
         before = np.array([int(handle) in self._said for handle in handles], dtype=bool)
-        plan = plan_starts(problem, power, self.rules, solver, before, fixed)
-        self._planned_s, self.next_s = problem.now_s, plan.next_s
+        plan = plan_starts(problem, power, self.rules, rng, solver, before, fixed)
+        self._planned_s, self.next_s, self._late = problem.now_s, plan.next_s, bool(plan.late.any())
         self.starts_s = {int(handles[j]): float(plan.start_s[j]) for j in np.flatnonzero(plan.holds)}
         deferred = set(self.starts_s)
         self._scheduling.mark_only(deferred, JobCondition.DEFERRED)
@@ -105,21 +118,42 @@ class PriceDeferral:
             else:
                 self._log.append(Event(problem.now_s, EventKind.WAITS, handle, reason=why.reason, why=why))
         self._said = deferred
-        self._waited = (self._waited | deferred) & self._registry.active
+        self._most = {handle: most for handle, most in self._most.items() if handle in self._registry.active}
+        self._most |= {int(handles[j]): float(plan.cost[j]) for j in np.flatnonzero(np.isfinite(plan.cost))}
         return pauses
 
-    def in_time(self, problem: PlacementProblem, handles: Ints) -> Bools | None:
-        """Return the configurations of jobs that waited in which they end in time, and all of others, [C].
+    def as_planned(
+        self, problem: PlacementProblem, rows: Ints, handles: Ints, power: Power
+    ) -> tuple[PlacementProblem, Ints]:
+        """Return the problem, and its *rows* of the registry, with what costs no more than planned of what could wait.
 
-        A solver may find that it pays to be a little late; a job is not late because it waited. ``None``: all.
+        Of that, where there is, what ends in time: a solver may find that it pays to be a little late, but a job is not
+        late because it waited.
         """
-        if not self._waited:
-            return None
-        waited = np.array([int(handle) in self._waited for handle in handles], dtype=bool) & (problem.stay < 0)
-        in_time = problem.now_s + problem.time_s <= problem.due_s[problem.row_job]
-        some = np.bincount(problem.row_job[in_time], minlength=len(problem)) > 0
-        kept = in_time | ~(waited & some)[problem.row_job]
-        return None if kept.all() else kept
+        most = np.array([self._most.get(int(handle), np.nan) for handle in handles])
+        could = np.isfinite(most) & (problem.stay < 0)
+        if not could.any():
+            return problem, rows
+        kept = np.ones(len(problem.time_s), dtype=bool)
+        end_s = problem.now_s + problem.time_s
+        in_time = end_s <= problem.due_s[problem.row_job]
+        cost = power.share_w * self.rules.value.integral(np.full(len(end_s), problem.now_s), end_s)
+        for among in (in_time, in_time & (cost <= most[problem.row_job] * (1 + COSTS_MORE) + 1e-15)):
+            some = np.bincount(problem.row_job[kept & among], minlength=len(problem)) > 0
+            kept &= among | ~(could & some)[problem.row_job]
+        return (problem, rows) if kept.all() else (problem.only(kept), rows[kept])
+
+    def keeping(self, problem: PlacementProblem, handles: Ints) -> PlacementProblem:
+        """Return the problem with jobs pinned that run as planned, unless others would then be late.
+
+        A solver would stop them for others, as they have time; the hours planned for those would then be taken.
+        """
+        runs = np.isin(handles, list(self._most)) & (problem.stay >= 0)
+        if self._late or not self._keeps or not runs.any():
+            return problem
+        none = np.zeros(len(runs), dtype=bool)
+        kept = problem.guarantees or Guarantees(none, none, none, np.zeros(0, dtype=np.int64), spent=none)
+        return replace(problem, guarantees=replace(kept, pinned=kept.pinned | runs, planned=runs & ~kept.pinned))
 
 
 def _explained(problem: PlacementProblem, plan: StartPlan, j: int, reason: Reason) -> PlacementExplanation:

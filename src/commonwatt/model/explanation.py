@@ -297,6 +297,7 @@ _FIELDS = tuple((part.name, part.default) for part in fields(PlacementExplanatio
 _USED_MORE = 1.05
 _UNSTOPPED = {
     "min_run_s": "have not run for long enough (min_run_s)",
+    "wait_for_price": "run in the hours planned for them (wait_for_price)",
     "max_starts": "were started as often as they may be (max_starts)",
 }
 _WAITS = (

@@ -75,7 +75,9 @@ class Explainer:
         if kept is None or kept.spent is None or p.locked or not kept.pinned.any():
             return {}
         gpus = {}
-        for name, jobs in (("min_run_s", kept.pinned & ~kept.spent), ("max_starts", kept.spent)):
+        planned = np.zeros(len(p), dtype=bool) if kept.planned is None else kept.planned
+        young = kept.pinned & ~kept.spent & ~planned
+        for name, jobs in (("min_run_s", young), ("max_starts", kept.spent), ("wait_for_price", planned)):
             staying = jobs & (p.stay >= 0) & (self.schedule.choice == p.stay)
             if staying.any():
                 only = Schedule(np.where(staying, p.stay, POSTPONED), self.schedule.nodes)

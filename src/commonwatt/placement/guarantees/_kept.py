@@ -54,7 +54,9 @@ class Guarantees:
     closed
         Nodes on which nothing starts, [N].
     spent
-        Of those pinned, jobs that were started as often as ``max_starts``, [J]; the others are so for ``min_run_s``.
+        Of those pinned, jobs that were started as often as ``max_starts``, [J].
+    planned
+        Of those pinned, jobs that run in the hours planned for them, [J]; the others are so for ``min_run_s``.
     """
 
     pinned: Bools
@@ -64,3 +66,4 @@ class Guarantees:
     reservation: Reservation | None = None
     closed: Bools | None = None
     spent: Bools | None = None
+    planned: Bools | None = None

@@ -4,10 +4,12 @@ A job that may wait is held until the time at which it costs least, of all at wh
 is held only if that saves enough over starting as soon as there is room, so at a constant price nobody is. Until then
 it is not in the problem that solvers see.
 
-Jobs that wait for the same cheap hours do not fit into them all. Each takes its GPUs and its power out of a profile of
-what is free over time; those with most to save per GPU second come first, of these the longest. What runs, and other
-jobs that wait, are in the profile before them. So a planned start needs no more room than is expected to be
-there, and a job for which no time is left that is cheaper, and in time, is not held any more.
+Jobs that wait for the same cheap hours do not fit into them all. Scarce hours therefore have a price of their own that
+nobody pays (``_scarcity``): a job with another hour that is almost as cheap leaves them to others. Then each takes its
+GPUs and its power out of a profile of what is free over time, those with most GPU time first, and a few at a time are
+moved where that costs less. What runs, and other jobs that wait, are in the profile before them. So a planned start
+needs no more room than is expected to be there, and a job for which no time is left that is cheaper, and in time, is
+not held any more.
 """
 
 from __future__ import annotations
@@ -22,15 +24,17 @@ from commonwatt.model.units import WEEK_S
 from commonwatt.optimize import ranked
 from commonwatt.placement._backfill import Backfill
 from commonwatt.placement._problem import PlacementProblem, PlacementSolver
+from commonwatt.placement.start_times._scarcity import Scarcity
 from commonwatt.placement.start_times._timetable import RUNNING, WAITING, Power, Timetable, cheapest_pieces
 
 __all__ = ["StartPlan", "StartRules", "plan_starts"]
 
 MOST_OTHERS = 300  # other jobs that wait, beyond which nobody is held: there is a queue
 MOST_HOLDS = 1000
-GRADES = 5  # of what jobs save, between which the others do not count
 QUEUE_ERROR = 0.5  # a queue may take so much longer than planned, as solvers have orders of their own
 ROUNDS = 6
+MOST_MOVED = 300  # jobs that are taken out again, after all were planned, each by itself
+MOVES = 40  # of a few of them at a time
 SPARE = 0.1  # of the time to its due date, that is left when a job that pauses is planned to end
 MOST_TAKEN = 0.2  # of all GPU time until the last due date, beyond which no job pauses
 ROUNDING = 1e-9
@@ -91,6 +95,10 @@ class StartPlan:
         What each saves over starting as soon as there is room, in the unit of ``StartRules.value``.
     saved_part
         The same as a part of what it would cost.
+    late
+        Jobs that are planned to end late, though they would not if they started now.
+    cost
+        What each that could wait is planned to cost, held or not, in the same unit; NaN for others, or with pauses.
     """
 
     holds: Bools
@@ -99,6 +107,8 @@ class StartPlan:
     end_s: Floats
     saved: Floats
     saved_part: Floats
+    cost: Floats
+    late: Bools
 
     @property
     def next_s(self) -> float | None:
@@ -109,7 +119,9 @@ class StartPlan:
     @classmethod
     def nobody(cls, jobs: int) -> StartPlan:
         """Hold no job."""
-        return cls(np.zeros(jobs, dtype=bool), *(np.full(jobs, np.nan) for _ in range(5)))
+        start_s, pause_s, end_s, saved, part, cost = np.full((6, jobs), np.nan)
+        late = np.zeros(jobs, dtype=bool)
+        return cls(np.zeros(jobs, dtype=bool), start_s, pause_s, end_s, saved, part, cost, late)
 
     def hold(self, job: int, start_s: float, end_s: float, saved: float, base: float) -> None:
         """Hold a job, which would cost *base*."""
@@ -119,8 +131,8 @@ class StartPlan:
 
 
 def plan_starts(
-    problem: PlacementProblem, power: Power, rules: StartRules, solver: PlacementSolver | None = None,
-    before: Bools | None = None, fixed: Bools | None = None,
+    problem: PlacementProblem, power: Power, rules: StartRules, rng: np.random.Generator,
+    solver: PlacementSolver | None = None, before: Bools | None = None, fixed: Bools | None = None,
 ) -> StartPlan:  # fmt: skip
     """Return which of the waiting jobs of *problem* are held, and until when; *solver* then starts them.
 
@@ -137,14 +149,16 @@ def plan_starts(
         planning = _Planning(problem, power, rules, solver, none if fixed is None else fixed)
         missed = planning.fill(plan, stays, first, soon)
         # not held, and behind those that are: the solver would start them now, in the room that is kept for others
-        behind = ~plan.holds & (planning.start_s > problem.now_s) & ~soon
+        behind = (planning.start_s > problem.now_s) & ~soon
         if not (missed & ~first).any() and not behind.any():
             break
         first |= missed
         soon |= behind
     crowded = missed.any() or planning.queue_s > 0 or planning.profile.taken_part() > MOST_TAKEN
     if rules.pause_s is not None and crowded:  # who comes later would find no room, and what paused none to go on
-        return plan_starts(problem, power, replace(rules, pause_s=None), solver, before, fixed)
+        return plan_starts(problem, power, replace(rules, pause_s=None), rng, solver, before, fixed)
+    planning.improve(stays, rng)
+    planning.write(plan)
     return plan
 
 
@@ -157,6 +171,8 @@ class _Option:
     gpu_s: float
     start_s: Floats
     cost: Floats  # waiting included
+    first: Ints  # piece of time of each start, and the one after the last
+    end: Ints
 
 
 @dataclass(frozen=True)
@@ -166,12 +182,16 @@ class _Choices:
     options: list[_Option]
     base: float
 
-    def worth(self) -> tuple[float, float]:
-        """Return the most it could save per GPU second, if it were alone, and for how long it then runs."""
-        if not self.options or not np.isfinite(self.base):
-            return 0.0, 0.0
-        best = min(self.options, key=lambda option: float(option.cost.min()))
-        return (self.base - float(best.cost.min())) / best.gpu_s, best.surely_s
+
+@dataclass(frozen=True)
+class _Kept:
+    """What a job has in a plan."""
+
+    own: _Choices
+    option: _Option
+    start_s: float
+    cost: float
+    nodes: Ints
 
 
 class _Planning:
@@ -187,11 +207,12 @@ class _Planning:
         self.surely_s = problem.time_s.copy()  # [C]
         if problem.outcomes is not None:
             self.surely_s *= np.quantile(problem.outcomes, rules.sure, axis=1)[problem.row_job]
+        self.planned: dict[int, _Kept] = {}  # jobs that wait, or start now, without pauses
         self.queue_s = 0.0  # until every other job that waits has started
         self.start_s = np.full(len(problem), np.nan)  # of jobs that start as soon as there is room, [J]
         now_s = problem.now_s
         possible_s = np.where(self.allowed, self.surely_s, np.inf)
-        soonest_s = np.minimum.reduceat(possible_s, problem.start[:-1])
+        self.soonest_s = soonest_s = np.minimum.reduceat(possible_s, problem.start[:-1])
         self.latest_s = np.minimum(self._latest_start_s(soonest_s), now_s + WEEK_S)  # to start it, [J]
         self.able = (problem.stay < 0) & (self.latest_s > now_s)
         longest_s = np.maximum.reduceat(self.surely_s, problem.start[:-1])
@@ -223,13 +244,48 @@ class _Planning:
         for job in self.pausable[ranked(problem.due_s[self.pausable])].tolist():
             self.plan_running(job, plan)
         choices = [self.choices(int(job)) for job in able]
+        in_time = problem.now_s + self.soonest_s <= problem.due_s
         for job in others[ranked(-problem.pressure_s[others])]:
-            self.start_early(int(job))
+            plan.late[job] = self.start_early(int(job)) > problem.due_s[job] and in_time[job]
+        offers = [[(of.row, of.first, of.end, of.cost) for of in own.options] for own in choices]
+        self.scarcity = Scarcity.clearing(self.profile, offers)
         for rank, k in enumerate(self.order(able, choices, first) if len(able) else ()):
             job = int(able[k])
             if rank >= MOST_HOLDS or not self.plan_waiting(job, choices[k], plan, stays=bool(stays[job])):
                 missed[job] = self.start_early(job) > problem.due_s[job]
+        plan.late[missed & in_time] = True
         return missed
+
+    def improve(self, stays: Bools, rng: np.random.Generator) -> None:
+        """Take each job out again, then a few at a time, and plan them anew by their own cost; keep what costs less."""
+        jobs = list(self.planned)[:MOST_MOVED]
+        several = (rng.choice(jobs, rng.integers(2, 6)).tolist() for _ in range(MOVES if len(jobs) > 1 else 0))
+        for group in [*([job] for job in jobs), *(list(dict.fromkeys(some)) for some in several)]:
+            before = [self.planned[job] for job in group]
+            for kept in before:
+                self.profile.give(kept.option.row, kept.nodes, kept.start_s, kept.option.surely_s, jobs=-1)
+            after = []
+            for job, kept in zip(group, before, strict=True):
+                if (chosen := self.choose(kept.own, stays=bool(stays[job]), scarce=False)) is not None:
+                    after.append(self._take(kept.own, *chosen))
+            saved = sum(kept.cost for kept in before) - sum(kept.cost for kept in after)
+            if len(after) == len(group) and saved > ROUNDING * sum(abs(kept.cost) for kept in before):
+                self.planned.update(zip(group, after, strict=True))
+                continue
+            for kept, jobs_more in [*((kept, -1) for kept in after), *((kept, 1) for kept in before)]:
+                self.profile.give(kept.option.row, kept.nodes, kept.start_s, kept.option.surely_s, jobs=jobs_more)
+
+    def _take(self, own: _Choices, option: _Option, i: int) -> _Kept:
+        start_s = float(option.start_s[i])
+        nodes = self.profile.take(option.row, start_s, option.surely_s)
+        return _Kept(own, option, start_s, float(option.cost[i]), nodes)
+
+    def write(self, plan: StartPlan) -> None:
+        """Hold the jobs that are planned for later."""
+        for job, kept in self.planned.items():
+            plan.cost[job], base = kept.cost, kept.own.base
+            if kept.start_s > self.problem.now_s:
+                plan.hold(job, kept.start_s, kept.start_s + kept.option.surely_s, base - kept.cost, base)
 
     def _again_s(self) -> Floats:
         """Time that a pause costs each job: how much longer it takes anew in its configuration, [J]; infinity: no."""
@@ -287,18 +343,28 @@ class _Planning:
             cost = self.power.share_w[row] * rules.value.integral(starts_s, starts_s + time_s)
             cost = cost + rules.delay_cost_s * (starts_s - now_s)
             gpus = int(problem.width[row] * problem.per_node[row])
-            options.append(_Option(row, surely_s, gpus * surely_s, starts_s, cost))
-            fits = self.profile.fits(row, starts_s, surely_s)
+            options.append(
+                _Option(row, surely_s, gpus * surely_s, starts_s, cost, *self.profile.pieces(starts_s, surely_s))
+            )
+            fits = self.profile.fits_in(row, options[-1].first, options[-1].end)
             if fits.any():
                 base = min(base, float(cost[fits.argmax()]))
         return _Choices(options, base)
 
     def order(self, jobs: Ints, choices: list[_Choices], first: Bools) -> Ints:
-        """Order of planning: by what a GPU second saves, in a few grades, then long ones first, as they fit worse."""
-        worth = np.array([own.worth() for own in choices])
-        grade = np.ceil(GRADES * worth[:, 0] / max(float(worth[:, 0].max()), 1e-300) - ROUNDING)
+        """Order of planning: those with most GPU time first, as they fit worse."""
+        gpu_s = np.array([self.gpu_s(own) for own in choices])
         late_s = np.where(first[jobs], self.problem.due_s[jobs], np.inf)
-        return ranked(late_s, -grade, -worth[:, 1], self.problem.due_s[jobs])
+        return ranked(late_s, -gpu_s, self.problem.due_s[jobs])
+
+    def gpu_s(self, own: _Choices) -> float:
+        """GPU time of a job where it costs least, scarcity included."""
+        best, gpu_s = np.inf, 0.0
+        for option in own.options:
+            least = float((option.cost + self.scarcity.of(option.row, option.first, option.end)).min())
+            if least < best:
+                best, gpu_s = least, option.gpu_s
+        return gpu_s
 
     def plan_running(self, job: int, plan: StartPlan) -> None:
         """Let a running job go on, or pause now or later."""
@@ -322,10 +388,7 @@ class _Planning:
                 return True
         if chosen is None:
             return False
-        option, i = chosen
-        start_s = float(option.start_s[i])
-        self.profile.take(option.row, start_s, option.surely_s)
-        plan.hold(job, start_s, start_s + option.surely_s, own.base - float(option.cost[i]), own.base)
+        self.planned[job] = self._take(own, *chosen)
         return True
 
     def _saves(self, base: float, cost: float) -> bool:
@@ -366,19 +429,31 @@ class _Planning:
         if len(stops):
             plan.pause_s[job] = edges_s[stops[0]]
 
-    def choose(self, own: _Choices, *, stays: bool) -> tuple[_Option, int] | None:
-        """Return where and when a job costs least, of all that is still free; ``None``: it does not wait."""
-        best, chosen = np.inf, None
+    def choose(self, own: _Choices, *, stays: bool, scarce: bool = True) -> tuple[_Option, int] | None:
+        """Return where and when a job costs least, of all that is still free, *scarce* hours priced.
+
+        It starts now if it would save too little by waiting; ``None``: nothing is free that is surely in time.
+        """
+        now_s, best, chosen = self.problem.now_s, np.inf, None
+        soonest: tuple[float, _Option] | None = None
         for option in own.options:
             ends_s = option.start_s + option.surely_s + QUEUE_ERROR * self.queue_s
-            safe = self.profile.fits(option.row, option.start_s, option.surely_s) & (ends_s <= self._due_s(option))
-            if safe.any() and (least := float(option.cost[safe].min())) < best:
-                alike = safe & (option.cost <= least + ROUNDING * float(np.abs(option.cost).max()))
+            safe = self.profile.fits_in(option.row, option.first, option.end) & (ends_s <= self._due_s(option))
+            if not safe.any():
+                continue
+            cost = option.cost
+            if scarce:
+                cost = cost + self.scarcity.of(option.row, option.first, option.end)
+            if safe[0] and option.start_s[0] <= now_s and (soonest is None or cost[0] < soonest[0]):
+                soonest = float(cost[0]), option
+            if (least := float(cost[safe].min())) < best:
+                alike = safe & (cost <= least + ROUNDING * float(np.abs(cost).max()))
                 best, chosen = least, (option, int(alike.argmax()))  # the earliest of equals
-        if chosen is None or not (stays or self._saves(own.base, best)):
-            return None
-        option, i = chosen
-        return None if option.start_s[i] <= self.problem.now_s else (option, i)
+        if chosen is None or stays or chosen[0].start_s[chosen[1]] <= now_s:
+            return chosen
+        if self._saves(own.base, float(chosen[0].cost[chosen[1]])):
+            return chosen
+        return None if soonest is None else (soonest[1], 0)
 
     def _due_s(self, option: _Option) -> float:
         job: Index = self.problem.row_job[option.row]

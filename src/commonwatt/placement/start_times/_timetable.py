@@ -6,6 +6,7 @@ And in which pieces a job runs at least cost if it may pause, each pause costing
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from commonwatt.placement._problem import PlacementProblem
 __all__ = ["PAUSED", "RUNNING", "WAITING", "Power", "Timetable", "cheapest_pieces"]
 
 PIECES_S = (300.0, 900.0, 1800.0, 3600.0, 7200.0)
-MOST_PIECES = 300
+MOST_PIECES = 600
 ROUNDING_W = 1e-6
 
 
@@ -64,7 +65,7 @@ class Timetable:
         self.edges_s = self.from_s + self.piece_s * np.arange(pieces + 1)
         self.free = np.repeat(problem.node_gpus[:, None], pieces, axis=1)
         self.drawn_w = np.full(pieces, power.rest_w.sum())
-        self.used = np.zeros(self.free.shape, dtype=bool)
+        self.used = np.zeros(self.free.shape, dtype=np.int64)  # jobs of each node
         self._taken: dict[tuple[int, int], Ints] = {}  # by class and GPUs: pieces without room before each edge
         self.from_now_s = np.concatenate(([now_s], self.edges_s[1:]))
         cap_w = power.cap_w
@@ -76,13 +77,16 @@ class Timetable:
 
     def fits(self, row: int, starts_s: Floats, time_s: float) -> Bools:
         """Whether configuration *row* has room for *time_s* from each of *starts_s* ([S]), or to the profile's end."""
+        return self.fits_in(row, *self.pieces(starts_s, time_s))
+
+    def fits_in(self, row: int, first: Ints, end: Ints) -> Bools:
+        """Whether configuration *row* has room from each piece *first* to before *end*, [S]."""
         problem = self.problem
-        first, end = self._pieces(starts_s, time_s)
         nodes = np.flatnonzero(problem.node_class == problem.klass[row])
         full = self._without_room(int(problem.klass[row]), int(problem.per_node[row]), nodes)
         fits: Bools = (full[:, end] == full[:, first]).sum(axis=0) >= problem.width[row]
         if self._least_cap_w is not None:
-            over = self.drawn_w + self._most_w(row) > self._least_cap_w + ROUNDING_W
+            over = self.drawn_w + self.most_w[row] > self._least_cap_w + ROUNDING_W
             count = np.concatenate(([0], np.cumsum(over)))
             fits &= count[end] == count[first]
         return fits
@@ -99,7 +103,7 @@ class Timetable:
         full = self._without_room(int(problem.klass[row]), int(problem.per_node[row]), nodes)
         room: Bools = (np.diff(full, axis=1) == 0).sum(axis=0) >= problem.width[row]
         if self._least_cap_w is not None:
-            room &= self.drawn_w + self._most_w(row) <= self._least_cap_w + ROUNDING_W
+            room &= self.drawn_w + self.most_w[row] <= self._least_cap_w + ROUNDING_W
         return room
 
     def take_pieces(self, row: int, on: Bools) -> None:
@@ -113,11 +117,16 @@ class Timetable:
             for begin, stop in [(first, end)] if whole else [(b, b + 1) for b in range(first, end)]:
                 self._give_tightest(row, nodes, int(begin), int(stop))
 
-    def take(self, row: int, start_s: float, time_s: float) -> None:
-        """Give configuration *row* the nodes with the least sufficient room, which ``fits`` says it has."""
-        first, end = (int(at[0]) for at in self._pieces(np.array([start_s]), time_s))
+    def take(self, row: int, start_s: float, time_s: float) -> Ints:
+        """Give configuration *row* the nodes with least sufficient room, which ``fits`` says it has; return them."""
+        first, end = (int(at[0]) for at in self.pieces(np.array([start_s]), time_s))
         nodes = np.flatnonzero(self.problem.node_class == self.problem.klass[row])
-        self._give_tightest(row, nodes, first, end)
+        return self._give_tightest(row, nodes, first, end)
+
+    def give(self, row: int, nodes: Ints, start_s: float, time_s: float, *, jobs: int = 1) -> None:
+        """Give configuration *row* these *nodes* from *start_s* on, or take them back (*jobs* is -1)."""
+        first, end = (int(at[0]) for at in self.pieces(np.array([start_s]), time_s))
+        self._give(row, nodes, first, end, jobs)
 
     def keep(self, job: int, row: int, time_s: float) -> None:
         """Leave a running *job* its GPUs for *time_s* from now."""
@@ -125,8 +134,7 @@ class Timetable:
 
     def add(self, row: int, nodes: Ints, time_s: float) -> None:
         """Give configuration *row* these *nodes* for *time_s* from now."""
-        first, end = (int(at[0]) for at in self._pieces(np.array([self.problem.now_s]), time_s))
-        self._give(row, nodes, first, end)
+        self.give(row, nodes, self.problem.now_s, time_s)
 
     def under_cap(self) -> bool:
         """Whether no piece draws more than the cap."""
@@ -136,46 +144,71 @@ class Timetable:
         """Whether configuration *row* on *nodes* stays below the cap for *time_s* from now, or at this moment only."""
         if self.power.cap_w is None or self._least_cap_w is None:
             return True
-        first, end = (int(at[0]) for at in self._pieces(np.array([self.problem.now_s]), time_s))
+        first, end = (int(at[0]) for at in self.pieces(np.array([self.problem.now_s]), time_s))
         wakes_w = (self.power.idle_w - self.power.rest_w)[nodes]
         if now_only:
-            more_w = self.power.busy_w[row] + (~self.used[nodes, 0] * wakes_w).sum()
+            more_w = self.power.busy_w[row] + ((self.used[nodes, 0] == 0) * wakes_w).sum()
             return bool(self.drawn_w[0] + more_w <= self.power.cap_w.at(self.problem.now_s) + ROUNDING_W)
-        more_w = self.power.busy_w[row] + (~self.used[nodes, first:end] * wakes_w[:, None]).sum(axis=0)
+        more_w = self.power.busy_w[row] + ((self.used[nodes, first:end] == 0) * wakes_w[:, None]).sum(axis=0)
         return bool((self.drawn_w[first:end] + more_w <= self._least_cap_w[first:end] + ROUNDING_W).all())
+
+    def free_by_class(self) -> Floats:
+        """Return the free GPUs of each class of nodes in each piece, [K, B]."""
+        free = np.zeros((int(self.problem.node_class.max()) + 1, self.free.shape[1]))
+        np.add.at(free, self.problem.node_class, self.free)
+        return free
+
+    def free_w(self) -> Floats:
+        """Return the power that is left below the cap in each piece, [B]; infinity without one."""
+        if self._least_cap_w is None:
+            return np.full(len(self.drawn_w), np.inf)
+        return np.maximum(0.0, self._least_cap_w - self.drawn_w)
+
+    @cached_property
+    def gpus(self) -> Ints:
+        """GPUs of each configuration, [C]."""
+        gpus: Ints = self.problem.width * self.problem.per_node
+        return gpus
+
+    @cached_property
+    def most_w(self) -> Floats:
+        """Power that each configuration adds if its nodes have no other jobs, [C]."""
+        problem, power = self.problem, self.power
+        wakes_w = np.zeros(int(problem.node_class.max(initial=-1)) + 1)
+        np.maximum.at(wakes_w, problem.node_class, power.idle_w - power.rest_w)
+        return np.asarray(power.busy_w + problem.width * wakes_w[problem.klass])
 
     def on(self, nodes: Ints) -> Bools:
         """Which of *nodes* have jobs now."""
-        return self.used[nodes, 0]
+        on: Bools = self.used[nodes, 0] > 0
+        return on
 
-    def _give_tightest(self, row: int, nodes: Ints, first: int, end: int) -> None:
-        """Give configuration *row* those of *nodes* with the least sufficient room."""
+    def _give_tightest(self, row: int, nodes: Ints, first: int, end: int) -> Ints:
+        """Give configuration *row* those of *nodes* with the least sufficient room, and return them."""
         least = self.free[nodes, first:end].min(axis=1)
         enough = least >= self.problem.per_node[row]
-        self._give(row, nodes[enough][ranked(least[enough])][: self.problem.width[row]], first, end)
+        given: Ints = nodes[enough][ranked(least[enough])][: self.problem.width[row]]
+        self._give(row, given, first, end)
+        return given
 
-    def _give(self, row: int, nodes: Ints, first: int, end: int) -> None:
+    def _give(self, row: int, nodes: Ints, first: int, end: int, jobs: int = 1) -> None:
+        """Give configuration *row* these *nodes*, or take them back (-1)."""
         problem, power = self.problem, self.power
-        self.free[nodes, first:end] -= problem.per_node[row]
-        fresh = ~self.used[nodes, first:end]
-        self.used[nodes, first:end] = True
+        self.free[nodes, first:end] -= jobs * problem.per_node[row]
+        before = self.used[nodes, first:end] > 0
+        self.used[nodes, first:end] += jobs
+        woken = (self.used[nodes, first:end] > 0).astype(np.int64) - before
         wakes_w = (power.idle_w - power.rest_w)[nodes]
-        self.drawn_w[first:end] += power.busy_w[row] + (fresh * wakes_w[:, None]).sum(axis=0)
+        self.drawn_w[first:end] += jobs * power.busy_w[row] + (woken * wakes_w[:, None]).sum(axis=0)
         klass = int(problem.klass[row])
         self._taken = {key: full for key, full in self._taken.items() if key[0] != klass}
 
-    def _most_w(self, row: int) -> float:
-        """Power that configuration *row* adds if its nodes have no other jobs."""
-        problem, power = self.problem, self.power
-        alike = problem.node_class == problem.klass[row]
-        wakes_w = float((power.idle_w - power.rest_w)[alike].max(initial=0.0))
-        return float(power.busy_w[row] + problem.width[row] * max(0.0, wakes_w))
-
-    def _pieces(self, starts_s: Floats, time_s: float) -> tuple[Ints, Ints]:
+    def pieces(self, starts_s: Floats, time_s: float) -> tuple[Ints, Ints]:
+        """Return the first piece of *time_s* from each of *starts_s*, and the one after the last, [S] each."""
         last = len(self.edges_s) - 1
         first = np.floor((starts_s - self.from_s) / self.piece_s + 1e-9).astype(np.int64)
         end = np.ceil((starts_s + time_s - self.from_s) / self.piece_s - 1e-9).astype(np.int64)
-        return np.clip(first, 0, last - 1), np.clip(end, 1, last)
+        return np.minimum(np.maximum(first, 0), last - 1), np.minimum(np.maximum(end, 1), last)
 
     def _without_room(self, klass: int, gpus: int, nodes: Ints) -> Ints:
         """Number of pieces before each edge in which each of *nodes* has fewer than *gpus* free, [nodes, B + 1]."""
