@@ -66,6 +66,7 @@ class PriceDeferral:
         self._seen: tuple[object, ...] | None = None
         self._planned_s = -np.inf
         self._said: set[int] = set()
+        self._paused: set[int] = set()  # for the price, once
         self._keeps = policy.fairness is None  # else who is entitled to GPUs gets them
         self._late = False  # whether a job is planned to end late
         self._most: dict[int, float] = {}  # what jobs that could wait are planned to cost, by handle
@@ -102,7 +103,8 @@ class PriceDeferral:
         Returns which running jobs are to pause, and why; none of those that are *fixed* ([J]).
         """
         before = np.array([int(handle) in self._said for handle in handles], dtype=bool)
-        plan = plan_starts(problem, power, self.rules, rng, solver, before, fixed)
+        paused = np.array([int(handle) in self._paused for handle in handles], dtype=bool) & (problem.stay < 0)
+        plan = plan_starts(problem, power, self.rules, rng, solver, before, fixed, paused)
         self._planned_s, self.next_s, self._late = problem.now_s, plan.next_s, bool(plan.late.any())
         self.starts_s = {int(handles[j]): float(plan.start_s[j]) for j in np.flatnonzero(plan.holds)}
         deferred = set(self.starts_s)
@@ -115,9 +117,11 @@ class PriceDeferral:
             why = _explained(problem, plan, j, self.reason)
             if problem.stay[j] >= 0:
                 pauses.append((handle, why))
+                self._paused.add(handle)
             else:
                 self._log.append(Event(problem.now_s, EventKind.WAITS, handle, reason=why.reason, why=why))
         self._said = deferred
+        self._paused &= self._registry.active
         self._most = {handle: most for handle, most in self._most.items() if handle in self._registry.active}
         self._most |= {int(handles[j]): float(plan.cost[j]) for j in np.flatnonzero(np.isfinite(plan.cost))}
         return pauses

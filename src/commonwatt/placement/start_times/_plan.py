@@ -31,6 +31,7 @@ __all__ = ["StartPlan", "StartRules", "plan_starts"]
 
 MOST_OTHERS = 300  # other jobs that wait, beyond which nobody is held: there is a queue
 MOST_HOLDS = 1000
+GRADES = 5  # of what jobs save, between which the others do not count
 QUEUE_ERROR = 0.5  # a queue may take so much longer than planned, as solvers have orders of their own
 ROUNDS = 6
 MOST_MOVED = 300  # jobs that are taken out again, after all were planned, each by itself
@@ -133,31 +134,42 @@ class StartPlan:
 def plan_starts(
     problem: PlacementProblem, power: Power, rules: StartRules, rng: np.random.Generator,
     solver: PlacementSolver | None = None, before: Bools | None = None, fixed: Bools | None = None,
+    paused: Bools | None = None,
 ) -> StartPlan:  # fmt: skip
     """Return which of the waiting jobs of *problem* are held, and until when; *solver* then starts them.
 
     Those held *before* ([J]) let others go first: they stay held until there is room for them too, while that is in
-    time, even if that saves nothing more. Running jobs that are *fixed* ([J]) do not pause.
+    time, even if that saves nothing more. Running jobs that are *fixed* ([J]) do not pause. Those that were *paused*
+    ([J]) are planned first, as they were when they ran: else they would be started and stopped in turn.
     """
-    plan = StartPlan.nobody(len(problem))
-    if rules.value.is_constant or not len(problem):
-        return plan
     none = np.zeros(len(problem), dtype=bool)
-    stays, first, soon = none if before is None else before, none.copy(), none.copy()
-    for _ in range(ROUNDS):  # again, with those first that found no time in which they end in time
-        plan = StartPlan.nobody(len(problem))
-        planning = _Planning(problem, power, rules, solver, none if fixed is None else fixed)
-        missed = planning.fill(plan, stays, first, soon)
-        # not held, and behind those that are: the solver would start them now, in the room that is kept for others
-        behind = (planning.start_s > problem.now_s) & ~soon
-        if not (missed & ~first).any() and not behind.any():
+    if rules.value.is_constant or not len(problem):
+        return StartPlan.nobody(len(problem))
+    stays = none if before is None else before
+    best: tuple[tuple[int, float], _Planning, StartPlan] | None = None
+    for scarce in (True, False):
+        first, soon = none.copy() if paused is None else paused.copy(), none.copy()
+        for _ in range(ROUNDS):  # again, with those first that found no time in which they end in time
+            plan = StartPlan.nobody(len(problem))
+            planning = _Planning(problem, power, rules, solver, none if fixed is None else fixed)
+            missed = planning.fill(plan, stays, first, soon, scarce=scarce)
+            # not held, and behind those that are: the solver would start them now, in the room kept for others
+            behind = (planning.start_s > problem.now_s) & ~soon
+            if not (missed & ~first).any() and not behind.any():
+                break
+            first |= missed
+            soon |= behind
+        crowded = missed.any() or planning.queue_s > 0 or planning.profile.taken_part() > MOST_TAKEN
+        if rules.pause_s is not None and crowded:  # who comes later would find no room, and what paused none to go on
+            return plan_starts(problem, power, replace(rules, pause_s=None), rng, solver, before, fixed, paused)
+        planning.improve(stays, rng)
+        value = int(plan.late.sum()), planning.total()
+        if best is None or value < best[0]:
+            best = value, planning, plan
+        if not planning.planned:
             break
-        first |= missed
-        soon |= behind
-    crowded = missed.any() or planning.queue_s > 0 or planning.profile.taken_part() > MOST_TAKEN
-    if rules.pause_s is not None and crowded:  # who comes later would find no room, and what paused none to go on
-        return plan_starts(problem, power, replace(rules, pause_s=None), rng, solver, before, fixed)
-    planning.improve(stays, rng)
+    assert best is not None
+    _, planning, plan = best
     planning.write(plan)
     return plan
 
@@ -181,6 +193,13 @@ class _Choices:
 
     options: list[_Option]
     base: float
+
+    def worth(self) -> tuple[float, float]:
+        """Return the most it could save per GPU second, if it were alone, and for how long it then runs."""
+        if not self.options or not np.isfinite(self.base):
+            return 0.0, 0.0
+        best = min(self.options, key=lambda option: float(option.cost.min()))
+        return (self.base - float(best.cost.min())) / best.gpu_s, best.surely_s
 
 
 @dataclass(frozen=True)
@@ -208,6 +227,7 @@ class _Planning:
         if problem.outcomes is not None:
             self.surely_s *= np.quantile(problem.outcomes, rules.sure, axis=1)[problem.row_job]
         self.planned: dict[int, _Kept] = {}  # jobs that wait, or start now, without pauses
+        self.other_cost: dict[int, float] = {}  # of jobs that could wait, and are not among these
         self.queue_s = 0.0  # until every other job that waits has started
         self.start_s = np.full(len(problem), np.nan)  # of jobs that start as soon as there is room, [J]
         now_s = problem.now_s
@@ -231,10 +251,11 @@ class _Planning:
             for row in problem.stay[(problem.stay >= 0) & ~np.isin(np.arange(len(problem)), self.pausable)]:
                 self.profile.keep(int(problem.row_job[row]), int(row), float(self.surely_s[row]))
 
-    def fill(self, plan: StartPlan, stays: Bools, first: Bools, soon: Bools) -> Bools:
+    def fill(self, plan: StartPlan, stays: Bools, first: Bools, soon: Bools, *, scarce: bool) -> Bools:
         """Plan all jobs; returns which could wait and now end too late, [J].
 
         Of those that can wait, those *first* come before others; those that start as *soon* as there is room do not.
+        Where hours have a price if they are *scarce*, those with most GPU time come first, else those that save most.
         """
         problem, missed = self.problem, np.zeros(len(self.problem), dtype=bool)
         waits = self.able & ~soon
@@ -248,8 +269,8 @@ class _Planning:
         for job in others[ranked(-problem.pressure_s[others])]:
             plan.late[job] = self.start_early(int(job)) > problem.due_s[job] and in_time[job]
         offers = [[(of.row, of.first, of.end, of.cost) for of in own.options] for own in choices]
-        self.scarcity = Scarcity.clearing(self.profile, offers)
-        for rank, k in enumerate(self.order(able, choices, first) if len(able) else ()):
+        self.scarcity = Scarcity.clearing(self.profile, offers if scarce else [])
+        for rank, k in enumerate(self.order(able, choices, first, scarce=scarce) if len(able) else ()):
             job = int(able[k])
             if rank >= MOST_HOLDS or not self.plan_waiting(job, choices[k], plan, stays=bool(stays[job])):
                 missed[job] = self.start_early(job) > problem.due_s[job]
@@ -259,8 +280,8 @@ class _Planning:
     def improve(self, stays: Bools, rng: np.random.Generator) -> None:
         """Take each job out again, then a few at a time, and plan them anew by their own cost; keep what costs less."""
         jobs = list(self.planned)[:MOST_MOVED]
-        several = (rng.choice(jobs, rng.integers(2, 6)).tolist() for _ in range(MOVES if len(jobs) > 1 else 0))
-        for group in [*([job] for job in jobs), *(list(dict.fromkeys(some)) for some in several)]:
+        sizes = np.minimum(rng.integers(2, 6, size=MOVES if len(jobs) > 1 else 0), len(jobs)).tolist()
+        for group in [*([job] for job in jobs), *(rng.permutation(jobs)[:size].tolist() for size in sizes)]:
             before = [self.planned[job] for job in group]
             for kept in before:
                 self.profile.give(kept.option.row, kept.nodes, kept.start_s, kept.option.surely_s, jobs=-1)
@@ -279,6 +300,10 @@ class _Planning:
         start_s = float(option.start_s[i])
         nodes = self.profile.take(option.row, start_s, option.surely_s)
         return _Kept(own, option, start_s, float(option.cost[i]), nodes)
+
+    def total(self) -> float:
+        """Return what all jobs cost that can wait."""
+        return sum(kept.cost for kept in self.planned.values()) + sum(self.other_cost.values())
 
     def write(self, plan: StartPlan) -> None:
         """Hold the jobs that are planned for later."""
@@ -325,6 +350,9 @@ class _Planning:
             return np.inf
         self.queue_s, self.start_s[job] = max(self.queue_s, start_s - problem.now_s), start_s
         profile.take(row, start_s, float(self.surely_s[row]))
+        if self.able[job]:
+            over = self.rules.value.integral(np.array([start_s]), np.array([start_s + problem.time_s[row]]))
+            self.other_cost[job] = float(self.power.share_w[row] * over[0])
         return end_s
 
     def choices(self, job: int) -> _Choices:
@@ -351,11 +379,14 @@ class _Planning:
                 base = min(base, float(cost[fits.argmax()]))
         return _Choices(options, base)
 
-    def order(self, jobs: Ints, choices: list[_Choices], first: Bools) -> Ints:
-        """Order of planning: those with most GPU time first, as they fit worse."""
-        gpu_s = np.array([self.gpu_s(own) for own in choices])
-        late_s = np.where(first[jobs], self.problem.due_s[jobs], np.inf)
-        return ranked(late_s, -gpu_s, self.problem.due_s[jobs])
+    def order(self, jobs: Ints, choices: list[_Choices], first: Bools, *, scarce: bool) -> Ints:
+        """Order of planning: most GPU time first; or by what a GPU second saves, in grades, and long ones first."""
+        late_s, due_s = np.where(first[jobs], self.problem.due_s[jobs], np.inf), self.problem.due_s[jobs]
+        if scarce:
+            return ranked(late_s, -np.array([self.gpu_s(own) for own in choices]), due_s)
+        worth = np.array([own.worth() for own in choices])
+        grade = np.ceil(GRADES * worth[:, 0] / max(float(worth[:, 0].max()), 1e-300) - ROUNDING)
+        return ranked(late_s, -grade, -worth[:, 1], due_s)
 
     def gpu_s(self, own: _Choices) -> float:
         """GPU time of a job where it costs least, scarcity included."""
@@ -421,6 +452,7 @@ class _Planning:
     def _run_in_pieces(self, job: int, pieces: tuple[float, int, Bools], base: float, plan: StartPlan) -> None:
         cost, row, on = pieces
         self.profile.take_pieces(row, on)
+        self.other_cost[job] = cost
         running, edges_s = np.flatnonzero(on), self.profile.from_now_s
         if not on[0]:
             plan.hold(job, float(edges_s[running[0]]), float(edges_s[running[-1] + 1]), base - cost, base)
