@@ -182,6 +182,20 @@ def test_jobs_that_run_in_planned_hours_are_not_stopped_for_others(seed):
     assert cost_of(waits) < 0.9 * cost_of(plain)
 
 
+def test_who_waits_for_the_gpus_of_a_planned_job_is_told_so():
+    """Which `srtf` would stop for one that is shorter; it does where that one would else be late."""
+
+    def ran(due_h: float):
+        waits = job("waits", 9 * HOUR, 8 * HOUR, due_s=33 * HOUR)
+        table = JobArrays.of([waits, job("short", 23 * HOUR, HOUR, due_s=due_h * HOUR)])
+        return simulate(ONE, table, "srtf", electricity=NIGHTS, wait_for_price=WAITS)
+
+    told = [event.sentence for event in ran(np.inf).log.since(0) if event.kind is EventKind.WAITS]
+    assert told[-1].endswith("of jobs that are not stopped, as they run in the hours planned for them (wait_for_price)")
+    assert starts_h(ran(np.inf)) == {"waits": 22.0, "short": 30.0}
+    assert starts_h(ran(24.5)) == {"waits": 22.0, "short": 23.0}
+
+
 # -- pauses
 
 PAUSES = PriceWait(preempt=True)
