@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,17 +12,21 @@ from hypothesis import strategies as st
 from commonwatt.control.controller import Controller
 from commonwatt.control.events import EventKind
 from commonwatt.control.job_registry import Rules
+from commonwatt.data.files import load_yaml
 from commonwatt.engines.simulated.engine import World
 from commonwatt.model.electricity import Electricity, ElectricityPoint
 from commonwatt.model.explanation import Reason
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster, NodeSpec
-from commonwatt.model.scenario import PolicyLimits, PriceWait
+from commonwatt.model.scenario import PolicyLimits, PriceWait, Scenario
 from commonwatt.placement import lower_bound
+from commonwatt.simulation.runner import run_seeds
+from commonwatt.simulation.workload import prepare
 from tests.control.test_guarantees import BACKFILL, QUICK, SOLVERS
 from tests.control.worlds import cluster_of, job, simulate
 
 HOUR = 3600.0
+EXAMPLES = Path(__file__).parents[2] / "examples"
 DAY = {"00:00": 0.05, "07:00": 0.50, "22:00": 0.05}
 NIGHTS = Electricity(daily=DAY, pue=1.0)
 ONE = Cluster.of([NodeSpec(name="n", gpu_type="V100", gpus=1, idle_w=400, gpu_w=160)])
@@ -180,6 +186,16 @@ def test_jobs_that_run_in_planned_hours_are_not_stopped_for_others(seed):
     assert not [event for event in waits.log.since(0) if event.kind in (EventKind.PREEMPTED, EventKind.RESIZED)]
     assert not late(waits)
     assert cost_of(waits) < 0.9 * cost_of(plain)
+
+
+def test_the_cheaper_of_two_plans_counts():
+    """Priced hours give the night to a long job, and `sweep`, which needs all GPUs for 2 h, would run by day."""
+    file = load_yaml(EXAMPLES / "price.yaml", Scenario)
+    (result,), _ = run_seeds([prepare(file, EXAMPLES, 0)])
+    waits, pauses = (one for one in result.policies if one.policy.startswith("waits"))
+    assert waits.total_cost == pytest.approx(2.10, abs=0.01)  # the long job begins when `sweep` has ended
+    assert pauses.total_cost < waits.total_cost
+    assert (waits.most_starts, pauses.most_starts) == (1, 2)
 
 
 def test_who_waits_for_the_gpus_of_a_planned_job_is_told_so():
