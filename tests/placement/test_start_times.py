@@ -80,7 +80,7 @@ def crowds(draw: st.DrawFn) -> PlacementProblem:
 @given(of=crowds())
 @settings(max_examples=60, deadline=None)
 def test_a_plan_costs_little_more_than_the_best_of_all(of):
-    """Where all jobs are planned: one that saves nothing is not held, though others may then have to."""
+    """Of cases in which every job gets hours: one that would save nothing by waiting is left to the solver instead."""
     value = CURVE.tariff().planned_by("cost", 0.0)
     plan = planned(of, value)
     assume(np.isfinite(plan.cost).all())

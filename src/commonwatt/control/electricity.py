@@ -90,14 +90,9 @@ class PriceDeferral:
         return np.array(self._scheduling.candidates(registry.active, registry.nodes.keys()), dtype=np.int64)
 
     def plan(
-        self,
-        problem: PlacementProblem,
-        handles: Ints,
-        power: Power,
-        solver: PlacementSolver,
-        fixed: Bools,
+        self, problem: PlacementProblem, handles: Ints, power: Power, solver: PlacementSolver, fixed: Bools,
         rng: np.random.Generator,
-    ) -> list[tuple[int, PlacementExplanation]]:
+    ) -> list[tuple[int, PlacementExplanation]]:  # fmt: skip
         """Hold those of *handles*, the jobs of *problem*, that are to wait until *solver* gets them.
 
         Returns which running jobs are to pause, and why; none of those that are *fixed* ([J]).
@@ -131,8 +126,8 @@ class PriceDeferral:
     ) -> tuple[PlacementProblem, Ints]:
         """Return the problem, and its *rows* of the registry, with what costs no more than planned of what could wait.
 
-        Of that, where there is, what ends in time: a solver may find that it pays to be a little late, but a job is not
-        late because it waited.
+        And of that what ends in time, where there is such: a solver may find that it pays to be a little late, but no
+        job is late because it waited.
         """
         most = np.array([self._most.get(int(handle), np.nan) for handle in handles])
         could = np.isfinite(most) & (problem.stay < 0)

@@ -45,7 +45,7 @@ BACKENDS: tuple[Backend, ...] = get_args(Backend)
 T = TypeVar("T")
 
 FEW_JOBS = 1000
-"""So many jobs, of all runs together, are simulated in the two seconds that another process takes to start."""
+"""Up to so many jobs, of all runs together, other processes take longer to start than they save."""
 _QUICK_SOLVERS = frozenset(get_args(SolverName)) - {"exact", "local-search"}
 
 SPREAD_OF = (

@@ -154,7 +154,7 @@ class Timetable:
 
     def free_by_class(self) -> Floats:
         """Return the free GPUs of each class of nodes in each piece, [K, B]."""
-        free = np.zeros((int(self.problem.node_class.max()) + 1, self.free.shape[1]))
+        free = np.zeros((self._kinds, self.free.shape[1]))
         np.add.at(free, self.problem.node_class, self.free)
         return free
 
@@ -163,6 +163,11 @@ class Timetable:
         if self._least_cap_w is None:
             return np.full(len(self.drawn_w), np.inf)
         return np.maximum(0.0, self._least_cap_w - self.drawn_w)
+
+    @property
+    def _kinds(self) -> int:
+        """Classes of nodes, those of which there is no node now among them."""
+        return int(max(self.problem.node_class.max(initial=-1), self.problem.klass.max(initial=-1))) + 1
 
     @cached_property
     def gpus(self) -> Ints:
@@ -174,7 +179,7 @@ class Timetable:
     def most_w(self) -> Floats:
         """Power that each configuration adds if its nodes have no other jobs, [C]."""
         problem, power = self.problem, self.power
-        wakes_w = np.zeros(int(problem.node_class.max(initial=-1)) + 1)
+        wakes_w = np.zeros(self._kinds)
         np.maximum.at(wakes_w, problem.node_class, power.idle_w - power.rest_w)
         return np.asarray(power.busy_w + problem.width * wakes_w[problem.klass])
 
