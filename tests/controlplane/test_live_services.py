@@ -25,7 +25,8 @@ pytest.importorskip("tritonclient")
 from commonwatt.controlplane.services import CountedLoad, LiveServices, hosting_of, live_fleet, sharing_of
 from commonwatt.controlplane.wiring import read_config
 from commonwatt.devices.tiny_models import write_tiny_models
-from commonwatt.engines.local.shared_devices import SharedDevice, server_settings, stop_services
+from commonwatt.engines.model_servers import server_settings, stop_services
+from commonwatt.engines.shared_devices import SharedDevice
 from commonwatt.model.errors import InputError
 from commonwatt.model.histogram import FINE_BOUNDS_S
 from commonwatt.model.nodes import Cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commonwatt.engines.local.shared_devices import stop_services
+from commonwatt.engines.model_servers import stop_services
 from tests.docs.pages import ROOT, Step, missing, run, steps_of, unclear
 
 KINDS = ("tutorials", "how-to", "explanation")

@@ -177,7 +177,7 @@ def _local_socket(live: Live, path: Path | None) -> LocalSocket | None:
 
 def _stop_services(live: Live) -> None:
     from commonwatt.controlplane.state import state_of
-    from commonwatt.engines.local.shared_devices import stop_services
+    from commonwatt.engines.model_servers import stop_services
     from commonwatt.model.units import plural
 
     state = state_of(live.config, live.folder)

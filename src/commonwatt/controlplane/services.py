@@ -23,7 +23,7 @@ from commonwatt.control.fleet.interface import ReplicaDemand, ServingState
 from commonwatt.control.ledger import Account
 from commonwatt.control.policy import Policy
 from commonwatt.data.fleet import make_fleet
-from commonwatt.engines.local.shared_devices import HostedService, Hosting
+from commonwatt.engines.model_servers import HostedService, Hosting
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError, MissingExtraError
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet, LoadSeries, ServiceModel, SharingSpec

@@ -41,7 +41,15 @@ from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
 
-__all__ = ["RecordedEngine", "RunAllocations", "SchedulerEngine", "SchedulerRun", "check_free", "command_each"]
+__all__ = [
+    "RecordedEngine",
+    "RunAllocations",
+    "RunT",
+    "SchedulerEngine",
+    "SchedulerRun",
+    "check_free",
+    "command_each",
+]
 
 _LEFT, _MOST_BYTES = "left.json", 1 << 20
 

@@ -10,20 +10,19 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from commonwatt.control.engine import Capabilities, Change, Holder, NodeView, RecordedRun, SetPower, Start
-from commonwatt.control.fleet.interface import DeviceShares, ServingState, SharedChange
+from commonwatt.control.engine import Capabilities, Change, NodeView, RecordedRun, SetPower, Start
+from commonwatt.engines.hosting_engine import HostingEngine
 from commonwatt.engines.local.folder import End, RunFolder
-from commonwatt.engines.local.replica_supervisor import ReplicaSupervisor
 from commonwatt.engines.local.run import PATIENCE_S, LocalRun, await_any, reap
-from commonwatt.engines.local.shared_devices import Hosting, SharedDevices, stop_services
 from commonwatt.engines.meters import Since, catch_up
-from commonwatt.engines.recorded_engine import RecordedEngine, check_free
+from commonwatt.engines.model_servers import Hosting, LocalServers, stop_services
+from commonwatt.engines.recorded_engine import check_free
 from commonwatt.engines.run_history import RunPlanner
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.engines.state_folder import fence_in
@@ -36,7 +35,7 @@ __all__ = ["LocalEngine"]
 log = logging.getLogger("commonwatt.engines")
 
 
-class LocalEngine(RecordedEngine[LocalRun]):
+class LocalEngine(HostingEngine[LocalRun]):
     """Jobs as processes on this machine.
 
     Parameters
@@ -82,18 +81,14 @@ class LocalEngine(RecordedEngine[LocalRun]):
             steady_s=steady_s,
         )  # fmt: skip
         self._slots = [list(own) for own in slots] if slots is not None else _counted(cluster.gpus)
-        self.supervisor: ReplicaSupervisor | None = None
-        self._shared: SharedDevices | None = None
-        if hosting is not None:
-            self._shared = SharedDevices(cluster, self._state, hosting, self._slots, self._free, now_s)
         self._planner = RunPlanner(
             cluster, self._reports, self._history, images or Images(), grace_s, now_s, fence=fence_in(self._state)
         )
         (self._state / "jobs").mkdir(parents=True, exist_ok=True)
-        if self._shared is not None:
-            self._shared.attach()
+        if hosting is not None:
+            self._host(hosting, self._slots, LocalServers(self._free))
         self._attach(since or {})
-        self.supervisor = None if self._shared is None else ReplicaSupervisor(self._shared)
+        self._supervise()
 
     # -- the Engine interface
 
@@ -113,9 +108,7 @@ class LocalEngine(RecordedEngine[LocalRun]):
                 self._vacate(handle)
                 end = end.timely(run.spec, self._now_s())
                 self._changes.append(self._reports.change(run.spec, end, begun=run.folder.begun(end)))
-        if self._shared is not None:
-            for device in self._shared.poll():
-                self._meter([device.node])
+        self._look_at_devices()
         reap()
         changes, self._changes = self._changes, []
         return changes
@@ -141,85 +134,13 @@ class LocalEngine(RecordedEngine[LocalRun]):
         """Close what this process has open; running jobs keep running."""
         for run in self._runs.values():
             run.unwatch()
-        if self._shared is not None:
-            self._shared.forget_runs()
-        if self.supervisor is not None:
-            self.supervisor.close()
+        self._leave_services()
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable."""
-        own = [] if self._shared is None else self._shared.runs()
-        if not self._changes and not (self._shared is not None and self._shared.has_news()):
-            await_any([*self._runs.values(), *own], seconds, waker)
-
-    # -- GPUs that are shared
-
-    def open_gpu(self, gpu: int, node: int) -> float:
-        """Share a GPU of *node*; its server starts once a slot is free. Returns when that may be."""
-        self._meter([node])
-        return self._devices.open(gpu, node)
-
-    def close_gpu(self, gpu: int) -> None:
-        """Stop the server of a shared GPU and give it back."""
-        node = self._devices.devices[gpu].node
-        self._meter([node])
-        self._devices.close(gpu)
-
-    def share_gpu(self, gpu: int, power_w: float, speeds: Mapping[int, float], shares: DeviceShares) -> None:
-        """Let a shared GPU serve by *shares*, and count as drawing *power_w*; there are no fractional jobs here."""
-        assert not speeds, "fractional jobs are refused with the configuration"
-        device = self._devices.devices.get(gpu)
-        if device is not None:
-            self._meter([device.node])
-            self._devices.share(gpu, power_w, shares)
-
-    def start_fraction(self, job: int, gpu: int, work_gpu_s: float, from_s: float) -> None:
-        """Refuse: a part of a GPU is not enforced for processes here."""
-        msg = f"start fractional job {job} ({work_gpu_s:g} GPU s, from {from_s:g}) on GPU {gpu}: this engine runs none"
-        raise EngineError(msg)
-
-    def stop_fraction(self, job: int) -> float:
-        """Refuse: there are none."""
-        msg = f"stop fractional job {job}: this engine runs none"
-        raise EngineError(msg)
-
-    def poll_shared(self) -> Sequence[SharedChange]:
-        """What changed on shared GPUs since the last poll."""
-        return self._devices.take_changes()
-
-    def serving(self) -> ServingState:
-        """Return what the model servers and the front have served."""
-        return ServingState() if self.supervisor is None else self.supervisor.state
-
-    def has_shared_news(self) -> bool:
-        """Whether ``poll_shared`` has anything to report."""
-        return self._shared is not None and self._shared.has_news()
-
-    def busy(self, gpu: int) -> Mapping[int, float] | None:
-        """Return the part of a shared GPU's time that each service had when it was measured last."""
-        return None if self._shared is None else self._shared.busy(gpu)
-
-    def _meter(self, nodes: Iterable[int]) -> None:
-        there = list(nodes)
-        if self._shared is not None and self.supervisor is not None:
-            for n in there:
-                self._shared.measure(n, self.supervisor.state.device_s)
-        super()._meter(there)
-
-    def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
-        """Return the node of each shared GPU, and since when it is shared: those of an earlier engine included."""
-        return {} if self._shared is None else self._shared.there()
-
-    @property
-    def _devices(self) -> SharedDevices:
-        if self._shared is None:
-            msg = "no GPU is shared here"
-            raise EngineError(msg)
-        return self._shared
-
-    def _holders(self, n: int) -> list[Holder]:
-        own = super()._holders(n)
-        return own if self._shared is None else [*own, *self._shared.holders(n)]
+        own = [] if self._shared is None else [*self._shared.runs(), self._shared.front]
+        if not self._changes and not self.has_shared_news():
+            await_any([*self._runs.values(), *(run for run in own if run is not None)], seconds, waker)
 
     # -- jobs
 

@@ -17,7 +17,8 @@ from time import monotonic
 from typing import Any
 
 from commonwatt.control.fleet.interface import ServingState
-from commonwatt.engines.local.shared_devices import SharedDevice, SharedDevices, server_settings
+from commonwatt.engines.model_servers import server_settings
+from commonwatt.engines.shared_devices import SharedDevice, SharedDevices
 from commonwatt.engines.state_folder import read_json, write_record
 
 __all__ = ["ReplicaSupervisor"]
@@ -49,7 +50,7 @@ class _Server:
 class ReplicaSupervisor:
     """Sees to the servers of shared devices in a thread of its own."""
 
-    def __init__(self, shared: SharedDevices) -> None:
+    def __init__(self, shared: SharedDevices[Any]) -> None:
         import httpx
 
         self._shared = shared
@@ -96,7 +97,7 @@ class ReplicaSupervisor:
         self._write_routes(wanted)
         self._read_counts()
 
-    def _server_of(self, device: SharedDevice) -> _Server | None:
+    def _server_of(self, device: SharedDevice[Any]) -> _Server | None:
         address, seen = device.address(), device.configuration()
         if address is None or not seen:
             return None

@@ -9,7 +9,8 @@ controller. What is to run is on disk before it does, so that the next engine fi
     STATE/services/front/0-ATTEMPT/     the front's
     STATE/services/measured/            cuts and times of the models, as first measured
 
-A thread of its own (``ReplicaSupervisor``) talks to the servers, as loading a model takes a while.
+A thread of its own (``ReplicaSupervisor``) talks to the servers, as loading a model takes a while. The front runs
+beside the controller; how a server is started on a node is the engine's affair (``ModelServers``).
 """
 
 from __future__ import annotations
@@ -19,32 +20,30 @@ import logging
 import re
 import secrets
 import shutil
-import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 from commonwatt.control.engine import Holder
 from commonwatt.control.fleet.interface import DeviceShares, GpuLost, SharedChange, handle_of
 from commonwatt.engines.local.folder import RunFolder
 from commonwatt.engines.local.run import LocalRun
+from commonwatt.engines.model_servers import Hosting, ModelServers, RunT
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import fence_in, read_json, write_record
-from commonwatt.model.errors import EngineDownError, EngineError
+from commonwatt.model.errors import EngineDownError
 from commonwatt.model.nodes import Cluster
-from commonwatt.model.timeslice_file import PolicyName
 
-__all__ = ["HostedService", "Hosting", "SharedDevice", "SharedDevices", "server_settings", "stop_services"]
+__all__ = ["SharedDevice", "SharedDevices"]
 
 log = logging.getLogger("commonwatt.engines")
 
 _GRACE_S = 8.0
 """Time for a server to answer what it has accepted."""
-_DRAIN_S = 5.0
 _LEAST_WINDOW_S = 0.5
 """Shorter times are not measured: servers tell what they have done when a step of a model ends."""
 _QUICK_S = 30.0
@@ -56,62 +55,8 @@ _KEPT_RUNS = 20
 _ADDRESS = re.compile(rb'"rest": "([^"]+)"')
 
 
-@dataclass(frozen=True)
-class HostedService:
-    """A service as a server has it: its model, its latency target, and its power by GPU type."""
-
-    name: str
-    model_file: str  # absolute
-    latency_s: float
-    power_w: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Hosting:
-    """What devices are shared for: services, how their time is divided, and where the front listens."""
-
-    services: tuple[HostedService, ...]
-    policy: PolicyName
-    equal: bool  # slices, whatever is reserved
-    phi: float
-    quantum_s: float
-    host: str
-    port: int
-    threads: int = 1
-    segment_s: float | None = 0.002
-
-    def server(self, gpu_type: str, keys: Mapping[str, str], operator_key: str, measured: Path) -> dict[str, Any]:
-        """Return the configuration of a device's server: every service is its tenant, none is loaded yet.
-
-        Models are cut as in the folder *measured*, so that all servers cut them alike.
-        """
-        tenants = [
-            {
-                "name": service.name, "key": keys[service.name], "power_w": service.power_w[gpu_type],
-                "models": [{"name": service.name, "path": service.model_file, "load_at_start": False}],
-            }
-            for service in self.services if service.power_w.get(gpu_type)
-        ]  # fmt: skip
-        return {
-            "device": {"kind": "cpu", "threads": self.threads, "segment_s": self.segment_s},
-            "policy": self.policy, "phi": self.phi, "quantum_s": self.quantum_s, "tenants": tenants,
-            "measured": str(measured),
-            "server": {
-                "host": "127.0.0.1", "rest_port": 0, "grpc_port": None, "operator_key": operator_key,
-                "drain_s": _DRAIN_S,
-            },
-        }  # fmt: skip
-
-
-def server_settings(hosting: Hosting, milli: Mapping[str, int], phi: float | None) -> dict[str, Any]:
-    """Return the settings of a server by which its device is divided among services with *milli* thousandths of it."""
-    weights = {name: {"weight": 1.0 if hosting.equal else float(parts)} for name, parts in sorted(milli.items())}
-    changed: dict[str, Any] = {"policy": hosting.policy, "quantum_s": hosting.quantum_s, "tenants": weights}
-    return changed if phi is None else {**changed, "phi": phi}
-
-
 @dataclass
-class SharedDevice:
+class SharedDevice(Generic[RunT]):
     """A device, and what it is to serve.
 
     Attributes
@@ -137,7 +82,7 @@ class SharedDevice:
     milli: dict[str, int] = field(default_factory=dict)
     phi: float | None = None
     not_before_s: float = 0.0
-    run: LocalRun | None = None
+    run: RunT | None = None
     closing: bool = False
     busy: dict[str, float] | None = None
     _measured: tuple[float, Mapping[str, float]] | None = None
@@ -178,8 +123,8 @@ class SharedDevice:
         return {}
 
 
-class SharedDevices:
-    """All shared devices of a machine, and the front.
+class SharedDevices(Generic[RunT]):
+    """All shared devices of an engine, and the front.
 
     Parameters
     ----------
@@ -189,23 +134,23 @@ class SharedDevices:
         What they are shared for.
     slots
         Slots of each node.
-    free_slots
-        Returns those of a node that neither jobs nor shared devices have.
+    servers
+        How model servers are run.
     now_s
         The time.
     """
 
     def __init__(
         self, cluster: Cluster, state: Path, hosting: Hosting, slots: Sequence[Sequence[int]],
-        free_slots: Callable[[int], Sequence[int]], now_s: Callable[[], float],
+        servers: ModelServers[RunT], now_s: Callable[[], float],
     ) -> None:  # fmt: skip
         self._slots = slots
-        self._cluster, self.hosting, self._free_slots, self._now_s = cluster, hosting, free_slots, now_s
+        self._cluster, self.hosting, self._servers, self._now_s = cluster, hosting, servers, now_s
         self._state, self.folder = state, state / "services"
         self._measured = (self.folder / "measured").absolute()
         self._fence = fence_in(state)
         self.lock = threading.RLock()  # of the devices
-        self.devices: dict[int, SharedDevice] = {}
+        self.devices: dict[int, SharedDevice[RunT]] = {}
         self._changes: list[SharedChange] = []
         self._failures: dict[int, int] = {}  # in a row, by node
         self._front: LocalRun | None = None
@@ -227,19 +172,20 @@ class SharedDevices:
                     own = {key: row[key] for key in ("gpu", "slot", "attempt", "since_s", "power_w", "milli", "phi")}
                     self.devices[row["gpu"]] = SharedDevice(node=node, **own)
         for device in self.devices.values():
-            folder = RunFolder(self.folder / "runs" / f"{device.gpu}-{device.attempt}")
+            folder = RunFolder(self._run_path(device))
             if (folder.path / "run.json").exists():
-                device.run = LocalRun(folder, folder.spec())
+                device.run = self._servers.adopt(folder, folder.spec().placed(self._cluster.names))
         run_folders = {device.run.folder.path for device in self.devices.values() if device.run is not None}
         for folder, spec in RunFolder.all_in(self.folder / "runs"):
             if folder.path not in run_folders and folder.end() is None:
-                _stop(LocalRun(folder, spec))  # its node is not in the configuration (any more)
+                self._servers.give_up(folder, spec)  # its node is not in the configuration (any more)
         fronts = RunFolder.all_in(self.folder / "front")
         if fronts and fronts[-1][0].end() is None:
             self._front = LocalRun(*fronts[-1])
         for device in list(self.devices.values()):
-            if device.run is not None and device.run.ended() is None and not self._fits(device):
-                _stop(device.run)
+            if device.run is not None and device.run.folder.end() is None and not self._fits(device):
+                self._servers.stop(device.run)
+                device.run = None
                 self._lose(device, "its place or its services are not those of the configuration any more")
         self._remove_old()
 
@@ -257,13 +203,14 @@ class SharedDevices:
                 spans.append((device.since_s, ended_s, replace(own, gpu_w=device.power_w)))
         return spans
 
-    def _fits(self, device: SharedDevice) -> bool:
+    def _fits(self, device: SharedDevice[RunT]) -> bool:
         seen, gpu_type = device.configuration(), self._type(device.node)
         if not seen or device.slot not in self._slots[device.node]:
             return False
         keys = {tenant["name"]: tenant["key"] for tenant in seen["tenants"]}
         try:
-            wanted = self.hosting.server(gpu_type, keys, seen["server"]["operator_key"], self._measured)
+            own, host = seen["server"]["operator_key"], seen["server"]["host"]
+            wanted = self.hosting.server(gpu_type, keys, own, self._measured, host)
         except KeyError:
             return False
         return {**seen, "phi": 0, "policy": ""} == {**json.loads(json.dumps(wanted)), "phi": 0, "policy": ""}
@@ -290,9 +237,10 @@ class SharedDevices:
         now_s, failures = self._now_s(), self._failures.get(node, 0)
         pause_s = min(_LONGEST_BACKOFF_S, 2.0**failures) if failures else 0.0
         with self.lock:
-            free = self._free_slots(node)
+            free = self._servers.free_slots(node)
             slot = free[0] if free else None
-            device = SharedDevice(gpu, node, slot, self._next_attempt(gpu), now_s, not_before_s=now_s + pause_s)
+            attempt = self._next_attempt(gpu)
+            device = SharedDevice[RunT](gpu, node, slot, attempt, now_s, not_before_s=now_s + pause_s)
             self.devices[gpu] = device
             self._write()
         self.launch_due()
@@ -304,7 +252,7 @@ class SharedDevices:
             device = self.devices[gpu]
             device.closing, device.milli = True, {}
         if device.run is not None:
-            _stop(device.run)
+            self._servers.stop(device.run)
         with self.lock:
             del self.devices[gpu]
             self._changes = [c for c in self._changes if not (isinstance(c, GpuLost) and c.gpu == gpu)]
@@ -354,16 +302,24 @@ class SharedDevices:
         """Return how many devices of node *n* wait for a slot."""
         return sum(d.node == n and d.slot is None for d in self.devices.values())
 
-    def runs(self) -> list[LocalRun]:
-        """Return all processes that are to run."""
-        own = [d.run for d in self.devices.values() if d.run is not None and not d.closing]
-        return own if self._front is None else [*own, self._front]
+    def without_run(self, n: int) -> int:
+        """Return how many devices of node *n* wait for their server to be started."""
+        return sum(d.node == n and d.run is None and not d.closing for d in self.devices.values())
 
-    def poll(self) -> list[SharedDevice]:
+    def runs(self) -> list[RunT]:
+        """Return the servers that are to run."""
+        return [d.run for d in self.devices.values() if d.run is not None and not d.closing]
+
+    @property
+    def front(self) -> LocalRun | None:
+        """The front; ``None``: it does not run."""
+        return self._front
+
+    def poll(self) -> list[SharedDevice[RunT]]:
         """Look for servers that have ended, which are reported, and start what is due; returns those lost."""
         lost = []
         for device in list(self.devices.values()):
-            if device.run is not None and (end := device.run.glance()) is not None:
+            if device.run is not None and (end := self._servers.ended(device.run)) is not None:
                 self._lose(
                     device, f"its model server ended: {end.cause}", end.timely(device.run.spec, self._now_s()).at_s
                 )
@@ -388,13 +344,14 @@ class SharedDevices:
         return changes
 
     def forget_runs(self) -> None:
-        """Stop watching all processes; they go on."""
-        for run in self.runs():
-            run.unwatch()
+        """Stop watching the front and all servers that are processes of this machine; they go on."""
+        for run in [*self.runs(), self._front]:
+            if isinstance(run, LocalRun):
+                run.unwatch()
 
     # -- processes
 
-    def _lose(self, device: SharedDevice, cause: str, at_s: float | None = None) -> None:
+    def _lose(self, device: SharedDevice[RunT], cause: str, at_s: float | None = None) -> None:
         now_s = self._now_s()
         log.warning("a shared device lost its model server", extra={"gpu": device.gpu, "cause": cause})
         quick = now_s - device.since_s < _QUICK_S
@@ -402,7 +359,7 @@ class SharedDevices:
         with self.lock:
             device.closing = True
             if device.run is not None:
-                device.run.close()
+                self._servers.release(device.run)
                 device.run = None
         self._changes.append(GpuLost(device.gpu, now_s if at_s is None else at_s, cause))
 
@@ -414,24 +371,26 @@ class SharedDevices:
                 continue
             with self.lock:
                 if device.slot is None:
-                    free = self._free_slots(device.node)
+                    free = self._servers.free_slots(device.node)
                     if not free:
                         continue
                     device.slot = free[0]
                     self._write()
                 self._launch(device)
 
-    def _launch(self, device: SharedDevice) -> None:
+    def _launch(self, device: SharedDevice[RunT]) -> None:
         assert device.slot is not None
         keys = {service.name: secrets.token_urlsafe(24) for service in self.hosting.services}
-        document = self.hosting.server(self._type(device.node), keys, secrets.token_urlsafe(24), self._measured)
-        path = self.folder / "runs" / f"{device.gpu}-{device.attempt}"
+        host = self._servers.host(device.node)
+        document = self.hosting.server(self._type(device.node), keys, secrets.token_urlsafe(24), self._measured, host)
+        path = self._run_path(device)
         code = "from commonwatt.cli import main; main()"
-        command = (sys.executable, "-c", code, "timeslice", "serve", str(path / "server.yaml"), "--json")
-        spec = self._spec(device.gpu, device.attempt, f"services-{device.gpu}", command, path)
+        command = (self.hosting.python, "-c", code, "timeslice", "serve", str(path / "server.yaml"), "--json")
+        handle = self._servers.first_handle + device.gpu
+        spec = self._spec(handle, device.attempt, f"services-{device.gpu}", command, path)
         spec = replace(
             spec, nodes=(device.node,), gpus_per_node=1, slots=((device.slot,),),
-            node_names=(self._cluster.names[device.node],),
+            node_names=(self._cluster.names[device.node],), look_s=self._servers.look_s,
         )  # fmt: skip
         folder = RunFolder.create(self.folder / "runs", spec)
         try:
@@ -439,8 +398,10 @@ class SharedDevices:
         except OSError as error:
             msg = f"start a model server: its configuration cannot be written: {error}"
             raise EngineDownError(msg) from error
-        device.run = LocalRun(folder, spec)
-        device.run.launch()
+        device.run = self._servers.start(folder, spec)
+
+    def _run_path(self, device: SharedDevice[RunT]) -> Path:
+        return self.folder / "runs" / f"{self._servers.first_handle + device.gpu}-{device.attempt}"
 
     def _spec(self, handle: int, attempt: int, name: str, command: tuple[str, ...], path: Path) -> RunSpec:
         return RunSpec(
@@ -477,7 +438,8 @@ class SharedDevices:
         return self._cluster.classes[self._cluster.klass[n]].gpu_type
 
     def _next_attempt(self, gpu: int) -> int:
-        names = (path.name.partition("-") for path in (self.folder / "runs").glob(f"{gpu}-*"))
+        handle = self._servers.first_handle + gpu
+        names = (path.name.partition("-") for path in (self.folder / "runs").glob(f"{handle}-*"))
         return 1 + max((int(attempt) for _, _, attempt in names if attempt.isdigit()), default=0)
 
     def _remove_old(self) -> None:
@@ -488,23 +450,6 @@ class SharedDevices:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def stop_services(state: Path) -> int:
-    """Stop all model servers and the front that have records in the engine's folder *state*; returns how many ran."""
-    running = [
-        LocalRun(folder, spec)
-        for which in ("front", "runs")
-        for folder, spec in RunFolder.all_in(state / "services" / which)
-        if folder.end() is None
-    ]
-    for run in running:
-        run.terminate(signal.SIGTERM)
-    for run in running:
-        _stop(run)
-    with suppress(OSError):
-        (state / "services" / "shared.json").unlink()
-    return len(running)
-
-
 def _last_line(run: LocalRun) -> str:
     """Return the last line a process has printed; how it ended if there is none."""
     with suppress(OSError):
@@ -513,13 +458,3 @@ def _last_line(run: LocalRun) -> str:
             return printed[-1][:300]
     end = run.folder.end()
     return "" if end is None else end.cause
-
-
-def _stop(run: LocalRun) -> None:
-    """Stop a process and wait for its end; one that cannot be killed is left."""
-    run.terminate(signal.SIGTERM)
-    try:
-        run.await_end()
-    except EngineError as error:
-        log.warning("a model server cannot be stopped", extra={"cause": str(error)})
-    run.close()
