@@ -141,8 +141,9 @@ def serve(
     finally:
         if local is not None:
             local.close()
+        was_active = live.supervisor.active
         live.close()
-        if stop_services:
+        if stop_services and was_active:  # else they are another controller's
             _stop_services(live)
 
 
@@ -176,13 +177,12 @@ def _local_socket(live: Live, path: Path | None) -> LocalSocket | None:
 
 
 def _stop_services(live: Live) -> None:
-    from commonwatt.controlplane.state import state_of
-    from commonwatt.engines.model_servers import stop_services
+    from commonwatt.controlplane.engines import stop_services_of
     from commonwatt.model.units import plural
 
-    state = state_of(live.config, live.folder)
-    if state is not None and live.config.engine == "local":
-        print_message(f"stopped services: {plural(stop_services(state), 'server')}, the front included")
+    stopped = stop_services_of(live.config, live.folder)
+    if stopped is not None:
+        print_message(f"stopped services: {plural(stopped, 'server')}, the front included")
 
 
 @contextmanager

@@ -14,10 +14,12 @@ from commonwatt.engines.kubernetes.connect import open_kubernetes
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.meters import Since, nvml_energy_j
+from commonwatt.engines.model_servers import stop_front, stop_services
 from commonwatt.engines.run_spec import Images, JobWork, mark_of
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
 from commonwatt.engines.slurm.connect import open_slurm, slurm_of
+from commonwatt.engines.slurm.model_servers import stop_servers
 from commonwatt.engines.slurm.snapshot import external_jobs
 from commonwatt.engines.state_folder import identity_in
 from commonwatt.model.errors import EngineError, InputError
@@ -25,7 +27,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.controller_store import ControllerStore
 
-__all__ = ["Marks", "external_jobs_of", "make_engine", "slots_of", "user_of", "work_of"]
+__all__ = ["Marks", "external_jobs_of", "make_engine", "slots_of", "stop_services_of", "user_of", "work_of"]
 
 
 class Marks:
@@ -139,6 +141,7 @@ def make_engine(
             since=since,
             now_s=now_s,
             guard=store.check_may_act,
+            hosting=hosting_of(config, cluster, folder),
         )
     if config.engine == "kubernetes":
         return lambda since: open_kubernetes(
@@ -155,6 +158,19 @@ def external_jobs_of(config: Scenario, folder: Path, engine: object) -> Callable
         return None
     spec = config.live.slurm
     return lambda: external_jobs(slurm_of(spec), identity_in(folder / spec.state), set(spec.users.values()))
+
+
+def stop_services_of(config: Scenario, folder: Path) -> int | None:
+    """Stop all model servers and the front, if the engine has any; returns how many ran.
+
+    Raises ``EngineError`` if the engine does not answer.
+    """
+    if config.engine == "local":
+        return stop_services(folder / config.live.local.state)
+    if config.engine != "slurm" or not config.services:
+        return None
+    state = folder / config.live.slurm.state
+    return stop_front(state) + stop_servers(slurm_of(config.live.slurm), identity_in(state))
 
 
 def _checked(slots: list[tuple[int, ...]], cluster: Cluster) -> list[tuple[int, ...]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,6 +38,7 @@ __all__ = ["CountedLoad", "LiveServices", "SnapshotService", "check_services", "
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NEEDED = ("onnxruntime", "starlette", "tritonclient", "uvicorn")  # by model servers
+HOSTING_ENGINES = ("local", "slurm")
 _COUNTS = ("requests", "served", "late", "unanswered")
 
 
@@ -58,10 +60,8 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
         raise InputError(expected, field="fractional", value="some")
     if not config.services:
         return
-    if config.engine != "local":
-        expected = (
-            "none but with engine local: others give whole GPUs to jobs; submit a service as a job without an end"
-        )
+    if config.engine not in HOSTING_ENGINES:
+        expected = f"none but with engine {' or '.join(HOSTING_ENGINES)}; elsewhere submit a service as a job"
         raise InputError(expected, field="services", value="some")
     for module in _NEEDED:
         if find_spec(module) is None:
@@ -115,7 +115,8 @@ def hosting_of(config: Scenario, cluster: Cluster, folder: Path) -> Hosting | No
     )  # fmt: skip
     return Hosting(
         hosted, "tf" if sharing.slices == "equal" else sharing.slices, sharing.slices == "equal", sharing.phi,
-        sharing.quantum_s, live.host, live.port, live.threads, live.segment_s,
+        sharing.quantum_s, live.host, live.port, live.threads, live.segment_s, live.python or sys.executable,
+        live.addresses,
     )  # fmt: skip
 
 

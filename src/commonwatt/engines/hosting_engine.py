@@ -10,6 +10,7 @@ from commonwatt.control.fleet.interface import DeviceShares, ServingState, Share
 from commonwatt.engines.model_servers import Hosting, ModelServers
 from commonwatt.engines.recorded_engine import RecordedEngine, RunT
 from commonwatt.engines.replica_supervisor import ReplicaSupervisor
+from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.shared_devices import SharedDevices
 from commonwatt.model.errors import EngineError
 
@@ -103,6 +104,9 @@ class HostingEngine(RecordedEngine[RunT]):
             for n in there:
                 self._shared.measure(n, self.supervisor.state.device_s)
         super()._meter(there)
+
+    def _service_spans(self) -> list[tuple[float, float, RunSpec]]:
+        return [] if self._shared is None else self._shared.spans()
 
     def _holders(self, n: int) -> list[Holder]:
         own = super()._holders(n)

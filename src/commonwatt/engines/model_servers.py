@@ -11,7 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -63,6 +63,7 @@ class Hosting:
     threads: int = 1
     segment_s: float | None = 0.002
     python: str = sys.executable  # of the machines with the devices
+    addresses: Mapping[str, str] = field(default_factory=dict)  # by node, where the engine does not know better
 
     def server(
         self, gpu_type: str, keys: Mapping[str, str], operator_key: str, measured: Path, host: str
@@ -145,8 +146,8 @@ class ModelServers(ABC, Generic[RunT]):
         """Return how a run ended; ``None``: it has not, as far as is known."""
 
     @abstractmethod
-    def stop(self, run: RunT) -> None:
-        """Stop a run, wait for its end, and release it; one that cannot be stopped is left."""
+    def stop(self, run: RunT) -> bool:
+        """Stop a run, wait for its end, and release it; returns whether it is over."""
 
     @abstractmethod
     def release(self, run: RunT) -> None:
@@ -185,9 +186,9 @@ class LocalServers(ModelServers[LocalRun]):
         """Return how a run ended."""
         return run.glance()
 
-    def stop(self, run: LocalRun) -> None:
-        """Stop a run and wait for its end."""
-        _stop(run)
+    def stop(self, run: LocalRun) -> bool:
+        """Stop a run and wait for its end; one that cannot be killed is left."""
+        return _stop(run)
 
     def release(self, run: LocalRun) -> None:
         """Release what is kept for a run."""
@@ -227,11 +228,13 @@ def _running(state: Path, which: str) -> list[LocalRun]:
     return [LocalRun(folder, spec) for folder, spec in runs if folder.end() is None]
 
 
-def _stop(run: LocalRun) -> None:
-    """Stop a process and wait for its end; one that cannot be killed is left."""
+def _stop(run: LocalRun) -> bool:
     run.terminate(signal.SIGTERM)
     try:
         run.await_end()
     except EngineError as error:
         log.warning("a model server cannot be stopped", extra={"cause": str(error)})
-    run.close()
+        return False
+    finally:
+        run.close()
+    return True

@@ -120,6 +120,10 @@ class RecordedEngine(LiveEngine, Generic[RunT]):
         """Return the specs of the runs on node *n*; those of other nodes do no harm."""
         return [run.spec for run in self._runs.values()]
 
+    def _service_spans(self) -> list[tuple[float, float, RunSpec]]:
+        """Return when the model servers of an earlier engine held their GPUs, with their specs."""
+        return []
+
     def _power_state(self, n: int) -> tuple[bool, bool]:  # noqa: ARG002
         """Whether node *n* is waking, and whether it is asleep."""
         return False, False
@@ -426,7 +430,7 @@ class SchedulerEngine(RecordedEngine[SchedulerRunT]):
         A run whose end is on record is charged until then, and counts as off its nodes. *asleep* are the nodes that
         were asleep meanwhile.
         """
-        spans: list[tuple[float, float, RunSpec]] = []
+        spans: list[tuple[float, float, RunSpec]] = self._service_spans()
         unseen: set[int] = set()
         last: dict[int, tuple[SchedulerRunT, float]] = {}
         for folder, ordered in RunFolder.all_in(self._state / "runs"):

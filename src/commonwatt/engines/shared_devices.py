@@ -251,13 +251,12 @@ class SharedDevices(Generic[RunT]):
         with self.lock:
             device = self.devices[gpu]
             device.closing, device.milli = True, {}
-        if device.run is not None:
-            self._servers.stop(device.run)
+        over = device.run is None or self._servers.stop(device.run)
         with self.lock:
             del self.devices[gpu]
             self._changes = [c for c in self._changes if not (isinstance(c, GpuLost) and c.gpu == gpu)]
             self._write()
-        if device.run is not None:
+        if device.run is not None and over:
             shutil.rmtree(device.run.folder.path, ignore_errors=True)
 
     def share(self, gpu: int, power_w: float, shares: DeviceShares) -> None:
@@ -303,8 +302,8 @@ class SharedDevices(Generic[RunT]):
         return sum(d.node == n and d.slot is None for d in self.devices.values())
 
     def without_run(self, n: int) -> int:
-        """Return how many devices of node *n* wait for their server to be started."""
-        return sum(d.node == n and d.run is None and not d.closing for d in self.devices.values())
+        """Return how many devices of node *n* have a slot, and no server yet."""
+        return sum(d.node == n and d.slot is not None and d.run is None for d in self.devices.values())
 
     def runs(self) -> list[RunT]:
         """Return the servers that are to run."""

@@ -417,6 +417,14 @@ class ServicesSpec(FileModel):
     step_s: float = quantity(
         "time over which requests are counted; replicas are sized by the last such step", "s", 30.0, gt=0
     )
+    python: str | None = quantity(
+        "Python with `commonwatt[serve]` that runs model servers, the same on all nodes; null: that of `serve`",
+        "-", None, min_length=1,
+    )  # fmt: skip
+    addresses: dict[str, str] = quantity(
+        "engine `slurm`: address of a node, by name, on which its model servers listen; absent: as Slurm has it",
+        "-", dict,
+    )  # fmt: skip
 
 
 class LiveSpec(FileModel):
@@ -433,7 +441,7 @@ class LiveSpec(FileModel):
         min_length=1,
     )
     local: LocalSpec = quantity("engine `local`", "-", LocalSpec)
-    services: ServicesSpec = quantity("services; engine `local` only", "-", ServicesSpec)
+    services: ServicesSpec = quantity("services; engines `local` and `slurm`", "-", ServicesSpec)
     slurm: SlurmSpec = quantity("engine `slurm`", "-", SlurmSpec)
     kubernetes: KubernetesSpec = quantity("engine `kubernetes`", "-", KubernetesSpec)
     server: ServerSpec = quantity("REST API and dashboard", "-", ServerSpec)

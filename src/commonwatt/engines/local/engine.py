@@ -211,7 +211,7 @@ class LocalEngine(HostingEngine[LocalRun]):
                 ended[spec.handle] = folder, spec, end.timely(spec, now_s)
                 spans.append((spec.started_s, ended[spec.handle][2].at_s, spec))
             self._reports.add(spec)
-        spans += [] if self._shared is None else self._shared.spans()
+        spans += self._service_spans()
         catch_up(self._meters, self._cluster, since, spans)
         for handle in ended.keys() - self._runs.keys():
             folder, spec, end = ended[handle]

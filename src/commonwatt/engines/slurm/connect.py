@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commonwatt.engines.meters import Since
+from commonwatt.engines.model_servers import Hosting
 from commonwatt.engines.run_spec import Images, JobWork
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.engine import SlurmEngine
@@ -36,11 +37,11 @@ def slurm_of(spec: SlurmSpec, guard: Callable[[], None] = lambda: None) -> Slurm
 def open_slurm(
     spec: SlurmSpec, cluster: Cluster, folder: Path, work_of: Callable[[str], JobWork], *, images: Images | None = None,
     since: Since | None = None, now_s: Callable[[], float] = time.time,
-    guard: Callable[[], None] = lambda: None,
+    guard: Callable[[], None] = lambda: None, hosting: Hosting | None = None,
 ) -> SlurmEngine:  # fmt: skip
     """Return the engine; relative paths of *spec* start at *folder*, *now_s* is the time. Slurm need not answer yet.
 
-    *guard* is as for ``Slurm``.
+    *guard* is as for ``Slurm``, *hosting* as for ``SlurmEngine``.
 
     Raises ``InputError`` as ``SlurmEngine`` and ``SlurmSettings`` do.
     """
@@ -60,7 +61,7 @@ def open_slurm(
     )
     return SlurmEngine(
         cluster, folder / spec.state, work_of, slurm=slurm_of(spec, guard), settings=settings, images=images,
-        declared_power=spec.meter == "declared", since=since, now_s=now_s,
+        declared_power=spec.meter == "declared", since=since, now_s=now_s, hosting=hosting,
     )  # fmt: skip
 
 

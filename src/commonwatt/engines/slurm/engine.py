@@ -8,31 +8,34 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from commonwatt.control.engine import Capabilities, Change, NodeView, SetPower, Start
+from commonwatt.engines.hosting_engine import HostingEngine
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import Since
-from commonwatt.engines.recorded_engine import SchedulerEngine
+from commonwatt.engines.model_servers import Hosting, stop_front
+from commonwatt.engines.recorded_engine import SchedulerEngine, check_free
 from commonwatt.engines.run_history import RunPlanner
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.engines.slurm.commands import Slurm
+from commonwatt.engines.slurm.model_servers import FIRST_SERVER, SlurmServers
 from commonwatt.engines.slurm.node_control import Allocations, Drains, NodePower, still_asleep
 from commonwatt.engines.slurm.run import (
     SlurmRun,
     await_end,
     cancelled_by_others,
     change_of,
-    comment_of,
     kill_overdue,
     note_cancel,
 )
-from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings, prepare, submission
+from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings, prepare
 from commonwatt.engines.slurm.snapshot import SlurmSnapshot, look
+from commonwatt.engines.slurm.submitter import Submitter
 from commonwatt.engines.state_folder import fence_in
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
@@ -43,7 +46,7 @@ _BLINK_S = 0.05
 _SOON_S = 0.2
 
 
-class SlurmEngine(SchedulerEngine[SlurmRun]):
+class SlurmEngine(SchedulerEngine[SlurmRun], HostingEngine[SlurmRun]):
     """Jobs in a real Slurm.
 
     Parameters
@@ -68,6 +71,8 @@ class SlurmEngine(SchedulerEngine[SlurmRun]):
         How an earlier engine read each node's meter last (``marks``).
     now_s
         The time.
+    hosting
+        What GPUs may be shared for, by model servers that are jobs in Slurm; none are if not given.
 
     Raises
     ------
@@ -81,33 +86,46 @@ class SlurmEngine(SchedulerEngine[SlurmRun]):
         self, cluster: Cluster, state: Path, work_of: Callable[[str], JobWork], *, slurm: Slurm | None = None,
         settings: SlurmSettings | None = None, node_energy_j: Callable[[int], float] | None = None,
         images: Images | None = None, declared_power: bool = False, since: Since | None = None,
-        now_s: Callable[[], float] = time.time,
+        now_s: Callable[[], float] = time.time, hosting: Hosting | None = None,
     ) -> None:  # fmt: skip
         self._settings, metered = settings or SlurmSettings(), node_energy_j is not None or declared_power
         power = self._settings.power
         self.capabilities = Capabilities(
             preempt=True, gangs=True, energy=metered, power_states=power, deferred_stop=True,
             stop_s=self._settings.kill_s + 2 * GONE_S, drain=True, prune=True,
+            measures_shared=hosting is not None,
         )  # fmt: skip
         super().__init__(
             cluster, state, work_of, node_energy_j=node_energy_j, declared_power=declared_power, now_s=now_s
         )
         self._slurm = slurm or Slurm()
-        self._power = NodePower(self._slurm, cluster, may_sleep=power)
-        self._allocations = Allocations(cluster, self._power, self._settings.cpus_per_gpu)
+        node_power = NodePower(self._slurm, cluster, may_sleep=power)
+        self._power, self._allocations = node_power, Allocations(cluster, node_power, self._settings.cpus_per_gpu)
         self._planner = RunPlanner(
             cluster, self._reports, self._history, images or Images(), self._settings.grace_s, now_s,
             look_s=self._settings.runner_look_s, locked=True, in_slurm=True, fence=fence_in(self._state),
         )  # fmt: skip
         self._snapshot: SlurmSnapshot | None = None  # none while it is known to be outdated
         self._last: SlurmSnapshot | None = None
-        self._identity, self._script = prepare(self._state, self._settings, cluster.names)
+        self._identity, script = prepare(self._state, self._settings, cluster.names)
+        self._submitter = Submitter(
+            self._slurm, cluster, self._settings, self._allocations, self._power, self._identity, script
+        )
         self._drains = Drains(self._slurm, cluster.names, self._identity)
         since = since or {}
         # a node that was asleep at its last reading, and is now, was asleep meanwhile
         asleep = still_asleep(self._slurm, {n: cluster.names[n] for n, mark in since.items() if mark.asleep})
         self._metered = [(False, n in asleep) for n in range(len(cluster))]  # waking, asleep
+        self._servers: SlurmServers | None = None
+        if hosting is not None:
+            self._servers = SlurmServers(
+                cluster, hosting, self._submitter, self._allocations, look_s=self._settings.runner_look_s,
+                free_slots=self._free_slots, look=lambda: self._look(self._settings.look_s), ended=self._end_of,
+                stop=self._stop_server, now_s=now_s,
+            )  # fmt: skip
+            self._host(hosting, [range(kind) for kind in cluster.gpus.tolist()], self._servers)
         self._take_over(since, asleep)
+        self._supervise()
 
     def nodes(self) -> NodeView:
         """Nodes as of a recent snapshot; GPUs of external jobs are not usable."""
@@ -125,30 +143,41 @@ class SlurmEngine(SchedulerEngine[SlurmRun]):
                     change = cancelled_by_others(run, snapshot.job_of(run.spec), change)
                 self._changes.append(change)
                 self._snapshot = None  # its GPUs may still be in use there
+        if self._servers is not None:
+            self._servers.release_stopped()
+        self._look_at_devices()
         self._sweep(snapshot)
         changes, self._changes = self._changes, []
         return changes
 
     def request_stop(self, handles: Collection[int]) -> Collection[int]:
         """Ask jobs to stop, all at once; returns those that will: Slurm has started them, or is completing them."""
-        if not handles:
+        return self._ask_to_stop([self._runs[handle] for handle in handles if handle in self._runs])
+
+    def _ask_to_stop(self, runs: Collection[SlurmRun]) -> list[int]:
+        """Ask *runs* to stop, all at once; returns the handles of those that will."""
+        if not runs:
             return []
-        runs, going, at_work = {handle: self._runs[handle] for handle in handles if handle in self._runs}, [], []
-        snapshot = self._look(self._settings.look_s if all(run.stuck for run in runs.values()) else 0.0)
-        for handle, run in runs.items():
+        going, at_work = [], []
+        snapshot = self._look(self._settings.look_s if all(run.stuck for run in runs) else 0.0)
+        for run in runs:
             job = None if run.deferred else snapshot.job_of(run.spec)
             if job is not None and (job.allocated or job.completing):
                 run.asked_s = time.monotonic() if run.asked_s is None else run.asked_s
-                going.append(handle)
+                going.append(run.spec.handle)
                 at_work += [job.id] if job.allocated and not run.killed else []
         if at_work:
             self._slurm.terminate(at_work)
         return going
 
+    def _stop_server(self, run: SlurmRun) -> bool:
+        self._ask_to_stop([run])
+        return self._await_end(run) is not None
+
     def has_room(self, nodes: Collection[int], gpus_per_node: int, job: int | None = None) -> bool:  # noqa: ARG002
         """Whether so many GPUs of each of *nodes* are free."""
         snapshot = self._look(self._settings.look_s)
-        return all(self._allocations.free(n, snapshot) >= gpus_per_node for n in nodes)
+        return all(self._free(n, snapshot) >= gpus_per_node for n in nodes)
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable.
@@ -160,13 +189,13 @@ class SlurmEngine(SchedulerEngine[SlurmRun]):
             woken.register(waker, select.POLLIN)
         until_s = time.monotonic() + seconds
         looked_s = -np.inf if self._snapshot is None else self._snapshot.at_s
-        while not self._changes and (left_s := until_s - time.monotonic()) > 0:
-            ended = any(run.just_ended(self._settings.lag_s) for run in self._runs.values())
+        while not self._changes and not self.has_shared_news() and (left_s := until_s - time.monotonic()) > 0:
+            ended = any(run.just_ended(self._settings.lag_s) for run in self._all_runs())
             if time.monotonic() >= looked_s + min(self._settings.look_s, _SOON_S if ended else np.inf):
                 with suppress(EngineError):
                     snapshot = self._look()
                     self._advance(snapshot)
-                    if any(self._end(run, snapshot) for run in self._runs.values()):
+                    if any(self._end(run, snapshot) for run in self._all_runs()):
                         return
                 looked_s = time.monotonic()
             if woken.poll(1000 * min(left_s, max(_BLINK_S, 0.002 * len(self._runs)))):
@@ -183,34 +212,20 @@ class SlurmEngine(SchedulerEngine[SlurmRun]):
         if self._has_ended(command):
             return
         snapshot = self._look(self._settings.look_s)
-        self._allocations.check(command, snapshot)
+        for n in command.nodes:
+            check_free(command, self._cluster.names[n], self._free(n, snapshot))
         spec = self._planner.spec(command, ((),) * len(command.nodes))  # Slurm chooses the GPUs
         self._meter(command.nodes)
         run = self._run_of(RunFolder.create(self._state / "runs", spec), spec)
         self._enter(run)
         self._history.add(spec)
-        sleepers = [n for n in command.nodes if not self._allocations.ready(n, snapshot)]
         try:
-            for n in sleepers:
-                self._power.wake(n, snapshot.nodes[self._cluster.names[n]])
-            run.deferred = bool(sleepers)
-            if not sleepers:
-                self._submit(run, snapshot)
+            self._submitter.begin(run, snapshot)
         except EngineError as error:
             if run.prevented(str(error)):  # if Slurm has it all the same, the next sweep cancels it
                 self._vacate(command.handle)
                 msg = f"start {command.name}: {error}"
                 raise type(error)(msg) from error
-
-    def _submit(self, run: SlurmRun, snapshot: SlurmSnapshot) -> None:
-        nodes = [self._cluster.names[n] for n in run.spec.nodes]
-        gpu_type = self._cluster.classes[self._cluster.klass[run.spec.nodes[0]]].gpu_type
-        kind = snapshot.nodes[nodes[0]].type_for(gpu_type)
-        comment = comment_of(self._identity, run.spec.handle, run.spec.attempt)
-        options = submission(self._settings, run.spec, nodes, kind, run.folder.work, comment)
-        run.number = self._slurm.submit(options, self._script, str(run.folder.work), run.spec.user)
-        run.folder.note_number(run.number)
-        run.deferred, run.waiting_s = False, time.monotonic()
 
     def _set_power(self, command: SetPower) -> None:
         snapshot = self._look(self._settings.look_s)
@@ -224,34 +239,12 @@ class SlurmEngine(SchedulerEngine[SlurmRun]):
         return end
 
     def _advance(self, snapshot: SlurmSnapshot) -> None:
-        """Submit the jobs whose nodes have woken; withdraw those that Slurm does not start."""
-        self._power.advance(snapshot)
-        for run in self._runs.values():
-            job = snapshot.job_of(run.spec)
-            if run.deferred:
-                self._submit_deferred(run, snapshot)
-            elif job is not None and run.misplaced(job, self._settings.start_s):
-                run.note_cancel()
-                self._slurm.cancel([job.id])
-
-    def _submit_deferred(self, run: SlurmRun, snapshot: SlurmSnapshot) -> None:
-        """Submit a run whose nodes were asleep, if all are up; give it up if one did not wake."""
-        seen = {n: self._allocations.node(n, snapshot) for n in run.spec.nodes}
-        gone = [n for n, node in seen.items() if node is None or node.out or self._power.asleep(n, node)]
-        if not gone and not all(self._allocations.ready(n, snapshot) for n in run.spec.nodes):
-            return
-        cause = f"node {self._cluster.names[gone[0]]} did not wake" if gone else ""
-        try:
-            if not gone:
-                self._submit(run, snapshot)
-        except EngineError as error:
-            cause = str(error)
-        if cause and run.prevented(cause):
-            run.deferred = False
+        """Submit the runs whose nodes have woken; withdraw those that Slurm does not start."""
+        self._submitter.advance(self._all_runs(), snapshot)
 
     def _sweep(self, snapshot: SlurmSnapshot) -> None:
         """Cancel our jobs in Slurm that were given up, such as a submission whose answer never came."""
-        wanted = {(run.spec.handle, run.spec.attempt) for run in self._runs.values()}
+        wanted = {run.key for run in self._all_runs()}
         given_up = {run: job.id for run, job in snapshot.jobs.items() if not job.over and run not in wanted}
         for handle, attempt in given_up:
             note_cancel(self._state / "runs" / f"{handle}-{attempt}")
@@ -264,21 +257,51 @@ class SlurmEngine(SchedulerEngine[SlurmRun]):
     def _look(self, age_s: float = 0.0) -> SlurmSnapshot:
         """Return a snapshot of at most this age; overdue jobs are killed."""
         if self._snapshot is None or time.monotonic() > self._snapshot.at_s + age_s:
-            snapshot = look(self._slurm, self._identity, self._last, self._runs.values(), self._settings.users)
+            snapshot = look(self._slurm, self._identity, self._last, self._all_runs(), self._settings.users)
             for n in range(len(self._cluster)):
                 node = self._allocations.node(n, snapshot)
                 power = (self._power.waking(n, node), node is not None and "powered_down" in node.states)
                 if power != self._metered[n]:
                     self._meter([n])
                     self._metered[n] = power
-            for run in self._runs.values():
+            for run in self._all_runs():
                 job = None if run.there else snapshot.job_of(run.spec)
                 if job is not None and not job.over:  # it ended before we began, and still has its GPUs
                     self._meter(run.spec.nodes)
                     self._allocations.enter(run)
             self._snapshot = self._last = snapshot
-            kill_overdue(self._runs.values(), snapshot.job_of, self._slurm, self._settings)
+            kill_overdue(self._all_runs(), snapshot.job_of, self._slurm, self._settings)
         return self._snapshot
+
+    def _all_runs(self) -> list[SlurmRun]:
+        """Return the runs of jobs, and those of model servers."""
+        return [*self._runs.values(), *(() if self._servers is None else self._servers.runs.values())]
+
+    def _free(self, n: int, snapshot: SlurmSnapshot) -> int:
+        """Return how many GPUs of node *n* nobody has, or is to have."""
+        without_run = 0 if self._shared is None else self._shared.without_run(n) + self._shared.waiting(n)
+        return self._allocations.free(n, snapshot) - without_run
+
+    def _free_slots(self, n: int) -> list[int]:
+        """Return numbers for the GPUs of node *n* that a further model server may have."""
+        shared = self._devices
+        free = self._allocations.free(n, self._look(self._settings.look_s)) - shared.without_run(n)
+        left = set(range(int(self._cluster.gpus[n]))) - shared.taken(n)
+        return sorted(left)[: max(0, free)]
+
+    def _specs_on(self, n: int) -> Iterable[RunSpec]:
+        """Return the specs of jobs on node *n*: model servers are holders of their own."""
+        return [spec for spec in super()._specs_on(n) if spec.handle < FIRST_SERVER]
+
+    def close(self) -> None:
+        """Close what this process has open; jobs and services go on."""
+        self._leave_services()
+
+    def evict_unplaced(self, *, dry: bool) -> Collection[int]:
+        """Stop runs on nodes the configuration does not have (any more); in a *dry* run they keep running."""
+        if self._shared is None:  # servers of an earlier configuration are swept away in any case
+            stop_front(self._state)
+        return super().evict_unplaced(dry=dry)
 
     def _end(self, run: SlurmRun, snapshot: SlurmSnapshot) -> End | None:
         """Return how a run ended, ``None`` if it has not."""

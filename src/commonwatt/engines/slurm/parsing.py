@@ -58,8 +58,8 @@ JOB_FIELDS = "%A|%u|%T|%C|%r|%k"
 The comment is last: it may contain anything, even what looks like a further line.
 """
 
-NODE_FIELDS = "NodeList:|,StateComplete:|,Gres:|,GresUsed:|,CPUsState:|,Features:|"
-"""``sinfo --Format``: name, state and flags, GPUs, GPUs in use, CPUs allocated/idle/other/total, features."""
+NODE_FIELDS = "NodeList:|,StateComplete:|,Gres:|,GresUsed:|,CPUsState:|,Features:|,NodeAddr:|"
+"""``sinfo --Format``: name, state and flags, GPUs, GPUs in use, CPUs allocated/idle/other/total, features, address."""
 
 _OVER = frozenset({
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
@@ -113,6 +113,7 @@ class SlurmNode:
     cpus: int
     used_cpus: int
     features: tuple[str, ...] = ()
+    address: str = ""  # as Slurm reaches it; "" where that is unknown
 
     @property
     def out(self) -> bool:
@@ -218,10 +219,18 @@ def nodes_of_text(text: str) -> list[SlurmNode]:
         if fields is rows[0]:
             continue
         name, state, gres, used, cpus, features = fields[:6]
+        address = fields[6] if len(fields) > 6 else ""
         counts = [_count(part) for part in cpus.split("/")]
         allocated, total = (counts[0], counts[3]) if len(counts) == 4 else (0, 0)
         nodes[name] = SlurmNode(
-            name, _states(state.split("+")), _gpus(gres), _gpus(used), total, allocated, _words(features)
+            name,
+            _states(state.split("+")),
+            _gpus(gres),
+            _gpus(used),
+            total,
+            allocated,
+            _words(features),
+            address,
         )
     return list(nodes.values())
 
@@ -265,6 +274,7 @@ def _node(raw: dict[str, Any]) -> SlurmNode:
         _number(raw.get("cpus")),
         _number(raw.get("alloc_cpus")),
         _words(features) if isinstance(features, str) else tuple(str(feature) for feature in features),
+        str(raw.get("address") or ""),
     )
 
 

@@ -1,0 +1,177 @@
+"""Services over a real Slurm: each model server is a job there; nothing is doubled, lost, or left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("tritonclient")
+
+from commonwatt.controlplane.engines import stop_services_of
+from commonwatt.controlplane.wiring import read_config
+from commonwatt.store.records import JobStatus, RequestKind
+from tests.controlplane.chaos import controller, kill, store_of, witness
+from tests.controlplane.test_live_services import (  # noqa: F401
+    NODES,
+    TEXT,
+    VISION,
+    conserved,
+    fleet_in,
+    in_force,
+    infer,
+    models,
+    pixels,
+    ready,
+    server_pids,
+)
+from tests.engines.slurm.conftest import running_site, site  # noqa: F401
+from tests.engines.slurm.site import until
+
+pytestmark = pytest.mark.long
+OUT_OF_REACH_S = 90.0
+
+
+def fleet_over(site, folder, models, **changes):  # noqa: F811
+    slurm = {"conf": str(site.conf), "grace_s": 2, "poll_s": 0.2, "start_s": 30, "lag_s": 1, "state": "state"}
+    live = {"slurm": slurm, "default_time_limit_s": 30, "services": {"port": 0, "step_s": 1.0}}
+    nodes = changes.pop("nodes", [{**NODES[0], "count": 2}])
+    return fleet_in(folder, models, engine="slurm", live=live, nodes=nodes, **changes)
+
+
+@pytest.fixture
+def plane(site, tmp_path, models):  # noqa: F811
+    path = fleet_over(site, tmp_path, models)
+    yield path, store_of(path, tenants="ab")
+    stop_services_of(read_config(path), path.parent)
+    assert not server_pids(tmp_path)
+
+
+def in_slurm(site) -> list[tuple[str, str, str]]:  # noqa: F811
+    """Name, node and GPUs of each job of ours that runs."""
+    said = site.ask("squeue", "--noheader", "--states=RUNNING", "--Format=Name:|,NodeList:|,tres-per-node:|")
+    rows = [[field.strip() for field in line.split("|")[:3]] for line in said.splitlines()]
+    return [(name, node, gpus.rpartition(":")[2]) for name, node, gpus in rows]
+
+
+def servers(site) -> list[tuple[str, str, str]]:  # noqa: F811
+    return [row for row in in_slurm(site) if row[0].startswith("services-")]
+
+
+def counted(store) -> int:
+    counts = (store.setting("fleet", {}) or {}).get("counts", {})
+    return counts.get("vision", {}).get("counts", {}).get("requests", -1)
+
+
+def test_services_are_jobs_in_slurm_that_outlive_the_controller(plane, site, tmp_path, models):  # noqa: F811
+    import onnxruntime
+
+    path, store = plane
+    right = onnxruntime.InferenceSession(str(models / "resnet.onnx"))
+    sent = 0
+
+    def ask(number: int) -> None:
+        nonlocal sent
+        for _ in range(number):
+            sent += 1
+            status, outputs = infer(tmp_path, sent)
+            image = np.array(pixels(sent), dtype=np.float32).reshape(1, 3, 32, 32)
+            assert status == 200
+            np.testing.assert_allclose(outputs, right.run(None, {"image": image})[0].ravel(), rtol=1e-3, atol=1e-4)
+
+    child = controller(path)
+    try:
+        until(lambda: ready(tmp_path), OUT_OF_REACH_S)
+        ((_, node, gpus),) = servers(site)
+        assert gpus == "1", "both services share one GPU, which Slurm gave to nobody else"
+        assert node in {"n-1", "n-2"}
+        jobs = [
+            store.submit("a", witness(f"beside-{k}", tmp_path, 0.5, gpus=g), time.time())[0].id
+            for k, g in enumerate((2, 1))
+        ]
+        ask(10)
+        until(lambda: all(store.job(job).status is JobStatus.COMPLETED for job in jobs), 60.0)
+        until(lambda: counted(store) == sent)
+        first = server_pids(tmp_path)
+        assert len(first) == 1
+
+        kill(child)
+        ask(5)  # nobody controls it, and it serves
+        child = controller(path)
+        until(lambda: counted(store) == sent, 30.0)
+        assert server_pids(tmp_path) == first, "found again, and nothing is started twice"
+        assert len(servers(site)) == 1
+
+        os.kill(min(first), signal.SIGKILL)
+        until(lambda: server_pids(tmp_path) - first, 30.0)
+        until(lambda: ready(tmp_path), OUT_OF_REACH_S)
+        ask(3)
+        until(lambda: counted(store) == sent)
+        until(lambda: any(event.kind == "gpu-lost" for event in store.events(limit=1000)))
+
+        site.ask("scancel", "--user=" + site.ask("id", "-un").strip())  # somebody cancels it in Slurm
+        until(lambda: len(servers(site)) == 1 and ready(tmp_path), OUT_OF_REACH_S)
+        ask(1)
+
+        kill(child)
+        fleet_over(site, tmp_path, models, services=[])
+        child = controller(path)
+        until(lambda: not server_pids(tmp_path) and not servers(site), 30.0)
+    finally:
+        kill(child)
+    conserved(store)
+
+
+def test_replicas_of_a_dead_node_go_on_elsewhere(plane, site, tmp_path):  # noqa: F811
+    path, store = plane
+    child = controller(path)
+    try:
+        until(lambda: ready(tmp_path), OUT_OF_REACH_S)
+        ((_, node, _),) = servers(site)
+        pids = server_pids(tmp_path)
+        site.end(node, signal.SIGKILL)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        site.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=gone")
+        until(lambda: [at for _, at, _ in servers(site)] not in ([], [node]), 60.0)
+        until(lambda: ready(tmp_path), OUT_OF_REACH_S)
+        assert infer(tmp_path, 1)[0] == 200
+    finally:
+        kill(child)
+    conserved(store)
+
+
+def test_replicas_take_a_gpu_from_a_job_and_give_it_back(site, tmp_path, models):  # noqa: F811
+    """Declared slower than it is, so that few requests need two GPUs; the job goes on from its last epoch."""
+    slow = {**VISION, "profiles": {"V100": {"request_s": 0.25, "power_w": 150}}, "replicas": {"max": 2}}
+    path = fleet_over(site, tmp_path, models, services=[slow, {**TEXT, "latency_s": 3.0}], nodes=[{**NODES[0], "name": "n-1"}])
+    store = store_of(path, tenants="ab")
+    child = controller(path)
+    try:
+        until(lambda: ready(tmp_path), OUT_OF_REACH_S)
+        job = store.submit("a", witness("long", tmp_path, 4.0, epochs=40), time.time())[0].id
+        until(lambda: store.job(job).status is JobStatus.RUNNING, 30.0)
+        with ThreadPoolExecutor(16) as clients:
+            until_s, answers = time.monotonic() + 60.0, []
+            while len(server_pids(tmp_path)) < 2 and time.monotonic() < until_s:
+                answers.append(clients.submit(infer, tmp_path, len(answers)))
+                time.sleep(0.2)
+            assert {answer.result()[0] for answer in answers} == {200}
+        assert any(event.reason == "room-for-a-service" for event in store.events(limit=1000))
+        store.ask(RequestKind.PHI, time.time(), value=1.0)
+        until(lambda: in_force(tmp_path, None) == {1.0}, 30.0)
+        until(lambda: len(server_pids(tmp_path)) == 1, 30.0)
+        until(lambda: store.job(job).status is JobStatus.COMPLETED, 90.0)
+        assert store.job(job).attempts >= 2
+    finally:
+        kill(child)
+        stop_services_of(read_config(path), path.parent)
+    assert not servers(site)
+    assert not server_pids(tmp_path)
+    conserved(store)
