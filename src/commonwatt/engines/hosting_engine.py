@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from commonwatt.control.engine import Holder
 from commonwatt.control.fleet.interface import DeviceShares, ServingState, SharedChange
-from commonwatt.engines.model_servers import Hosting, ModelServers
+from commonwatt.engines.model_servers import FIRST_SERVER, Hosting, ModelServers
 from commonwatt.engines.recorded_engine import RecordedEngine, RunT
 from commonwatt.engines.replica_supervisor import ReplicaSupervisor
 from commonwatt.engines.run_spec import RunSpec
@@ -29,8 +29,10 @@ class HostingEngine(RecordedEngine[RunT]):
         self._shared.attach()
 
     def _supervise(self) -> None:
-        """Bring the servers in line with what they are to serve, from now on."""
-        self.supervisor = None if self._shared is None else ReplicaSupervisor(self._shared)
+        """Stop what is not wanted any more; bring the servers in line with what they are to serve, from now on."""
+        if self._shared is not None:
+            self._shared.stop_unwanted()
+            self.supervisor = ReplicaSupervisor(self._shared)
 
     def _leave_services(self) -> None:
         """Stop looking after servers; they go on."""
@@ -91,6 +93,19 @@ class HostingEngine(RecordedEngine[RunT]):
         return {} if self._shared is None else self._shared.there()
 
     # -- what the engine asks
+
+    def _free_slots_by(self, free: Callable[[int], int]) -> Callable[[int], list[int]]:
+        """Return what numbers the GPUs of a node that a server may have, of which so many are *free*."""
+
+        def numbers(n: int) -> list[int]:
+            left = set(range(int(self._cluster.gpus[n]))) - self._devices.taken(n)
+            return sorted(left)[: max(0, free(n) + self._devices.waiting(n))]
+
+        return numbers
+
+    def _specs_on(self, n: int) -> Iterable[RunSpec]:
+        """Return the specs of jobs on node *n*: model servers are holders of their own."""
+        return [spec for spec in super()._specs_on(n) if spec.handle < FIRST_SERVER]
 
     def _look_at_devices(self) -> None:
         """Notice servers that have ended, and start what is due."""

@@ -22,6 +22,7 @@ from commonwatt.model.errors import EngineError
 from commonwatt.model.timeslice_file import PolicyName
 
 __all__ = [
+    "FIRST_SERVER",
     "HostedService",
     "Hosting",
     "LocalServers",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 log = logging.getLogger("commonwatt.engines")
+
+FIRST_SERVER = 10**15
+"""Handles from here on are of model servers where jobs have handles, too: no store has counted so many jobs."""
 
 _DRAIN_S = 5.0
 """Time for a server to answer what it has accepted."""
@@ -115,9 +119,13 @@ RunT = TypeVar("RunT", bound=ServerRun)
 
 
 class ModelServers(ABC, Generic[RunT]):
-    """How an engine runs model servers. Their handles begin at ``first_handle``: no job has one of those."""
+    """How an engine runs model servers.
+
+    Their handles begin at ``first_handle``. They print their output, too, where it is to be seen elsewhere (``echo``).
+    """
 
     first_handle = 0
+    echo = False
     look_s: float | None = None
     """How often a server checks whether it was given up; ``None``: it is our child."""
 

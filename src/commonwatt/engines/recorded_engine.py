@@ -307,6 +307,8 @@ class RunAllocations(ABC, Generic[SchedulerRunT, SeenT]):
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self.kept: Callable[[int], int] = lambda _: 0
+        """GPUs of a node that are kept for model servers which are not there yet."""
         self._on: list[list[SchedulerRunT]] = [[] for _ in cluster.names]
 
     @abstractmethod
@@ -343,7 +345,7 @@ class RunAllocations(ABC, Generic[SchedulerRunT, SeenT]):
 
     def free(self, n: int, seen: SeenT) -> int:
         """Return how many GPUs of node *n* are free for our runs."""
-        return self.usable(n, seen) - self.own(n)
+        return self.usable(n, seen) - self.own(n) - self.kept(n)
 
     def check(self, command: Start, seen: SeenT) -> None:
         """Raise ``EngineError`` if a node has too few free GPUs for *command*."""

@@ -162,7 +162,7 @@ class SharedDevices(Generic[RunT]):
     # -- what survives a controller
 
     def attach(self) -> None:
-        """Take over the devices of an earlier engine; those whose server has ended are reported as lost."""
+        """Take over the devices of an earlier engine."""
         at = {name: n for n, name in enumerate(self._cluster.names)}
         with suppress(OSError, ValueError, KeyError, TypeError):
             record = read_json(self.folder / "shared.json", _MOST_BYTES)
@@ -175,13 +175,16 @@ class SharedDevices(Generic[RunT]):
             folder = RunFolder(self._run_path(device))
             if (folder.path / "run.json").exists():
                 device.run = self._servers.adopt(folder, folder.spec().placed(self._cluster.names))
+        fronts = RunFolder.all_in(self.folder / "front")
+        if fronts and fronts[-1][0].end() is None:
+            self._front = LocalRun(*fronts[-1])
+
+    def stop_unwanted(self) -> None:
+        """Stop servers of an earlier engine that the configuration does not want so any more; devices are lost then."""
         run_folders = {device.run.folder.path for device in self.devices.values() if device.run is not None}
         for folder, spec in RunFolder.all_in(self.folder / "runs"):
             if folder.path not in run_folders and folder.end() is None:
                 self._servers.give_up(folder, spec)  # its node is not in the configuration (any more)
-        fronts = RunFolder.all_in(self.folder / "front")
-        if fronts and fronts[-1][0].end() is None:
-            self._front = LocalRun(*fronts[-1])
         for device in list(self.devices.values()):
             if device.run is not None and device.run.folder.end() is None and not self._fits(device):
                 self._servers.stop(device.run)
@@ -302,8 +305,8 @@ class SharedDevices(Generic[RunT]):
         return sum(d.node == n and d.slot is None for d in self.devices.values())
 
     def without_run(self, n: int) -> int:
-        """Return how many devices of node *n* have a slot, and no server yet."""
-        return sum(d.node == n and d.slot is not None and d.run is None for d in self.devices.values())
+        """Return how many devices of node *n* wait for their server to be started."""
+        return sum(d.node == n and d.run is None and not d.closing for d in self.devices.values())
 
     def runs(self) -> list[RunT]:
         """Return the servers that are to run."""
@@ -389,7 +392,7 @@ class SharedDevices(Generic[RunT]):
         spec = self._spec(handle, device.attempt, f"services-{device.gpu}", command, path)
         spec = replace(
             spec, nodes=(device.node,), gpus_per_node=1, slots=((device.slot,),),
-            node_names=(self._cluster.names[device.node],), look_s=self._servers.look_s,
+            node_names=(self._cluster.names[device.node],), look_s=self._servers.look_s, echo=self._servers.echo,
         )  # fmt: skip
         folder = RunFolder.create(self.folder / "runs", spec)
         try:

@@ -285,7 +285,9 @@ class SharingTenant(FileModel):
 class ModelServerSpec(FileModel):
     """Addresses and limits of ``timeslice serve``."""
 
-    host: str = quantity("host or address to listen on", "-", "127.0.0.1", min_length=1)
+    host: str = quantity(
+        "host or address to listen on; $NAME: as that environment variable says", "-", "127.0.0.1", min_length=1
+    )
     rest_port: int = quantity("REST port; 0: any free port", "-", 8000, ge=0, le=65535)
     grpc_port: int | None = quantity("gRPC port; 0: any free port; null: no gRPC", "-", 8001, ge=0, le=65535)
     operator_key: str | None = quantity("key for metrics and settings", "-", None, min_length=8)

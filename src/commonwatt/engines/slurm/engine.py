@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,11 +19,11 @@ from commonwatt.engines.hosting_engine import HostingEngine
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import Since
 from commonwatt.engines.model_servers import Hosting, stop_front
-from commonwatt.engines.recorded_engine import SchedulerEngine, check_free
+from commonwatt.engines.recorded_engine import SchedulerEngine
 from commonwatt.engines.run_history import RunPlanner
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.engines.slurm.commands import Slurm
-from commonwatt.engines.slurm.model_servers import FIRST_SERVER, SlurmServers
+from commonwatt.engines.slurm.model_servers import SlurmServers
 from commonwatt.engines.slurm.node_control import Allocations, Drains, NodePower, still_asleep
 from commonwatt.engines.slurm.run import (
     SlurmRun,
@@ -46,7 +46,7 @@ _BLINK_S = 0.05
 _SOON_S = 0.2
 
 
-class SlurmEngine(SchedulerEngine[SlurmRun], HostingEngine[SlurmRun]):
+class SlurmEngine(HostingEngine[SlurmRun], SchedulerEngine[SlurmRun]):
     """Jobs in a real Slurm.
 
     Parameters
@@ -118,12 +118,14 @@ class SlurmEngine(SchedulerEngine[SlurmRun], HostingEngine[SlurmRun]):
         self._metered = [(False, n in asleep) for n in range(len(cluster))]  # waking, asleep
         self._servers: SlurmServers | None = None
         if hosting is not None:
+            slots = self._free_slots_by(lambda n: self._allocations.free(n, self._look(self._settings.look_s)))
             self._servers = SlurmServers(
                 cluster, hosting, self._submitter, self._allocations, look_s=self._settings.runner_look_s,
-                free_slots=self._free_slots, look=lambda: self._look(self._settings.look_s), ended=self._end_of,
+                free_slots=slots, look=lambda: self._look(self._settings.look_s), ended=self._end_of,
                 stop=self._stop_server, now_s=now_s,
             )  # fmt: skip
             self._host(hosting, [range(kind) for kind in cluster.gpus.tolist()], self._servers)
+            self._allocations.kept = self._devices.without_run
         self._take_over(since, asleep)
         self._supervise()
 
@@ -177,7 +179,7 @@ class SlurmEngine(SchedulerEngine[SlurmRun], HostingEngine[SlurmRun]):
     def has_room(self, nodes: Collection[int], gpus_per_node: int, job: int | None = None) -> bool:  # noqa: ARG002
         """Whether so many GPUs of each of *nodes* are free."""
         snapshot = self._look(self._settings.look_s)
-        return all(self._free(n, snapshot) >= gpus_per_node for n in nodes)
+        return all(self._allocations.free(n, snapshot) >= gpus_per_node for n in nodes)
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, as soon as a job has ended, or when *waker* is readable.
@@ -212,8 +214,7 @@ class SlurmEngine(SchedulerEngine[SlurmRun], HostingEngine[SlurmRun]):
         if self._has_ended(command):
             return
         snapshot = self._look(self._settings.look_s)
-        for n in command.nodes:
-            check_free(command, self._cluster.names[n], self._free(n, snapshot))
+        self._allocations.check(command, snapshot)
         spec = self._planner.spec(command, ((),) * len(command.nodes))  # Slurm chooses the GPUs
         self._meter(command.nodes)
         run = self._run_of(RunFolder.create(self._state / "runs", spec), spec)
@@ -276,22 +277,6 @@ class SlurmEngine(SchedulerEngine[SlurmRun], HostingEngine[SlurmRun]):
     def _all_runs(self) -> list[SlurmRun]:
         """Return the runs of jobs, and those of model servers."""
         return [*self._runs.values(), *(() if self._servers is None else self._servers.runs.values())]
-
-    def _free(self, n: int, snapshot: SlurmSnapshot) -> int:
-        """Return how many GPUs of node *n* nobody has, or is to have."""
-        without_run = 0 if self._shared is None else self._shared.without_run(n) + self._shared.waiting(n)
-        return self._allocations.free(n, snapshot) - without_run
-
-    def _free_slots(self, n: int) -> list[int]:
-        """Return numbers for the GPUs of node *n* that a further model server may have."""
-        shared = self._devices
-        free = self._allocations.free(n, self._look(self._settings.look_s)) - shared.without_run(n)
-        left = set(range(int(self._cluster.gpus[n]))) - shared.taken(n)
-        return sorted(left)[: max(0, free)]
-
-    def _specs_on(self, n: int) -> Iterable[RunSpec]:
-        """Return the specs of jobs on node *n*: model servers are holders of their own."""
-        return [spec for spec in super()._specs_on(n) if spec.handle < FIRST_SERVER]
 
     def close(self) -> None:
         """Close what this process has open; jobs and services go on."""

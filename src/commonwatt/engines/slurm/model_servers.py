@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from commonwatt.engines.local.folder import End, RunFolder
-from commonwatt.engines.model_servers import Hosting, ModelServers
+from commonwatt.engines.model_servers import FIRST_SERVER, Hosting, ModelServers
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.node_control import Allocations
@@ -17,12 +17,9 @@ from commonwatt.engines.slurm.submitter import Submitter
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["FIRST_SERVER", "SlurmServers", "stop_servers"]
+__all__ = ["SlurmServers", "stop_servers"]
 
 log = logging.getLogger("commonwatt.engines")
-
-FIRST_SERVER = 10**15
-"""Handles from here on are of model servers: the store of a controller never counts its jobs so far."""
 
 
 _ENDS_S = 20.0
