@@ -42,7 +42,7 @@ def fleet_over(site, folder, models, **changes):  # noqa: F811
     slurm = {"conf": str(site.conf), "grace_s": 2, "poll_s": 0.2, "start_s": 30, "lag_s": 1, "state": "state"}
     live = {"slurm": slurm, "default_time_limit_s": 30, "services": {"port": 0, "step_s": 1.0}}
     nodes = changes.pop("nodes", [{**NODES[0], "count": 2}])
-    return fleet_in(folder, models, engine="slurm", live=live, nodes=nodes, **changes)
+    return fleet_in(folder, models, sharing={"relayout_s": 2}, engine="slurm", live=live, nodes=nodes, **changes)
 
 
 @pytest.fixture
@@ -150,7 +150,9 @@ def test_replicas_of_a_dead_node_go_on_elsewhere(plane, site, tmp_path):  # noqa
 def test_replicas_take_a_gpu_from_a_job_and_give_it_back(site, tmp_path, models):  # noqa: F811
     """Declared slower than it is, so that few requests need two GPUs; the job goes on from its last epoch."""
     slow = {**VISION, "profiles": {"V100": {"request_s": 0.25, "power_w": 150}}, "replicas": {"max": 2}}
-    path = fleet_over(site, tmp_path, models, services=[slow, {**TEXT, "latency_s": 3.0}], nodes=[{**NODES[0], "name": "n-1"}])
+    path = fleet_over(
+        site, tmp_path, models, services=[slow, {**TEXT, "latency_s": 3.0}], nodes=[{**NODES[0], "name": "n-1"}]
+    )
     store = store_of(path, tenants="ab")
     child = controller(path)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,18 @@ from typing import Any
 from commonwatt.control.engine import LiveEngine, MeterMark
 from commonwatt.control.external_jobs import ExternalJob
 from commonwatt.controlplane.services import hosting_of
-from commonwatt.engines.kubernetes.connect import open_kubernetes
+from commonwatt.engines.kubernetes import model_servers as pod_servers
+from commonwatt.engines.kubernetes.connect import api_of, open_kubernetes
 from commonwatt.engines.kubernetes.engine import KubernetesEngine
+from commonwatt.engines.kubernetes.settings import cluster_label
 from commonwatt.engines.local.engine import LocalEngine
 from commonwatt.engines.meters import Since, nvml_energy_j
 from commonwatt.engines.model_servers import stop_front, stop_services
 from commonwatt.engines.run_spec import Images, JobWork, mark_of
 from commonwatt.engines.simulated.engine import World
 from commonwatt.engines.simulated.live import VirtualWork
+from commonwatt.engines.slurm import model_servers as slurm_servers
 from commonwatt.engines.slurm.connect import open_slurm, slurm_of
-from commonwatt.engines.slurm.model_servers import stop_servers
 from commonwatt.engines.slurm.snapshot import external_jobs
 from commonwatt.engines.state_folder import identity_in
 from commonwatt.model.errors import EngineError, InputError
@@ -145,8 +148,9 @@ def make_engine(
         )
     if config.engine == "kubernetes":
         return lambda since: open_kubernetes(
-            config.live.kubernetes, cluster, folder, works, since=since, now_s=now_s, guard=store.term()
-        )
+            config.live.kubernetes, cluster, folder, works, since=since, now_s=now_s, guard=store.term(),
+            hosting=hosting_of(config, cluster, folder),
+        )  # fmt: skip
     raise InputError("simulated, local, slurm or kubernetes", field="engine", value=config.engine)
 
 
@@ -167,10 +171,18 @@ def stop_services_of(config: Scenario, folder: Path) -> int | None:
     """
     if config.engine == "local":
         return stop_services(folder / config.live.local.state)
-    if config.engine != "slurm" or not config.services:
+    if not config.services:
         return None
-    state = folder / config.live.slurm.state
-    return stop_front(state) + stop_servers(slurm_of(config.live.slurm), identity_in(state))
+    if config.engine == "slurm":
+        state = folder / config.live.slurm.state
+        return stop_front(state) + slurm_servers.stop_servers(slurm_of(config.live.slurm), identity_in(state))
+    if config.engine == "kubernetes":
+        spec = config.live.kubernetes
+        state, api = folder / spec.state, api_of(spec, folder)
+        with closing(api):
+            namespace, label = spec.namespace or api.access.namespace, cluster_label(identity_in(state))
+            return stop_front(state) + pod_servers.stop_servers(api, namespace, label)
+    return None
 
 
 def _checked(slots: list[tuple[int, ...]], cluster: Cluster) -> list[tuple[int, ...]]:

@@ -38,7 +38,7 @@ __all__ = ["CountedLoad", "LiveServices", "SnapshotService", "check_services", "
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NEEDED = ("onnxruntime", "starlette", "tritonclient", "uvicorn")  # by model servers
-HOSTING_ENGINES = ("local", "slurm")
+HOSTING_ENGINES = ("local", "slurm", "kubernetes")
 _COUNTS = ("requests", "served", "late", "unanswered")
 
 
@@ -61,7 +61,7 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
     if not config.services:
         return
     if config.engine not in HOSTING_ENGINES:
-        expected = f"none but with engine {' or '.join(HOSTING_ENGINES)}; elsewhere submit a service as a job"
+        expected = f"none but with engine {', '.join(HOSTING_ENGINES)}"
         raise InputError(expected, field="services", value="some")
     for module in _NEEDED:
         if find_spec(module) is None:
@@ -85,11 +85,21 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
             raise InputError("a name that ends in .onnx or .pt2", field=f"{where}.model_file", value=service.model_file)
         if not (folder / service.model_file).is_file():
             raise InputError("a file that is there", field=f"{where}.model_file", value=folder / service.model_file)
+        if config.engine == "kubernetes":
+            _check_mounted(config, folder, (folder / service.model_file).absolute(), f"{where}.model_file")
     shared = {kind.gpu_type for kind in cluster.classes if "time" in kind.share}
     for model in live_fleet(config, cluster, folder).services:
         if "time" in sharing_of(config).modes and shared.isdisjoint(model.types):
             expected = f"a node with share: [time] and GPUs that {model.name} has a profile for"
             raise InputError(expected, field="nodes.share", value="none")
+
+
+def _check_mounted(config: Scenario, folder: Path, file: Path, field: str) -> None:
+    """Raise ``InputError`` for a model file that pods would not see: they have the volumes, and the state folder."""
+    spec = config.live.kubernetes
+    mounted = [*spec.volumes, str((folder / spec.state).absolute())]
+    if not any(file.is_relative_to(path) for path in mounted):
+        raise InputError(f"a file on a volume of live.kubernetes.volumes, or in {mounted[-1]}", field=field, value=file)
 
 
 def live_fleet(config: Scenario, cluster: Cluster, folder: Path) -> Fleet:
@@ -106,6 +116,7 @@ def hosting_of(config: Scenario, cluster: Cluster, folder: Path) -> Hosting | No
     if not config.services:
         return None
     sharing, live = sharing_of(config), config.live.services
+    python = config.live.kubernetes.python if config.engine == "kubernetes" else sys.executable
     hosted = tuple(
         HostedService(
             spec.name, str((folder / str(spec.model_file)).absolute()), spec.latency_s,
@@ -115,7 +126,7 @@ def hosting_of(config: Scenario, cluster: Cluster, folder: Path) -> Hosting | No
     )  # fmt: skip
     return Hosting(
         hosted, "tf" if sharing.slices == "equal" else sharing.slices, sharing.slices == "equal", sharing.phi,
-        sharing.quantum_s, live.host, live.port, live.threads, live.segment_s, live.python or sys.executable,
+        sharing.quantum_s, live.host, live.port, live.threads, live.segment_s, live.python or python, live.image,
         live.addresses,
     )  # fmt: skip
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from commonwatt.control.engine import Holder
 from commonwatt.control.fleet.interface import DeviceShares, ServingState, SharedChange
-from commonwatt.engines.model_servers import FIRST_SERVER, Hosting, ModelServers
+from commonwatt.engines.model_servers import FIRST_SERVER, Hosting, ModelServers, stop_front
 from commonwatt.engines.recorded_engine import RecordedEngine, RunT
 from commonwatt.engines.replica_supervisor import ReplicaSupervisor
 from commonwatt.engines.run_spec import RunSpec
@@ -40,6 +40,12 @@ class HostingEngine(RecordedEngine[RunT]):
             self._shared.forget_runs()
         if self.supervisor is not None:
             self.supervisor.close()
+
+    def evict_unplaced(self, *, dry: bool) -> Collection[int]:
+        """Stop the front if nothing is hosted any more; model servers of an earlier configuration are swept away."""
+        if self._shared is None:
+            stop_front(self._state)
+        return super().evict_unplaced(dry=dry)
 
     # -- as of ``ServingEngine``
 

@@ -67,6 +67,7 @@ class Hosting:
     threads: int = 1
     segment_s: float | None = 0.002
     python: str = sys.executable  # of the machines with the devices
+    image: str | None = None  # where servers run in containers; that of jobs if not given
     addresses: Mapping[str, str] = field(default_factory=dict)  # by node, where the engine does not know better
 
     def server(

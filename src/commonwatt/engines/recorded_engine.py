@@ -32,6 +32,7 @@ from commonwatt.control.engine import (
 )
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import DeclaredPower, Meters, Since, catch_up, holders_of
+from commonwatt.engines.model_servers import FIRST_SERVER
 from commonwatt.engines.reports import Reports
 from commonwatt.engines.run_history import RunHistory
 from commonwatt.engines.run_spec import JobWork, RunSpec
@@ -420,7 +421,7 @@ class SchedulerEngine(RecordedEngine[SchedulerRunT]):
         From now on if since when is not known, and until now if it is not over.
         """
         self._meter(run.spec.nodes)
-        if since_s is None:
+        if since_s is None or run.spec.handle >= FIRST_SERVER:  # model servers are holders from when they are ordered
             return
         for n in run.spec.nodes:
             (holder,) = holders_of(self._cluster, n, [run.spec])

@@ -220,7 +220,11 @@ class SharingSpec(FileModel):
         "-", 1.3, ge=1,
     )  # fmt: skip
     relayout_s: float = quantity(
-        "MIG: least time between layouts that only save GPUs; what a service lacks is added at once", "s", 3600.0, ge=0
+        "least time between MIG layouts that only save GPUs, and for which replicas must have had room on fewer shared "
+        "GPUs before they move there; what a service lacks is added at once",
+        "s",
+        3600.0,
+        ge=0,
     )
     drain_s: float = quantity("MIG: time to create instances on a GPU, after those in the way have drained", "s", 10.0,
                               ge=0)  # fmt: skip

@@ -418,8 +418,12 @@ class ServicesSpec(FileModel):
         "time over which requests are counted; replicas are sized by the last such step", "s", 30.0, gt=0
     )
     python: str | None = quantity(
-        "Python with `commonwatt[serve]` that runs model servers, the same on all nodes; null: that of `serve`",
-        "-", None, min_length=1,
+        "Python with `commonwatt[serve]` that runs model servers, the same on all nodes; null: that of `serve`, or "
+        "with engine `kubernetes` live.kubernetes.python", "-", None, min_length=1,
+    )  # fmt: skip
+    image: str | None = quantity(
+        "engine `kubernetes`: image of model servers, with `commonwatt[serve]`; null: live.kubernetes.image", "-", None,
+        min_length=1,
     )  # fmt: skip
     addresses: dict[str, str] = quantity(
         "engine `slurm`: address of a node, by name, on which its model servers listen; absent: as Slurm has it",
@@ -441,7 +445,7 @@ class LiveSpec(FileModel):
         min_length=1,
     )
     local: LocalSpec = quantity("engine `local`", "-", LocalSpec)
-    services: ServicesSpec = quantity("services; engines `local` and `slurm`", "-", ServicesSpec)
+    services: ServicesSpec = quantity("services; engines `local`, `slurm`, `kubernetes`", "-", ServicesSpec)
     slurm: SlurmSpec = quantity("engine `slurm`", "-", SlurmSpec)
     kubernetes: KubernetesSpec = quantity("engine `kubernetes`", "-", KubernetesSpec)
     server: ServerSpec = quantity("REST API and dashboard", "-", ServerSpec)

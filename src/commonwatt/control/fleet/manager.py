@@ -15,9 +15,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from commonwatt.control.events import Event, EventKind, EventLog
+from commonwatt.control.fleet.consolidation import Consolidator
 from commonwatt.control.fleet.interface import (
     Cut,
-    DeviceShares,
     FractionEnded,
     Host,
     Instance,
@@ -67,6 +67,7 @@ class FleetManager:
         self._sizer = ReplicaSizer(
             shared=self._shares_time, quantum_s=spec.quantum_s, headroom=spec.headroom, slowdown=fleet.slowdown
         )
+        self._consolidator = Consolidator(spec.relayout_s)
         self._slicer = GpuSlicer(fleet, cluster, self.gpus)
         self._layouts = self._planners()
         self._waiting: list[int] = []  # fractional jobs
@@ -163,6 +164,7 @@ class FleetManager:
         if sized:
             self._cut(now_s)
             self._fit(now_s)
+            self._consolidate(now_s)
         self._place(now_s)
         self._return_empty(now_s)
         self._slice(now_s, everything=sized)
@@ -216,6 +218,7 @@ class FleetManager:
             for i, service in enumerate(self.fleet.services)
             if now_s < service.load.end_s - 1e-9
         }
+        self._consolidator.note(now_s, self._demands)
         return True
 
     def _leave_on_time(self, now_s: float) -> None:
@@ -363,6 +366,19 @@ class FleetManager:
             resident.milli = milli
             self._dirty.add(gpu.gpu)
         return milli >= wanted
+
+    def _consolidate(self, now_s: float) -> None:
+        """Move replicas off GPUs that can be left, unless some lack a place: these need the room."""
+        shared = [gpu for gpu in self.gpus.gpus.values() if not gpu.cut and not self._lacks]
+        for move in self._consolidator.moves(now_s, [self.gpus.room(gpu, now_s) for gpu in shared]):
+            old, target = self.gpus.residents[move.replica], self.gpus.gpus[move.gpu]
+            service, milli = self.fleet.services[old.service], self._demands[old.service].milli[target.gpu_type]
+            ready_s = max(now_s, target.ready_s) + service.start_s
+            new = self.gpus.enter(move.gpu, milli, ready_s, service=old.service)
+            new.rate_rps, old.until_s = service.types[target.gpu_type].rate_rps, new.ready_s
+            self.counters.moved(old.service)
+            self._dirty.add(move.gpu)
+            self._say(now_s, EventKind.REPLICA_STARTED, new, f"{service.name} moves here, and leaves another GPU")
 
     # -- placement
 
@@ -553,7 +569,7 @@ class FleetManager:
             numbers = sorted({r.gpu for r in self.gpus.residents.values() if r.service in touched} | set(numbers))
         sliced = self._slicer.slice(numbers, loads, now_s)
         for number, work in sliced.items():
-            self._engine.share_gpu(number, work.power_w, work.speeds, self._shares(self.gpus.gpus[number]))
+            self._engine.share_gpu(number, work.power_w, work.speeds, self.gpus.shares(self.gpus.gpus[number]))
         self._host.charge()
         for number, work in sliced.items():
             self.gpus.weigh(self.gpus.gpus[number], work.power_of)
@@ -561,24 +577,8 @@ class FleetManager:
 
     def weigh_measured(self) -> None:
         """Divide what shared GPUs were charged by the time each service has had, where the engine measures it."""
-        for gpu in self.gpus.gpus.values() if self._engine.capabilities.measures_shared else ():
-            busy = self._engine.busy(gpu.gpu)
-            if busy is None or gpu.cut:
-                continue
-            milli = self._shares(gpu).milli
-            power_of = {
-                r.key: busy.get(r.service, 0.0) * r.milli / max(1, milli[r.service])
-                * self.fleet.services[r.service].types[gpu.gpu_type].power_w
-                for r in self.gpus.on(gpu) if r.service >= 0
-            }  # fmt: skip
-            self.gpus.weigh(gpu, power_of)
-
-    def _shares(self, gpu: SharedGpu) -> DeviceShares:
-        milli: dict[int, int] = {}
-        for resident in self.gpus.on(gpu):
-            if resident.service >= 0:
-                milli[resident.service] = milli.get(resident.service, 0) + resident.milli
-        return DeviceShares(milli, gpu.phi)
+        if self._engine.capabilities.measures_shared:
+            self.gpus.weigh_measured(self.fleet.services, self._engine.busy)
 
     def finish(self, now_s: float) -> None:
         """Count what happened since the last tick."""

@@ -8,14 +8,15 @@ rows still sum to the meter, whatever is shared with whom.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from commonwatt.control.fleet.interface import handle_of
+from commonwatt.control.fleet.consolidation import SharedRoom
+from commonwatt.control.fleet.interface import DeviceShares, handle_of
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.model.arrays import Floats
 from commonwatt.model.fleet import WHOLE_MILLI, ServiceModel
@@ -162,6 +163,21 @@ class SharedGpus:
         alone = len(gpu.residents) == 1 and self.residents[gpu.residents[0]].milli >= WHOLE_MILLI
         return GpuMode.WHOLE if alone else GpuMode.TIME
 
+    def room(self, gpu: SharedGpu, now_s: float) -> SharedRoom:
+        """Return what is on a GPU that is shared in time: replicas that may move, and the others."""
+        own = self.on(gpu)
+        free = [r for r in own if r.service >= 0 and r.ready_s <= now_s and r.until_s == math.inf]
+        others_milli = sum(r.milli for r in own) - sum(r.milli for r in free)
+        return SharedRoom(gpu.gpu, gpu.gpu_type, tuple((r.key, r.service, r.milli) for r in free), others_milli)
+
+    def shares(self, gpu: SharedGpu) -> DeviceShares:
+        """Return by what the time of a GPU is divided among services."""
+        milli: dict[int, int] = {}
+        for resident in self.on(gpu):
+            if resident.service >= 0:
+                milli[resident.service] = milli.get(resident.service, 0) + resident.milli
+        return DeviceShares(milli, gpu.phi)
+
     def reserved(self, resident: Resident) -> float:
         """Return the part of its GPU a resident has reserved."""
         return resident.milli / WHOLE_MILLI
@@ -183,6 +199,21 @@ class SharedGpus:
         )
         gpu.free_w = max(0.0, 1.0 - sum(self.reserved(r) for r in residents)) * idle_w
         gpu.used_as = self.mode(gpu)
+
+    def weigh_measured(
+        self, services: Sequence[ServiceModel], busy_of: Callable[[int], Mapping[int, float] | None]
+    ) -> None:
+        """Set how energy is divided by the part of each GPU's time that services really have, where that is known."""
+        for gpu in self.gpus.values():
+            if gpu.cut or (busy := busy_of(gpu.gpu)) is None:
+                continue
+            milli = self.shares(gpu).milli
+            power_of = {
+                r.key: busy.get(r.service, 0.0) * r.milli / max(1, milli[r.service])
+                * services[r.service].types[gpu.gpu_type].power_w
+                for r in self.on(gpu) if r.service >= 0
+            }  # fmt: skip
+            self.weigh(gpu, power_of)
 
     # -- for another controller to go on from
 

@@ -16,6 +16,7 @@ from commonwatt.engines.kubernetes.power import autoscaler
 from commonwatt.engines.kubernetes.settings import KubernetesSettings, pod_manifest, resource_of
 from commonwatt.engines.kubernetes.user_gang import KINDS
 from commonwatt.engines.meters import Since
+from commonwatt.engines.model_servers import Hosting
 from commonwatt.engines.run_spec import JobWork, RunSpec
 from commonwatt.model.errors import ArgumentError, EngineError, InputError
 from commonwatt.model.live import KubernetesSpec
@@ -100,8 +101,11 @@ def settings_of(spec: KubernetesSpec, namespace: str) -> KubernetesSettings:
 def open_kubernetes(
     spec: KubernetesSpec, cluster: Cluster, folder: Path, work_of: Callable[[str], JobWork], *,
     since: Since | None = None, now_s: Callable[[], float] = time.time, guard: Callable[[], None] = lambda: None,
+    hosting: Hosting | None = None,
 ) -> KubernetesEngine:  # fmt: skip
     """Return the engine; relative paths of *spec* start at *folder*. *now_s* is the time, *guard* that of the API.
+
+    *hosting* is as for ``KubernetesEngine``.
 
     The API server need not answer yet; where *spec* says ``read_only``, nothing is changed there. Raises ``InputError``
     as ``api_of`` and ``KubernetesEngine`` do.
@@ -109,7 +113,7 @@ def open_kubernetes(
     api = api_of(spec, folder, _refuse if spec.read_only else guard)
     return KubernetesEngine(
         cluster, folder / spec.state, work_of, api, settings=settings_of(spec, api.access.namespace),
-        declared_power=spec.meter == "declared", since=since, now_s=now_s,
+        declared_power=spec.meter == "declared", since=since, now_s=now_s, hosting=hosting,
     )  # fmt: skip
 
 

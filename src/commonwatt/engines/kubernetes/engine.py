@@ -6,6 +6,7 @@ volume that all pods share. Kubernetes says what runs, what it has, and what is 
 
 from __future__ import annotations
 
+import logging
 import select
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,10 +18,13 @@ from typing import Any
 
 from commonwatt.control.engine import Capabilities, Change, NodeRoom, NodeView, Reading, SetPower, Start
 from commonwatt.control.external_jobs import ExternalJob
-from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, RefusedByServerError, path_of, send_all
+from commonwatt.engines.hosting_engine import HostingEngine
+from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, path_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
+from commonwatt.engines.kubernetes.model_servers import KubernetesServers, show_address
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
 from commonwatt.engines.kubernetes.objects import Node, Pod, PodSeen, bound_s, node_of, pod_of
+from commonwatt.engines.kubernetes.pod_placer import AT_ONCE, PodPlacer
 from commonwatt.engines.kubernetes.power import Cordons, HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun, StartRequest, change_of
 from commonwatt.engines.kubernetes.settings import (
@@ -29,18 +33,26 @@ from commonwatt.engines.kubernetes.settings import (
     KubernetesSettings,
     cluster_label,
     manifests,
-    pod_name,
     prepare,
     rank_specs,
     resource_of,
 )
-from commonwatt.engines.kubernetes.snapshot import KubernetesSnapshot, Strays, external_jobs, lost, refused, snapshot_of
+from commonwatt.engines.kubernetes.snapshot import (
+    KubernetesSnapshot,
+    PodFinder,
+    Strays,
+    external_jobs,
+    lost,
+    refused,
+    snapshot_of,
+)  # fmt: skip
 from commonwatt.engines.kubernetes.user_job import UserJob, job_file
 from commonwatt.engines.kubernetes.user_jobs import UserJobs
 from commonwatt.engines.kubernetes.user_requests import LateError, Pauses
 from commonwatt.engines.kubernetes.user_run import UserJobRun, maybe_placed, nodes_of, runs_over
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import Since
+from commonwatt.engines.model_servers import FIRST_SERVER, Hosting
 from commonwatt.engines.recorded_engine import SchedulerEngine
 from commonwatt.engines.run_history import RunPlanner
 from commonwatt.engines.run_spec import JobWork, RunSpec
@@ -51,13 +63,14 @@ from commonwatt.model.nodes import Cluster
 
 __all__ = ["KubernetesEngine"]
 
+log = logging.getLogger("commonwatt.engines")
+
 _GONE_S = 5.0  # which a kubelet may take to say that a pod it has killed is over
 _LOOK_S, _SOON_S, _AGAIN_S = 1.0, 0.1, 5.0  # the last after a stop was denied
-_AT_ONCE = 8  # requests under way
 _NO_JOB = "its Job is gone, or has lost its label"
 
 
-class KubernetesEngine(SchedulerEngine[KubernetesRun]):
+class KubernetesEngine(HostingEngine[KubernetesRun], SchedulerEngine[KubernetesRun]):
     """Jobs in a Kubernetes cluster.
 
     Parameters
@@ -78,6 +91,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         Use the declared power where there is no meter.
     since
         How an earlier engine read each node's meter last (``marks``).
+    hosting
+        What GPUs may be shared for, by model servers in pods; none are if not given.
 
     Raises
     ------
@@ -91,11 +106,13 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self, cluster: Cluster, state: Path, work_of: Callable[[str], JobWork], api: KubernetesApi, *,
         settings: KubernetesSettings | None = None, node_energy_j: Callable[[int], float] | None = None,
         declared_power: bool = False, since: Since | None = None, now_s: Callable[[], float] = time.time,
+        hosting: Hosting | None = None,
     ) -> None:  # fmt: skip
         self._settings, metered = settings or KubernetesSettings(), node_energy_j is not None or declared_power
         self.capabilities = Capabilities(
             preempt=True, gangs=True, energy=metered, deferred_stop=True, stop_s=self._settings.kill_s + _GONE_S,
             drain=True, prune=True, power_states=bool(self._settings.power_hook),
+            measures_shared=hosting is not None,
         )  # fmt: skip
         super().__init__(
             cluster, state, work_of, node_energy_j=node_energy_j, declared_power=declared_power, now_s=now_s
@@ -121,12 +138,25 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._by_uid: Mapping[str, Pod] = {}  # all pods, as of the last look
         self._strays = Strays()
         self._left: set[str] = set()  # pods of users' runs that have ended before them, by uid
-        self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
         self._late: dict[int, StartRequest] = {}  # by handle: whose pods may have yet to be made, or placed
         self._waited_for: tuple[int, ...] = ()  # version of the users' Jobs when nobody waited any longer
+        if hosting is not None:
+            free = self._free_slots_by(lambda n: self._allocations.free(n, self._look()))
+            servers = KubernetesServers(
+                look_s=own.runner_look_s, free_slots=free, run_of=self._run_of, enter=self._enter,
+                start=self._start_server, ended=self._end_of, stop=self._stop_server, leave=self._leave,
+            )  # fmt: skip
+            self._host(hosting, [range(gpus) for gpus in cluster.gpus.tolist()], servers)
+            self._allocations.kept = self._devices.without_run
         self._take_over(since or {}, asleep)
         self.informer = Informer(api, self._pods, self._nodes, *self.user_jobs.watched)
         self.user_jobs.informer, self.user_jobs.pods = self.informer, self._pods
+        put = partial(self.informer.put, self._pods)
+        self._placer = PodPlacer(
+            api, self._label, own.namespace, pauses, self._allocations, self.user_jobs, self.informer, self._pods
+        )
+        self._finder = PodFinder(api, self._label, own.namespace, put, lambda: self._pods.gone)
+        self._supervise()
 
     def nodes(self) -> NodeView:
         """Nodes as they are; GPUs of others are not usable."""
@@ -136,9 +166,13 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         """What changed since the last poll; raises ``EngineError``, and loses nothing, without an answer."""
         snapshot = self._look()
         self._advance(snapshot)
+        self._look_at_devices()
         for handle, run in list(self._runs.items()):
-            if (end := self._end(run, snapshot)) is not None:
+            is_job = handle < FIRST_SERVER  # else it is a model server, which its device has heard of
+            if (is_job or run.detached) and (end := self._end(run, snapshot)) is not None:
                 self._vacate(handle, end)
+                if not is_job:
+                    continue
                 change = self._reports.change(run.spec, end, begun=run.begun(end))
                 away = self._allocations.away(run.spec.nodes, snapshot)
                 self._changes.append(change_of(run, change, end, requeue=self._settings.requeue_deleted, away=away))
@@ -172,6 +206,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
 
     def close(self) -> None:
         """Stop watching and close connections; jobs keep running."""
+        self._leave_services()
         self.informer.stop()
         self._pauses.close()
 
@@ -182,7 +217,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         if waker >= 0:
             woken.register(waker, select.POLLIN)
         until_s = time.monotonic() + seconds
-        while not self._changes and (left_s := until_s - time.monotonic()) > 0:
+        while not self._changes and not self.has_shared_news() and (left_s := until_s - time.monotonic()) > 0:
             soon = False
             with suppress(EngineError):
                 snapshot = self._look()
@@ -224,9 +259,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def start_all(self, starts: Sequence[Start], guard: Callable[[], None]) -> Sequence[EngineError | None]:
         """Start jobs, a few at a time; returns what refused each. No more are tried of a server that is down."""
         errors: list[EngineError | None] = []
-        for at in range(0, len(starts), _AT_ONCE):
+        for at in range(0, len(starts), AT_ONCE):
             guard()
-            errors += self._start_some(starts[at : at + _AT_ONCE])
+            errors += self._start_some(starts[at : at + AT_ONCE])
             if any(isinstance(error, EngineDownError) for error in errors):
                 break
         return errors
@@ -251,36 +286,59 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 errors[k] = error
             else:
                 requests |= {} if request is None else {k: request}
-        self._place_pods(requests, snapshot)
+        self._placer.place(requests, snapshot)
         for k, request in requests.items():
-            if request.error is None and not request.waits:
-                self._meter(request.run.spec.nodes)
-                request.run.note_placed()
-            elif request.error is None or isinstance(request.error, LateError):
-                self._late[request.run.spec.handle], request.run.deferred = request, True
-            else:
-                errors[k] = self._taken_back(request.run, starts[k], request.error)
+            if (refusal := self._error_of(request)) is not None:
+                errors[k] = self._taken_back(request.run, starts[k], refusal)
         return errors
 
-    def _place_pods(self, requests: Mapping[int, StartRequest], snapshot: KubernetesSnapshot) -> None:
-        """Create the pods of *requests* that are not there, and place them; ``LateError``: some may have yet to be."""
-        steps: tuple[Callable[[StartRequest], Sequence[Callable[[], None]]], ...] = (
-            lambda own: [partial(self._create, own.run, *pod) for pod in own.pods() if pod[0] not in own.run.uids],
-            lambda own: [partial(self._check_pods, own.run, snapshot)] if own.run.unbound else [],
-            lambda own: [partial(self._bind, own.run, rank) for rank in own.run.unbound if not own.waits],
-        )
-        for step in steps:  # all calls of one at once; what refused one of a request, the first of them, is its error
-            due = [(request, call) for request in requests.values() if request.error is None for call in step(request)]
-            for request, error in send_all(due, _AT_ONCE):
-                request.error = request.error or error
+    def _error_of(self, request: StartRequest) -> EngineError | None:
+        """Return why a run was not started; ``None``: it was, or some of its pods may have yet to be placed."""
+        if request.error is None and not request.waits:
+            self._meter(request.run.spec.nodes)
+            request.run.note_placed()
+        elif request.error is None or isinstance(request.error, LateError):
+            self._late[request.run.spec.handle], request.run.deferred = request, True
+        else:
+            return request.error
+        return None
+
+    def _start_server(self, run: KubernetesRun) -> None:
+        """Create and place the pod of a model server; one that is refused has ended."""
+        try:
+            snapshot = self._look()
+            waits = self._power.make_ready(self._allocations.there(run.spec.nodes, snapshot))
+            bodies = [show_address(body) for body in self._manifests([run.spec], run.folder.path)]
+            request = StartRequest(run, [run.spec], bodies, waits)
+            self._placer.place({0: request}, snapshot)
+            if (refusal := self._error_of(request)) is not None:
+                raise refusal
+        except EngineError as error:
+            run.give_up(refused(error, self._now_s()))
+
+    def _stop_server(self, run: KubernetesRun) -> bool:
+        """Stop a model server; returns whether it is over."""
+        try:
+            self.request_stop([run.spec.handle])
+            end = self._await_end(run)
+        except EngineError as error:
+            log.warning("a model server cannot be stopped", extra={"cause": str(error)})
+            end = None
+        run.detached = end is None
+        if end is not None:
+            self._vacate(run.spec.handle, end)
+        return end is not None
+
+    def _leave(self, run: KubernetesRun) -> None:
+        if self._runs.get(run.spec.handle) is run:
+            self._vacate(run.spec.handle, run.folder.end())
 
     def _start_request(self, command: Start, snapshot: KubernetesSnapshot) -> StartRequest | None:
         """Check a start, and write its run down; ``None``: there is no more to do."""
         if self._has_ended(command):
             return None
         self._allocations.check(command, snapshot)
-        hosts = [snapshot.nodes.get(self._allocations.hosts[n]) for n in command.nodes]
-        waits = self._power.make_ready([node for node in hosts if node is not None])
+        waits = self._power.make_ready(self._allocations.there(command.nodes, snapshot))
         planned = self._planner.spec(command, ((),) * len(command.nodes))  # the kubelet chooses the GPUs
         if planned.workload:
             self._start_user_job(command, planned)
@@ -291,16 +349,12 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
                 raise EngineError(msg)
         own = self._state / "jobs" / str(command.handle)
         specs = rank_specs(replace(planned, echo=True), self._label, self._settings.namespace, own)
-        bodies = self._manifests(specs)
+        bodies = self._manifests(specs, self._state / "runs" / f"{command.handle}-{specs[0].attempt}")
         self._meter(command.nodes)
         run = self._run_of(RunFolder.create(self._state / "runs", specs[0]), specs[0])
         self._enter(run)
         self._history.add(specs[0])
         return StartRequest(run, specs, bodies, waits)
-
-    def _check_pods(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> None:
-        pods = {rank: self.informer.find(self._pods, run.uids.get(rank, "")) for rank in run.unbound}
-        self._allocations.check_pods(run, pods, snapshot)
 
     def _waits_for_nodes(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> bool:
         """Whether a run of an earlier controller was never placed because its nodes are still waking."""
@@ -323,7 +377,7 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         request = self._late.get(run.spec.handle) or StartRequest(run, (), (), waits=False)
         request.waits, request.error = False, None
         run.note_seen(seen, hosts)
-        self._place_pods({0: request}, snapshot)
+        self._placer.place({0: request}, snapshot)
         if isinstance(request.error, EngineDownError):
             raise request.error
         if request.error is None:
@@ -380,38 +434,9 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
             self._charge_between(run, bound_s(self._seen(run, snapshot)))
             run.note_bound()
 
-    def _manifests(self, specs: Sequence[RunSpec]) -> list[dict[str, Any]]:
-        path = self._state / "runs" / f"{specs[0].handle}-{specs[0].attempt}"
+    def _manifests(self, specs: Sequence[RunSpec], path: Path) -> list[dict[str, Any]]:
         resources = [self._allocations.resources[n] for n in specs[0].nodes]
         return manifests(self._settings, specs, self._label, resources, path, self._state)
-
-    def _create(self, run: KubernetesRun, rank: int, spec: RunSpec, body: Mapping[str, Any]) -> None:
-        """Write down and create a pod; one whose creation was not answered is there already."""
-        if rank:
-            run.write_rank(rank, spec)
-        namespace, name = self._settings.namespace, body["metadata"]["name"]
-        path = path_of("pods", namespace)
-        made = self._pauses.ask((namespace, "pods", "create"), self._api.create_once, path, body, about=name)
-        pod = pod_of(made or self._api.get(path_of("pods", namespace, name)))
-        if pod.mark != run.mark:
-            with suppress(*DENIED):
-                self.user_jobs.delete(pod, 0 if pod.over else None)
-            msg = f"pod {name} of an earlier run is still there; it is being deleted"
-            raise EngineError(msg)
-        run.uids[rank] = pod.uid
-        self.informer.put(self._pods, pod.uid, pod)
-
-    def _bind(self, run: KubernetesRun, rank: int) -> None:
-        """Place a pod on its node; if that was done already, which may not have been answered, it is in order."""
-        namespace, host = self._settings.namespace, self._allocations.hosts[run.node_of(rank)]
-        name = pod_name(self._label, run.spec.handle, run.spec.attempt, rank)
-        path = path_of("pods", namespace, name)
-        meta = {"name": name, "annotations": {"commonwatt.io/nodes": ",".join(run.spec.node_names)}}
-        made = self._pauses.ask((namespace, "pods", "bind"), self._api.bind_once, path, host, meta, about=name)
-        if not made and pod_of(self._api.get(path)).node != host:
-            msg = f"pod {name} was placed on another node by somebody else"
-            raise EngineError(msg)
-        run.bound.add(rank)
 
     def _set_power(self, command: SetPower) -> None:
         snapshot, n = self._look(), command.node
@@ -441,7 +466,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
         self._snapshot = None
 
     def _vacate(self, handle: int, end: End | None = None) -> None:
-        run, self._absent = self._runs[handle], {key for key in self._absent if key[0] != handle}
+        run = self._runs[handle]
+        self._finder.forget(handle)
         self._late.pop(handle, None)
         with suppress(EngineError):
             self._charge_until_over(runs_over([run], partial(self._seen, snapshot=self._look())))
@@ -560,33 +586,8 @@ class KubernetesEngine(SchedulerEngine[KubernetesRun]):
     def _seen(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> dict[int, PodSeen]:
         if isinstance(run, UserJobRun):
             return run.looked_at(self.user_jobs.of, self._by_uid, self._pods.gone)
-        return {rank: self._pod_of(run, rank, snapshot) for rank in run.ranks}
-
-    def _pod_of(self, run: KubernetesRun, rank: int, snapshot: KubernetesSnapshot) -> PodSeen:
-        """Return a pod of a run. One that is neither listed nor known to be deleted is asked for by name."""
-        pod = snapshot.own.get(run.key(rank))
-        if pod is not None:
-            run.uids[rank] = pod.uid
-            return PodSeen(pod)
-        if (last := self._pods.gone.get(run.uids.get(rank, ""))) is not None:
-            return PodSeen(last, gone=True)
-        if run.spec.handle in self._late and rank not in run.uids:
-            return PodSeen(None)  # it may come yet
-        if (*run.key(rank), run.mark) in self._absent:
-            return PodSeen(None, gone=True)
-        name = pod_name(self._label, run.spec.handle, run.spec.attempt, rank)
-        try:
-            pod_by_name = pod_of(self._api.get(path_of("pods", self._settings.namespace, name)))
-        except RefusedByServerError as error:
-            if error.status != 404:
-                raise
-            pod_by_name = None
-        if pod_by_name is None or pod_by_name.mark != run.mark:
-            self._absent.add((*run.key(rank), run.mark))
-            return PodSeen(None, gone=True)
-        run.uids[rank] = pod_by_name.uid
-        self.informer.put(self._pods, pod_by_name.uid, pod_by_name)
-        return PodSeen(pod_by_name)
+        may_come = run.spec.handle in self._late
+        return {rank: self._finder.find(run, rank, snapshot, may_come=may_come) for rank in run.ranks}
 
     def _end(self, run: KubernetesRun, snapshot: KubernetesSnapshot) -> End | None:
         """Return how a run ended, ``None`` if it has not."""

@@ -34,6 +34,7 @@ from commonwatt.engines.kubernetes.settings import (
     unit_of,
 )
 from commonwatt.engines.kubernetes.snapshot import KubernetesSnapshot
+from commonwatt.engines.model_servers import FIRST_SERVER
 from commonwatt.engines.recorded_engine import RunAllocations
 from commonwatt.engines.run_spec import JobWork
 from commonwatt.model.errors import EngineError
@@ -87,6 +88,8 @@ class PodNeeds:
         return self.of(handle, "", gpus) if handle in self._asked else {}
 
     def _planned(self, handle: int, name: str, gpus: int) -> dict[str, float]:
+        if handle >= FIRST_SERVER:
+            self._asked[handle] = "", None, None
         if handle not in self._asked:
             work = self._work_of(name)
             uid = work.workload[2] if work.workload else ""
@@ -321,6 +324,10 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
 
     def _is_up(self, node: Node | None) -> bool:
         return node is not None and (node.ready != "False" or self._power.mark(node) is not None)
+
+    def there(self, nodes: Iterable[int], snapshot: KubernetesSnapshot) -> list[Node]:
+        """Return those of *nodes* that Kubernetes has."""
+        return [node for n in nodes if (node := snapshot.nodes.get(self.hosts[n])) is not None]
 
     def away(self, nodes: Iterable[int], snapshot: KubernetesSnapshot) -> bool:
         """Whether one of *nodes* is gone, not ready or cordoned: who deletes pods there need not be their owner."""

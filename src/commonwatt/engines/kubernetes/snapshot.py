@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from commonwatt.control.external_jobs import ExternalJob
-from commonwatt.engines.kubernetes.objects import PODS, Node, Pod, matches, tolerated, whole
+from commonwatt.engines.kubernetes.api import KubernetesApi, RefusedByServerError, path_of
+from commonwatt.engines.kubernetes.objects import PODS, Node, Pod, PodSeen, matches, pod_of, tolerated, whole
 from commonwatt.engines.kubernetes.run import KubernetesRun
-from commonwatt.engines.kubernetes.settings import resource_of
+from commonwatt.engines.kubernetes.settings import pod_name, resource_of
 from commonwatt.engines.local.folder import End
 from commonwatt.model.errors import EngineError
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["KubernetesSnapshot", "Strays", "external_jobs", "lost", "refused", "snapshot_of"]
+__all__ = ["KubernetesSnapshot", "PodFinder", "Strays", "external_jobs", "lost", "refused", "snapshot_of"]
 
 TypesOf = Callable[[str, str], Collection[str]]
 _MOST_DELETED = 100  # strays in one poll
@@ -73,6 +74,55 @@ def snapshot_of(
                 taken[name] = taken.get(name, 0.0) + amount
     room_for = {pod.nominated for pod in pods if not pod.over}
     return KubernetesSnapshot({node.name: node for node in nodes}, own, tuple(stray), others, steady_s, room_for)
+
+
+class PodFinder:
+    """Finds the pods of runs: listed, known to be deleted, or asked for by name.
+
+    Parameters
+    ----------
+    put
+        Takes note of a pod that was asked for, by its uid.
+    gone
+        Returns the pods that are known to be deleted, by uid.
+    """
+
+    def __init__(
+        self, api: KubernetesApi, label: str, namespace: str, put: Callable[[str, Pod], None],
+        gone: Callable[[], Mapping[str, Pod]],
+    ) -> None:  # fmt: skip
+        self._api, self._label, self._namespace, self._put, self._gone = api, label, namespace, put, gone
+        self._absent: set[tuple[int, int, int, str]] = set()  # pods that the server does not have
+
+    def forget(self, handle: int) -> None:
+        """Forget what is known of a job whose run is over."""
+        self._absent = {key for key in self._absent if key[0] != handle}
+
+    def find(self, run: KubernetesRun, rank: int, snapshot: KubernetesSnapshot, *, may_come: bool) -> PodSeen:
+        """Return a pod of a run; one that is neither listed nor known to be deleted *may come* yet."""
+        pod = snapshot.own.get(run.key(rank))
+        if pod is not None:
+            run.uids[rank] = pod.uid
+            return PodSeen(pod)
+        if (last := self._gone().get(run.uids.get(rank, ""))) is not None:
+            return PodSeen(last, gone=True)
+        if may_come and rank not in run.uids:
+            return PodSeen(None)
+        if (*run.key(rank), run.mark) in self._absent:
+            return PodSeen(None, gone=True)
+        name = pod_name(self._label, run.spec.handle, run.spec.attempt, rank)
+        try:
+            pod_by_name = pod_of(self._api.get(path_of("pods", self._namespace, name)))
+        except RefusedByServerError as error:
+            if error.status != 404:
+                raise
+            pod_by_name = None
+        if pod_by_name is None or pod_by_name.mark != run.mark:
+            self._absent.add((*run.key(rank), run.mark))
+            return PodSeen(None, gone=True)
+        run.uids[rank] = pod_by_name.uid
+        self._put(pod_by_name.uid, pod_by_name)
+        return PodSeen(pod_by_name)
 
 
 class Strays:

@@ -18,7 +18,7 @@ from commonwatt.control.engine import Capabilities, Change, NodeView, SetPower, 
 from commonwatt.engines.hosting_engine import HostingEngine
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.meters import Since
-from commonwatt.engines.model_servers import Hosting, stop_front
+from commonwatt.engines.model_servers import Hosting
 from commonwatt.engines.recorded_engine import SchedulerEngine
 from commonwatt.engines.run_history import RunPlanner
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
@@ -281,12 +281,6 @@ class SlurmEngine(HostingEngine[SlurmRun], SchedulerEngine[SlurmRun]):
     def close(self) -> None:
         """Close what this process has open; jobs and services go on."""
         self._leave_services()
-
-    def evict_unplaced(self, *, dry: bool) -> Collection[int]:
-        """Stop runs on nodes the configuration does not have (any more); in a *dry* run they keep running."""
-        if self._shared is None:  # servers of an earlier configuration are swept away in any case
-            stop_front(self._state)
-        return super().evict_unplaced(dry=dry)
 
     def _end(self, run: SlurmRun, snapshot: SlurmSnapshot) -> End | None:
         """Return how a run ended, ``None`` if it has not."""
