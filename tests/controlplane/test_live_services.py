@@ -245,7 +245,7 @@ def test_a_phi_that_was_set_holds_until_the_configuration_has_another(services):
     ("changes", "field"),
     [
         ({"engine": "simulated"}, "services"),
-        ({"engine": "slurm"}, "services"),
+        ({"live": {**LIVE, "services": {"key_env": "COMMONWATT_NO_SUCH_KEY"}}}, "live.services.key_env"),
         ({"live": {**LIVE, "mode": "dry-run"}}, "live.mode"),
         ({"nodes": [{**NODES[0], "gpu_type": "A100-80GB", "share": ["mig"]}]}, "nodes.share"),
         ({"nodes": [{**NODES[0], "share": []}]}, "nodes.share"),
@@ -263,6 +263,43 @@ def test_what_is_not_served_is_refused_with_its_field(tmp_path, models, changes,
         read_config(fleet_in(tmp_path, models, **changes))
     assert refused.value.field == field
     assert refused.value.file is not None
+
+
+def test_an_address_that_others_reach_needs_a_key(tmp_path, models, monkeypatch):
+    open_to_all = {**LIVE, "services": {"host": "0.0.0.0", "key_env": "COMMONWATT_TEST_KEY"}}
+    monkeypatch.setenv("COMMONWATT_TEST_KEY", "too short")
+    with pytest.raises(InputError) as refused:
+        read_config(fleet_in(tmp_path, models, live=open_to_all))
+    assert refused.value.field == "live.services.key_env"
+    monkeypatch.setenv("COMMONWATT_TEST_KEY", "a-key-of-sixteen")
+    config = read_config(path := fleet_in(tmp_path, models, live=open_to_all))
+    hosting = hosting_of(config, Cluster.of(config.nodes), path.parent)
+    assert hosting.key == "a-key-of-sixteen"
+    assert "sixteen" not in repr(hosting)
+
+
+def test_pods_have_to_see_the_model_files(tmp_path, models):
+    over = {"engine": "kubernetes", "live": {**LIVE, "kubernetes": {"image": "i"}}}
+    with pytest.raises(InputError) as refused:
+        read_config(fleet_in(tmp_path, models, **over))
+    assert refused.value.field == "services.vision.model_file"
+    over["live"]["kubernetes"]["volumes"] = {str(tmp_path): "claim:models"}
+    read_config(fleet_in(tmp_path, models, **over))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_server_gets_the_device_of_the_configuration_and_sees_its_own_gpu(tmp_path, models, device):
+    from commonwatt.data.files import load_yaml
+    from commonwatt.engines.model_servers import LocalServers
+    from commonwatt.model.timeslice_file import TimesliceConfig
+
+    config = read_config(path := fleet_in(tmp_path, models, live={**LIVE, "services": {"device": device}}))
+    hosting = hosting_of(config, Cluster.of(config.nodes), path.parent)
+    keys = {"vision": "v" * 16, "text": "t" * 16}
+    (tmp_path / "server.yaml").write_text(json.dumps(hosting.server("V100", keys, "o" * 16, tmp_path, "127.0.0.1")))
+    served = load_yaml(tmp_path / "server.yaml", TimesliceConfig)
+    assert served.device.kind == device
+    assert LocalServers(lambda _: []).environment(3)["CUDA_VISIBLE_DEVICES"] == "3"
 
 
 # -- requests are counted

@@ -31,6 +31,29 @@ def routes(folder, **services):
     return path
 
 
+def test_with_a_key_nobody_else_is_answered_or_counted(tmp_path):
+    path = routes(tmp_path, vision=(EASY, [("a:1", 500)]))
+    own = front(path, lambda _: httpx.Response(200, json={"outputs": []}))
+    document = json.loads(path.read_text())
+    path.with_name("new.json").write_text(json.dumps({**document, "key": "a-key-of-the-site"}))
+    path.with_name("new.json").replace(path)
+
+    async def each(*keys):
+        transport = httpx.ASGITransport(own.application())
+        async with httpx.AsyncClient(transport=transport, base_url="http://front") as client:
+            headers = [{} if key is None else {"authorization": key} for key in keys]
+            infers = [(await client.post(INFER, content=b"{}", headers=one)).status_code for one in headers]
+            told = await client.get(COUNTS, headers=headers[-1])
+            closed, health = await client.get(COUNTS), await client.get("/v2/health/ready")
+            return infers, told.json(), closed.status_code, health.status_code
+
+    keys = (None, "Bearer wrong", "Basic a-key-of-the-site", "Bearer", "Bearer a-key-of-the-site")
+    infers, told, closed, health = asyncio.run(each(*keys))
+    assert infers == [401, 401, 401, 401, 200]
+    assert told["services"]["vision"]["requests"] == 1
+    assert (closed, health) == (401, 200)
+
+
 def front(path, handler):
     return ReplicaFront(path, httpx.AsyncClient(transport=httpx.MockTransport(handler)))
 

@@ -6,6 +6,7 @@ The controller is the fleet's, as in simulation. Its loads are counted by the fr
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -38,6 +39,7 @@ __all__ = ["CountedLoad", "LiveServices", "SnapshotService", "check_services", "
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NEEDED = ("onnxruntime", "starlette", "tritonclient", "uvicorn")  # by model servers
+SHORTEST_KEY = 16
 HOSTING_ENGINES = ("local", "slurm", "kubernetes")
 _COUNTS = ("requests", "served", "late", "unanswered")
 
@@ -73,8 +75,8 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
             field = "nodes.share" if "mig" in kind.share else "nodes.platform"
             expected = "none: `serve` divides GPUs in time only (share: [time]); `simulate` takes the rest"
             raise InputError(expected, field=field, value="mig" if "mig" in kind.share else kind.platform)
-    if not is_loopback(config.live.services.host):
-        expected = "a loopback address: the front of services asks for no key"
+    if key_of(config) is None and not is_loopback(config.live.services.host):
+        expected = "a loopback address, or live.services.key_env: without a key anybody could ask"
         raise InputError(expected, field="live.services.host", value=config.live.services.host)
     for service in config.services:
         where = f"services.{service.name}"
@@ -102,6 +104,18 @@ def _check_mounted(config: Scenario, folder: Path, file: Path, field: str) -> No
         raise InputError(f"a file on a volume of live.kubernetes.volumes, or in {mounted[-1]}", field=field, value=file)
 
 
+def key_of(config: Scenario) -> str | None:
+    """Return the key that clients of services send; ``None``: none. Raises ``InputError`` if it is not set or short."""
+    name = config.live.services.key_env
+    if name is None:
+        return None
+    key = os.environ.get(name, "")
+    if len(key) < SHORTEST_KEY or not key.isprintable() or " " in key:
+        expected = f"a variable that is set to {SHORTEST_KEY} characters or more, without blanks"
+        raise InputError(expected, field="live.services.key_env", value=name)
+    return key
+
+
 def live_fleet(config: Scenario, cluster: Cluster, folder: Path) -> Fleet:
     """Return the fleet of a configuration, with loads that are counted. Raises ``InputError``."""
     unread = tuple(service.model_copy(update={"load": LoadSeries(rps=(0.0,))}) for service in config.services)
@@ -127,7 +141,7 @@ def hosting_of(config: Scenario, cluster: Cluster, folder: Path) -> Hosting | No
     return Hosting(
         hosted, "tf" if sharing.slices == "equal" else sharing.slices, sharing.slices == "equal", sharing.phi,
         sharing.quantum_s, live.host, live.port, live.threads, live.segment_s, live.python or python, live.image,
-        live.addresses,
+        live.addresses, live.device, key_of(config),
     )  # fmt: skip
 
 

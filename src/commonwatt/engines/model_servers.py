@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.local.run import LocalRun
@@ -69,6 +69,13 @@ class Hosting:
     python: str = sys.executable  # of the machines with the devices
     image: str | None = None  # where servers run in containers; that of jobs if not given
     addresses: Mapping[str, str] = field(default_factory=dict)  # by node, where the engine does not know better
+    device: Literal["cpu", "cuda"] = "cpu"
+    key: str | None = field(default=None, repr=False)  # that clients of the front send
+
+    def _device(self) -> dict[str, Any]:
+        """Return the device of a server: the only GPU it sees, or a CPU device."""
+        own = {"index": 0} if self.device == "cuda" else {"threads": self.threads}
+        return {"kind": self.device, **own, "segment_s": self.segment_s}
 
     def server(
         self, gpu_type: str, keys: Mapping[str, str], operator_key: str, measured: Path, host: str
@@ -85,7 +92,7 @@ class Hosting:
             for service in self.services if service.power_w.get(gpu_type)
         ]  # fmt: skip
         return {
-            "device": {"kind": "cpu", "threads": self.threads, "segment_s": self.segment_s},
+            "device": self._device(),
             "policy": self.policy, "phi": self.phi, "quantum_s": self.quantum_s, "tenants": tenants,
             "measured": str(measured),
             "server": {
@@ -138,6 +145,10 @@ class ModelServers(ABC, Generic[RunT]):
     def host(self, node: int) -> str:
         """Return the address on which a server of a node listens."""
 
+    def environment(self, slot: int) -> dict[str, str]:  # noqa: ARG002
+        """Return the variables by which a server sees the GPU of a slot alone; none where others see to it."""
+        return {}
+
     @abstractmethod
     def adopt(self, folder: RunFolder, spec: RunSpec) -> RunT:
         """Return the run with these records, which an earlier engine ordered."""
@@ -176,6 +187,10 @@ class LocalServers(ModelServers[LocalRun]):
     def host(self, node: int) -> str:  # noqa: ARG002
         """Return the loopback address."""
         return "127.0.0.1"
+
+    def environment(self, slot: int) -> dict[str, str]:
+        """Return the variables by which a server sees the GPU of a slot alone."""
+        return {"CUDA_VISIBLE_DEVICES": str(slot), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def adopt(self, folder: RunFolder, spec: RunSpec) -> LocalRun:
         """Return the run with these records."""

@@ -153,7 +153,7 @@ class ReplicaSupervisor:
                 if service.name in s.loaded and service.name in wanted[key][0]
             ]
             services[service.name] = {"latency_s": service.latency_s, "replicas": replicas}
-        routes = {"services": services}
+        routes = {"services": services, "key": self._shared.hosting.key}
         if routes != self._routes:
             write_record(self._shared.folder / "routes.json", routes)
             self._routes = routes
@@ -163,7 +163,9 @@ class ReplicaSupervisor:
         with suppress(OSError, ValueError, KeyError, self._error):
             listens = read_json(self._shared.folder / "front.json", _MOST_BYTES)
             address = f"{listens['host']}:{listens['port']}"
-            answer = self._client.get(f"http://{address}/v2/commonwatt/services").json()
+            key = self._shared.hosting.key
+            asked = {} if key is None else _bearer(key)
+            answer = self._client.get(f"http://{address}/v2/commonwatt/services", headers=asked).json()
             front, began_s, counts = address, float(answer["began_s"]), answer["services"]
         device_s: dict[int, tuple[float, Mapping[str, float]]] = {}
         phi = {}

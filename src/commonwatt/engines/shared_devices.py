@@ -393,7 +393,7 @@ class SharedDevices(Generic[RunT]):
         spec = replace(
             spec, nodes=(device.node,), gpus_per_node=1, slots=((device.slot,),),
             node_names=(self._cluster.names[device.node],), look_s=self._servers.look_s, echo=self._servers.echo,
-            image=self.hosting.image,
+            image=self.hosting.image, environment={**spec.environment, **self._servers.environment(device.slot)},
         )  # fmt: skip
         folder = RunFolder.create(self.folder / "runs", spec)
         try:

@@ -406,10 +406,17 @@ class HealthSpec(FileModel):
 class ServicesSpec(FileModel):
     """Services of the live control plane: where clients reach them, and how they are run."""
 
-    host: str = quantity("address of the front of all services: a loopback address, as it asks for no key", "-",
+    host: str = quantity("address of the front of all services; not a loopback address only with key_env", "-",
                          "127.0.0.1", min_length=1)  # fmt: skip
+    key_env: str | None = quantity(
+        "environment variable with the key that clients send (Authorization: Bearer KEY); null: none is asked for", "-",
+        None, min_length=1,
+    )  # fmt: skip
+    device: Literal["cpu", "cuda"] = quantity(
+        "what shared GPUs are for model servers: cuda, the GPU itself; cpu, a device of so many threads", "-", "cpu"
+    )
     port: int = quantity("its port; 0: any free port", "-", 8480, ge=0, le=65535)
-    threads: int = quantity("CPU threads of each shared device, per request", "-", 1, ge=1, le=1024)
+    threads: int = quantity("device cpu: CPU threads per request", "-", 1, ge=1, le=1024)
     segment_s: float | None = quantity(
         "length of the segments into which models are cut, between which services can be switched; null: not cut",
         "s", 0.002, gt=0,

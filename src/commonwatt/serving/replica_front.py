@@ -3,12 +3,14 @@
 ``python -m commonwatt.serving.replica_front FOLDER`` reads ``routes.json`` there, and again whenever it changes, and
 writes where it listens to ``front.json``. It speaks the Open Inference Protocol v2 over REST as far as models go:
 ``/v2/models/SERVICE/...`` goes to the replica of that service with the fewest requests in progress for its part of a
-GPU. It outlives the controller. What it counts is what the controller sizes replicas by.
+GPU. Where the routes have a key, requests need it; health does not. The front outlives the controller, which sizes
+replicas by what it counts.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import os
 import sys
@@ -34,6 +36,10 @@ TIMEOUT_S = 60.0
 """Longest time a replica may take to answer."""
 LARGEST_BYTES = 64_000_000
 _GONE = ("connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding", "host", "authorization")
+
+
+_UNKNOWN = json_answer({"error": "expected the key of services, as Authorization: Bearer KEY"}, 401,
+                       {"WWW-Authenticate": "Bearer"})  # fmt: skip
 
 
 @dataclass
@@ -83,6 +89,7 @@ class ReplicaFront:
         self._seen: tuple[int, int] = (-1, -1)
         self._replicas: dict[str, list[_Replica]] = {}
         self._latency_s: dict[str, float] = {}
+        self._key: str | None = None
         self.counts: dict[str, ServiceCounts] = {}
         self.began_s = time.time()
 
@@ -97,7 +104,7 @@ class ReplicaFront:
             return
         self._seen = (stat.st_mtime_ns, stat.st_ino)
         before = {(name, r.address): r for name, own in self._replicas.items() for r in own}
-        self._replicas, self._latency_s = {}, {}
+        self._replicas, self._latency_s, self._key = {}, {}, document.get("key")
         for name, service in document["services"].items():
             self._latency_s[name] = float(service["latency_s"])
             self.counts.setdefault(name, ServiceCounts())
@@ -111,6 +118,8 @@ class ReplicaFront:
         """Answer a request to a service: by a replica, or by an error if there is none."""
         began_s = time.perf_counter()
         self.look()
+        if not self._may_ask(request):
+            return _UNKNOWN
         name = request.path_params["service"]
         version = request.path_params.get("version", VERSION)
         if name not in self._replicas or version != VERSION:
@@ -162,9 +171,18 @@ class ReplicaFront:
             counts.unanswered += 1
             counts.late += 1
 
-    async def counted(self, _: Foreign) -> HttpAnswer:
+    def _may_ask(self, request: Foreign) -> bool:
+        """Whether a request has the key, where one is asked for."""
+        if self._key is None:
+            return True
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._key.encode())
+
+    async def counted(self, request: Foreign) -> HttpAnswer:
         """Return the counts of all services."""
         self.look()
+        if not self._may_ask(request):
+            return _UNKNOWN
         ready = {name: len(own) for name, own in self._replicas.items()}
         services = {name: {**counts.document(), "ready": ready.get(name, 0)} for name, counts in self.counts.items()}
         return json_answer({"began_s": self.began_s, "services": services})
