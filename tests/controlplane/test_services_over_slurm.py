@@ -38,8 +38,9 @@ pytestmark = pytest.mark.long
 OUT_OF_REACH_S = 90.0
 
 
-def fleet_over(site, folder, models, **changes):  # noqa: F811
+def fleet_over(site, folder, models, *, power=False, **changes):  # noqa: F811
     slurm = {"conf": str(site.conf), "grace_s": 2, "poll_s": 0.2, "start_s": 30, "lag_s": 1, "state": "state"}
+    slurm["power"] = power
     live = {"slurm": slurm, "default_time_limit_s": 30, "services": {"port": 0, "step_s": 1.0}}
     nodes = changes.pop("nodes", [{**NODES[0], "count": 2}])
     return fleet_in(folder, models, sharing={"relayout_s": 2}, engine="slurm", live=live, nodes=nodes, **changes)
@@ -176,4 +177,33 @@ def test_replicas_take_a_gpu_from_a_job_and_give_it_back(site, tmp_path, models)
         stop_services_of(read_config(path), path.parent)
     assert not servers(site)
     assert not server_pids(tmp_path)
+    conserved(store)
+
+
+def test_a_node_that_sleeps_wakes_for_a_replica_and_one_that_serves_stays_on(site, tmp_path, models):  # noqa: F811
+    off = {"states": [{"name": "off", "power_w": 5, "enter_s": 1, "wake_s": 3}]}
+    path = fleet_over(
+        site, tmp_path, models, power=True, nodes=[{**NODES[0], "count": 2, **off}],
+        capacity={"policy": "last-value", "step_s": 2, "horizon": 10},
+    )  # fmt: skip
+    store = store_of(path, tenants="ab")
+
+    def asleep() -> set[str]:
+        states = site.states()
+        return {name for name in ("n-1", "n-2") if "powered_down" in states[name] and "power_up" not in states[name]}
+
+    child = controller(path)
+    try:
+        until(lambda: ready(tmp_path), OUT_OF_REACH_S)
+        ((_, node, _),) = servers(site)
+        (other,) = {"n-1", "n-2"} - {node}
+        until(lambda: asleep() == {other}, 120.0)
+        assert infer(tmp_path, 1)[0] == 200
+        site.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=gone")
+        until(lambda: [at for _, at, _ in servers(site)] == [other], 120.0)
+        until(lambda: ready(tmp_path), OUT_OF_REACH_S)
+        assert infer(tmp_path, 2)[0] == 200
+    finally:
+        kill(child)
+        stop_services_of(read_config(path), path.parent)
     conserved(store)

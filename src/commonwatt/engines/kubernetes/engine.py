@@ -21,7 +21,7 @@ from commonwatt.control.external_jobs import ExternalJob
 from commonwatt.engines.hosting_engine import HostingEngine
 from commonwatt.engines.kubernetes.api import DENIED, KubernetesApi, path_of
 from commonwatt.engines.kubernetes.informer import Informer, Watched
-from commonwatt.engines.kubernetes.model_servers import KubernetesServers, show_address
+from commonwatt.engines.kubernetes.model_servers import KubernetesServers, as_server
 from commonwatt.engines.kubernetes.node_control import PodAllocations, PodNeeds
 from commonwatt.engines.kubernetes.objects import Node, Pod, PodSeen, bound_s, node_of, pod_of
 from commonwatt.engines.kubernetes.pod_placer import AT_ONCE, PodPlacer
@@ -308,7 +308,7 @@ class KubernetesEngine(HostingEngine[KubernetesRun], SchedulerEngine[KubernetesR
         try:
             snapshot = self._look()
             waits = self._power.make_ready(self._allocations.there(run.spec.nodes, snapshot))
-            bodies = [show_address(body) for body in self._manifests([run.spec], run.folder.path)]
+            bodies = [as_server(body) for body in self._manifests([run.spec], run.folder.path)]
             request = StartRequest(run, [run.spec], bodies, waits)
             self._placer.place({0: request}, snapshot)
             if (refusal := self._error_of(request)) is not None:

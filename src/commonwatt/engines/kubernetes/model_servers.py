@@ -13,9 +13,9 @@ from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.model_servers import FIRST_SERVER, ModelServers
 from commonwatt.engines.run_spec import RunSpec
 
-__all__ = ["KubernetesServers", "show_address", "stop_servers"]
+__all__ = ["KubernetesServers", "as_server", "stop_servers"]
 
-_ADDRESS = "COMMONWATT_POD_IP"
+_ADDRESS, _SERVES = "COMMONWATT_POD_IP", "commonwatt.io/serves"
 _ENDS_S = 20.0
 """Time for servers to answer what they have accepted."""
 _BLINK_S = 0.2
@@ -85,10 +85,11 @@ class KubernetesServers(ModelServers[KubernetesRun]):
         self._leave(run)
 
 
-def show_address(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return the manifest of a *pod* whose container knows its address."""
+def as_server(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return the manifest of a *pod* as that of a model server: it knows its address, and network policies know it."""
     field = {"fieldRef": {"fieldPath": "status.podIP"}}
     pod["spec"]["containers"][0]["env"] = [{"name": _ADDRESS, "valueFrom": field}]
+    pod["metadata"]["labels"][_SERVES] = "true"
     return pod
 
 
