@@ -153,14 +153,14 @@ def test_an_answer_that_does_not_come_makes_one_pod(engine_on, kube, monkeypatch
 
 def test_a_controller_that_dies_before_it_has_placed_a_gang_leaves_nothing_running(engine_on, kube, monkeypatch):
     engine = engine_on()
-    bind = engine._bind
+    bind = engine._placer._bind
 
     def die(run, rank):
         if rank:
             raise KeyboardInterrupt
         bind(run, rank)
 
-    monkeypatch.setattr(engine, "_bind", die)
+    monkeypatch.setattr(engine._placer, "_bind", die)
     with pytest.raises(KeyboardInterrupt):
         engine.apply([Start(0, "endless", (0, 1), 2)])
     engine.close()
@@ -199,7 +199,8 @@ def test_one_of_several_starts_that_is_refused_leaves_nothing_and_the_others_run
 
 def test_starts_end_where_the_server_does_not_answer_or_the_controller_was_replaced(engine_on, monkeypatch):
     engine = engine_on()
-    monkeypatch.setattr("commonwatt.engines.kubernetes.engine._AT_ONCE", 1)
+    for module in ("engine", "pod_placer"):
+        monkeypatch.setattr(f"commonwatt.engines.kubernetes.{module}.AT_ONCE", 1)
     tried = []
 
     def dead(path, body, **params):

@@ -67,7 +67,12 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 # What slurmctld starts has no open files, no PATH, and SIGTERM blocked: none of that may be handed on.
 POWER = """#!{python} -I
-import os, signal, subprocess, sys
+import os, signal, subprocess, sys, time
+def await_end(pid_file):  # a machine that is to start again is off first
+    for _ in range(200):
+        if not os.path.exists(pid_file) or not os.path.exists("/proc/" + open(pid_file).read().strip()):
+            return
+        time.sleep(0.05)
 log = 0
 while log < 3:
     log = os.open({folder!r} + "/power.log", os.O_RDWR | os.O_CREAT | os.O_APPEND)
@@ -83,7 +88,7 @@ EPILOG = """#!/bin/sh
 while [ -e {folder}/hold ]; do /bin/sleep 0.05; done
 """
 SUSPEND = 'os.kill(int(open({folder!r} + "/" + name + ".pid").read()), signal.SIGTERM)'
-RESUME = 'subprocess.run(["slurmd", "-b", "-N", name])'
+RESUME = 'await_end({folder!r} + "/" + name + ".pid"); subprocess.run(["slurmd", "-b", "-N", name])'
 
 
 def missing() -> str:

@@ -110,6 +110,8 @@ class FleetController(Controller):
         return allocated
 
     def _plan_capacity(self, capacity: Capacity, now_s: float) -> None:
+        if not self.dry:
+            self.manager.expect(now_s)
         super()._plan_capacity(capacity, now_s)
         self._share(now_s)
 

@@ -22,7 +22,7 @@ from commonwatt.model.nodes import Cluster
 from commonwatt.model.partition_file import MigFile, MigGpu, MigTenant
 from commonwatt.partitioning.mig import MigProblem, mig_memory_gb, mig_types, plan_gpus, solve_integer
 
-__all__ = ["LayoutPlanner", "PresentCut", "check_mig", "most_efficient_type"]
+__all__ = ["LayoutPlanner", "PresentCut", "check_mig", "layout_planners", "most_efficient_type"]
 
 _SLICES = 7  # of compute, of a whole GPU
 DRAIN_PENALTY = 0.03
@@ -58,6 +58,13 @@ class PresentCut:
 
     gpu: int
     instances: tuple[Instance, ...]
+
+
+def layout_planners(fleet: Fleet, cluster: Cluster) -> dict[str, LayoutPlanner]:
+    """Return a planner for each GPU type of *cluster* that may be cut."""
+    cuttable = {k.gpu_type: None for k in cluster.classes if "mig" in k.share and k.gpu_type in mig_types()}
+    types = list(cuttable) if "mig" in fleet.sharing.modes else []
+    return {t: LayoutPlanner(fleet.services, t, fleet.sharing.relayout_s) for t in types}
 
 
 @dataclass

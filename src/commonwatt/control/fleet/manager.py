@@ -25,7 +25,7 @@ from commonwatt.control.fleet.interface import (
     ReplicaDemand,
     SharingEngine,
 )
-from commonwatt.control.fleet.layouts import LayoutPlanner, PresentCut, most_efficient_type
+from commonwatt.control.fleet.layouts import PresentCut, layout_planners, most_efficient_type
 from commonwatt.control.fleet.placing import OpenGpu, ResidentPlacer, UnplacedResident
 from commonwatt.control.fleet.shared_gpus import Resident, SharedGpu, SharedGpus
 from commonwatt.control.fleet.sizing import FleetCounters, ReplicaSizer
@@ -35,7 +35,6 @@ from commonwatt.model.errors import SolverError
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
-from commonwatt.partitioning.mig import mig_types
 
 __all__ = ["FleetManager"]
 
@@ -69,7 +68,10 @@ class FleetManager:
         )
         self._consolidator = Consolidator(spec.relayout_s)
         self._slicer = GpuSlicer(fleet, cluster, self.gpus)
-        self._layouts = self._planners()
+        self._layouts = layout_planners(fleet, cluster)
+        self._type_of = {
+            i: most_efficient_type(own, cluster, list(self._layouts)) for i, own in enumerate(fleet.services)
+        }
         self._waiting: list[int] = []  # fractional jobs
         self._arrived = 0
         self._ends_s = max((service.load.end_s for service in fleet.services), default=0.0)
@@ -82,14 +84,6 @@ class FleetManager:
         self._sized_s = -1.0
         self._demands: dict[int, ReplicaDemand] = {}
         self._lacks: dict[int, int] = {}  # replicas without a place, by service
-
-    def _planners(self) -> dict[str, LayoutPlanner]:
-        """Return a planner of layouts for each GPU type that may be cut, and give each service one type at most."""
-        cuttable = {k.gpu_type: None for k in self.cluster.classes if "mig" in k.share and k.gpu_type in mig_types()}
-        types = list(cuttable) if "mig" in self.fleet.sharing.modes else []
-        self._type_of = {i: most_efficient_type(own, self.cluster, types) for i, own in enumerate(self.fleet.services)}
-        relayout_s = self.fleet.sharing.relayout_s
-        return {t: LayoutPlanner(self.fleet.services, t, relayout_s) for t in types}
 
     # -- what the controller asks
 
@@ -151,6 +145,12 @@ class FleetManager:
         return self._demands.get(service)
 
     # -- the tick
+
+    def expect(self, now_s: float) -> None:
+        """Size services before the first plan of capacity, which would let the nodes they need sleep."""
+        if self._sized_s < 0 and not self.gpus.gpus and self._size(now_s):
+            self._lacks = {i: demand.replicas for i, demand in self._demands.items()}
+            self._sized_s = -1.0  # `tick` sizes them again, and sees to them
 
     def tick(self, now_s: float) -> None:
         """Bring everything up to date at *now_s*."""
