@@ -293,8 +293,7 @@ class PlacementExplanation:
         return f"{before}it is beyond its tenant's share: {has}"
 
 
-_FIELDS = tuple((part.name, part.default) for part in fields(PlacementExplanation))
-_USED_MORE = 1.05
+_FIELDS, _USED_MORE = tuple((part.name, part.default) for part in fields(PlacementExplanation)), 1.05
 _UNSTOPPED = {
     "min_run_s": "have not run for long enough (min_run_s)",
     "wait_for_price": "run in the hours planned for them (wait_for_price)",

@@ -1,4 +1,4 @@
-"""API keys of tenants and of the operator."""
+"""What a server takes from its environment: API keys of tenants and of the operator, and its host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.names import is_loopback
 from commonwatt.model.timeslice_file import TimesliceConfig
 
-__all__ = ["Keys", "presented_key", "resolve_keys"]
+__all__ = ["Keys", "presented_key", "resolve_keys", "with_host"]
 
 SHORTEST = 8
 
@@ -109,3 +109,14 @@ def _key(key: str | None, variable: str | None, where: str, environment: Mapping
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise InputError("a key of printable ASCII characters without spaces", field=where, value=variable)
     return key
+
+
+def with_host(config: TimesliceConfig, environment: Mapping[str, str]) -> TimesliceConfig:
+    """Return *config* with the host that an environment variable says; raises ``InputError`` if it is not set."""
+    host = config.server.host
+    if not host.startswith("$"):
+        return config
+    found = environment.get(host[1:], "")
+    if not found:
+        raise InputError("the name of an environment variable that is set, after $", field="server.host", value=host)
+    return config.model_copy(update={"server": config.server.model_copy(update={"host": found})})

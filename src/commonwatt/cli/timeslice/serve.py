@@ -10,8 +10,6 @@ import click
 from commonwatt.cli.output import json_option, naming_file, print_json, print_message, progress_bar, seed_option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from commonwatt.devices.base import Device, LoadedModel
     from commonwatt.devices.batches import Batching
     from commonwatt.devices.language.generation import LanguagePlan
@@ -177,7 +175,7 @@ def serve(
     from commonwatt.devices.session import open_session
     from commonwatt.model.timeslice_file import TimesliceConfig
     from commonwatt.serving import import_extra
-    from commonwatt.serving.keys import resolve_keys
+    from commonwatt.serving.keys import resolve_keys, with_host
     from commonwatt.serving.server import check_host
     from commonwatt.serving.triton_documents import read_repositories
 
@@ -185,7 +183,7 @@ def serve(
         import_extra(package)
     file = _encrypted(load_yaml(config, TimesliceConfig), tls_certificate, tls_key)
     with naming_file(config):
-        file = _with_host(file, os.environ)
+        file = with_host(file, os.environ)
         if file.server.tls is not None:
             Certificates(file.server.tls, config.parent, "server.tls")  # refused before models are loaded
         if file.device.kind == "simulated":
@@ -218,19 +216,6 @@ def serve(
     finally:
         backend.close()
     print_message("stopped: every request that was accepted has been answered or refused")
-
-
-def _with_host(file: TimesliceConfig, environment: Mapping[str, str]) -> TimesliceConfig:
-    """Return *file* with the host that an environment variable names; raises ``InputError`` if it is not set."""
-    from commonwatt.model.errors import InputError
-
-    host = file.server.host
-    if not host.startswith("$"):
-        return file
-    found = environment.get(host[1:], "")
-    if not found:
-        raise InputError("the name of an environment variable that is set, after $", field="server.host", value=host)
-    return file.model_copy(update={"server": file.server.model_copy(update={"host": found})})
 
 
 def _encrypted(file: TimesliceConfig, certificate: Path | None, key: Path | None) -> TimesliceConfig:

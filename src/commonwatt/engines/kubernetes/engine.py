@@ -307,7 +307,7 @@ class KubernetesEngine(HostingEngine[KubernetesRun], SchedulerEngine[KubernetesR
         """Create and place the pod of a model server; one that is refused has ended."""
         try:
             snapshot = self._look()
-            waits = self._power.make_ready(self._allocations.there(run.spec.nodes, snapshot))
+            waits = self._power.make_ready(snapshot.there(self._allocations.hosts[n] for n in run.spec.nodes))
             bodies = [as_server(body) for body in self._manifests([run.spec], run.folder.path)]
             request = StartRequest(run, [run.spec], bodies, waits)
             self._placer.place({0: request}, snapshot)
@@ -338,7 +338,7 @@ class KubernetesEngine(HostingEngine[KubernetesRun], SchedulerEngine[KubernetesR
         if self._has_ended(command):
             return None
         self._allocations.check(command, snapshot)
-        waits = self._power.make_ready(self._allocations.there(command.nodes, snapshot))
+        waits = self._power.make_ready(snapshot.there(self._allocations.hosts[n] for n in command.nodes))
         planned = self._planner.spec(command, ((),) * len(command.nodes))  # the kubelet chooses the GPUs
         if planned.workload:
             self._start_user_job(command, planned)

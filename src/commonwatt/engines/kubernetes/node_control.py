@@ -11,16 +11,7 @@ import numpy as np
 
 from commonwatt.control.engine import NodeRoom, NodeView, Start
 from commonwatt.engines.kubernetes.containers import requests_of
-from commonwatt.engines.kubernetes.objects import (
-    PODS,
-    Node,
-    Pod,
-    kept_off,
-    matches,
-    tolerated,
-    tolerations_of,
-    whole,
-)
+from commonwatt.engines.kubernetes.objects import PODS, Node, Pod, kept_off, matches, tolerated, tolerations_of, whole
 from commonwatt.engines.kubernetes.power import HostPower
 from commonwatt.engines.kubernetes.run import KubernetesRun
 from commonwatt.engines.kubernetes.settings import (
@@ -88,10 +79,8 @@ class PodNeeds:
         return self.of(handle, "", gpus) if handle in self._asked else {}
 
     def _planned(self, handle: int, name: str, gpus: int) -> dict[str, float]:
-        if handle >= FIRST_SERVER:
-            self._asked[handle] = "", None, None
         if handle not in self._asked:
-            work = self._work_of(name)
+            work = JobWork(()) if handle >= FIRST_SERVER else self._work_of(name)
             uid = work.workload[2] if work.workload else ""
             self._asked[handle] = uid, work.cpus_per_gpu, work.memory_gib_per_gpu
         uid, *each = self._asked[handle]
@@ -324,10 +313,6 @@ class PodAllocations(RunAllocations[KubernetesRun, KubernetesSnapshot]):
 
     def _is_up(self, node: Node | None) -> bool:
         return node is not None and (node.ready != "False" or self._power.mark(node) is not None)
-
-    def there(self, nodes: Iterable[int], snapshot: KubernetesSnapshot) -> list[Node]:
-        """Return those of *nodes* that Kubernetes has."""
-        return [node for n in nodes if (node := snapshot.nodes.get(self.hosts[n])) is not None]
 
     def away(self, nodes: Iterable[int], snapshot: KubernetesSnapshot) -> bool:
         """Whether one of *nodes* is gone, not ready or cordoned: who deletes pods there need not be their owner."""

@@ -34,6 +34,10 @@ class KubernetesSnapshot:
     steady_s: float = -1e18  # since when the server answers without interruption
     nominated: Collection[str] = ()  # nodes on which Kubernetes' scheduler makes room
 
+    def there(self, hosts: Iterable[str]) -> list[Node]:
+        """Return those of *hosts* that are nodes."""
+        return [node for host in hosts if (node := self.nodes.get(host)) is not None]
+
 
 def snapshot_of(
     pods: Collection[Pod], nodes: Iterable[Node], runs: Iterable[KubernetesRun], label: str, namespace: str,
