@@ -7,7 +7,7 @@ import pytest
 from commonwatt.model.errors import InputError
 from commonwatt.model.names import is_loopback
 from commonwatt.model.timeslice_file import TimesliceConfig
-from commonwatt.serving.keys import Keys, presented_key, resolve_keys
+from commonwatt.serving.keys import Keys, presented_key, resolve_keys, with_host
 
 
 def config(*tenants, **server):
@@ -91,3 +91,12 @@ def test_where_a_key_stands(authorization, api_key, expected):
 def test_keys_made_by_hand():
     keys = Keys.of({"a": "key-of-a"}, None)
     assert (keys.tenant_of("key-of-a"), keys.tenant_of("key-of-b")) == ("a", None)
+
+
+def test_the_host_may_be_that_of_a_variable_which_is_set():
+    given = config({"key": "long-enough"}, host="$POD_IP")
+    assert with_host(given, {"POD_IP": "10.1.2.3"}).server.host == "10.1.2.3"
+    assert with_host(config({"key": "long-enough"}, host="node-1"), {}).server.host == "node-1"
+    with pytest.raises(InputError) as refused:
+        with_host(given, {"POD_IP": ""})
+    assert (refused.value.field, refused.value.value) == ("server.host", "$POD_IP")
