@@ -99,8 +99,8 @@ class SlurmEngine(HostingEngine[SlurmRun], SchedulerEngine[SlurmRun]):
             cluster, state, work_of, node_energy_j=node_energy_j, declared_power=declared_power, now_s=now_s
         )
         self._slurm = slurm or Slurm()
-        node_power = NodePower(self._slurm, cluster, may_sleep=power)
-        self._power, self._allocations = node_power, Allocations(cluster, node_power, self._settings.cpus_per_gpu)
+        self._power = NodePower(self._slurm, cluster, may_sleep=power)
+        self._allocations = Allocations(cluster, self._power, self._settings.cpus_per_gpu)
         self._planner = RunPlanner(
             cluster, self._reports, self._history, images or Images(), self._settings.grace_s, now_s,
             look_s=self._settings.runner_look_s, locked=True, in_slurm=True, fence=fence_in(self._state),
@@ -124,7 +124,7 @@ class SlurmEngine(HostingEngine[SlurmRun], SchedulerEngine[SlurmRun]):
                 free_slots=slots, look=lambda: self._look(self._settings.look_s), ended=self._end_of,
                 stop=self._stop_server, now_s=now_s,
             )  # fmt: skip
-            self._host(hosting, [range(kind) for kind in cluster.gpus.tolist()], self._servers)
+            self._host(hosting, [range(gpus) for gpus in cluster.gpus.tolist()], self._servers)
             self._allocations.kept = self._devices.without_run
         self._take_over(since, asleep)
         self._supervise()
