@@ -225,6 +225,14 @@ class WriteAheadEngine:
         """Return the part of a shared GPU's time that each service has had of late."""
         return self._sharing.busy(gpu)
 
+    def serves(self, gpu: int, service: int) -> bool:
+        """Whether a service really is served on a shared GPU by now."""
+        return self._sharing.serves(gpu, service)
+
+    def resting(self) -> Collection[int]:
+        """Return the nodes where what serves has failed lately."""
+        return self._sharing.resting()
+
     def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
         """Return the node of each shared GPU, and since when it is shared."""
         return self._sharing.shared_gpus()

@@ -38,6 +38,7 @@ from commonwatt.model.units import plural
 __all__ = ["CountedLoad", "LiveServices", "SnapshotService", "check_services", "fleet_controller", "hosting_of"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]+")
 _NEEDED = ("onnxruntime", "starlette", "tritonclient", "uvicorn")  # by model servers
 SHORTEST_KEY = 16
 HOSTING_ENGINES = ("local", "slurm", "kubernetes")
@@ -78,6 +79,7 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
     if key_of(config) is None and not is_loopback(config.live.services.host):
         expected = "a loopback address, or live.services.key_env: without a key anybody could ask"
         raise InputError(expected, field="live.services.host", value=config.live.services.host)
+    _check_servers(config, cluster)
     for service in config.services:
         where = f"services.{service.name}"
         if not _NAME.fullmatch(service.name):
@@ -96,6 +98,22 @@ def check_services(config: Scenario, cluster: Cluster, folder: Path) -> None:
             raise InputError(expected, field="nodes.share", value="none")
 
 
+def _check_servers(config: Scenario, cluster: Cluster) -> None:
+    """Raise ``InputError`` for settings of model servers that cannot be, or that the engine does not use."""
+    live = config.live.services
+    if live.image is not None and config.engine != "kubernetes":
+        raise InputError("none but with engine kubernetes", field="live.services.image", value=live.image)
+    if live.addresses and config.engine != "slurm":
+        raise InputError("none but with engine slurm", field="live.services.addresses", value=", ".join(live.addresses))
+    if config.engine == "slurm" and live.python is not None and not live.python.startswith("/"):
+        raise InputError("an absolute path, as on all nodes", field="live.services.python", value=live.python)
+    for node, address in live.addresses.items():
+        if node not in cluster.names:
+            raise InputError("names of declared nodes", field="live.services.addresses", value=node)
+        if not _ADDRESS.fullmatch(address):
+            raise InputError("an address or a host name", field=f"live.services.addresses.{node}", value=address)
+
+
 def _check_mounted(config: Scenario, folder: Path, file: Path, field: str) -> None:
     """Raise ``InputError`` for a model file that pods would not see: they have the volumes, and the state folder."""
     spec = config.live.kubernetes
@@ -110,9 +128,10 @@ def key_of(config: Scenario) -> str | None:
     if name is None:
         return None
     key = os.environ.get(name, "")
-    if len(key) < SHORTEST_KEY or not key.isprintable() or " " in key:
-        expected = f"a variable that is set to {SHORTEST_KEY} characters or more, without blanks"
-        raise InputError(expected, field="live.services.key_env", value=name)
+    if len(key) < SHORTEST_KEY or not (key.isascii() and key.isprintable()) or " " in key:
+        expected = f"a variable that is set to {SHORTEST_KEY} characters of ASCII or more, without blanks"
+        seen = f"{name}, {len(key)} characters" if key else f"{name}, not set"
+        raise InputError(expected, field="live.services.key_env", value=seen)
     return key
 
 

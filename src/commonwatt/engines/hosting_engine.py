@@ -94,6 +94,15 @@ class HostingEngine(RecordedEngine[RunT]):
         """Return the part of a shared GPU's time that each service had when it was measured last."""
         return None if self._shared is None else self._shared.busy(gpu)
 
+    def serves(self, gpu: int, service: int) -> bool:
+        """Whether the model of a service is loaded on a shared GPU, at the last look."""
+        names = [own.name for own in self._devices.hosting.services]
+        return names[service] in self.serving().ready.get(gpu, ())
+
+    def resting(self) -> Collection[int]:
+        """Return the nodes whose model servers have failed lately, and are not started again for a while."""
+        return () if self._shared is None else self._shared.resting()
+
     def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
         """Return the node of each shared GPU, and since when it is shared: those of an earlier engine included."""
         return {} if self._shared is None else self._shared.there()
@@ -112,6 +121,11 @@ class HostingEngine(RecordedEngine[RunT]):
     def _specs_on(self, n: int) -> Iterable[RunSpec]:
         """Return the specs of jobs on node *n*: model servers are holders of their own."""
         return [spec for spec in super()._specs_on(n) if spec.handle < FIRST_SERVER]
+
+    def _tend_front(self) -> None:
+        """Start the front unless it runs; it needs nobody else's answer."""
+        if self._shared is not None:
+            self._shared.tend_front()
 
     def _look_at_devices(self) -> None:
         """Notice servers that have ended, and start what is due."""

@@ -29,8 +29,10 @@ __all__ = [
     "ModelServers",
     "RunT",
     "ServerRun",
+    "runs_in",
     "server_settings",
     "stop_front",
+    "stop_local",
     "stop_services",
 ]
 
@@ -153,9 +155,13 @@ class ModelServers(ABC, Generic[RunT]):
     def adopt(self, folder: RunFolder, spec: RunSpec) -> RunT:
         """Return the run with these records, which an earlier engine ordered."""
 
-    @abstractmethod
     def give_up(self, folder: RunFolder, spec: RunSpec) -> None:
-        """Stop a run of an earlier engine that is not wanted any more."""
+        """Stop a run of an earlier engine that is not wanted any more, if it is a process of this machine.
+
+        What a scheduler has of ours and nobody wants is cancelled at its next look.
+        """
+        if spec.handle < FIRST_SERVER:
+            stop_local(LocalRun(folder, spec))
 
     @abstractmethod
     def start(self, folder: RunFolder, spec: RunSpec) -> RunT:
@@ -196,10 +202,6 @@ class LocalServers(ModelServers[LocalRun]):
         """Return the run with these records."""
         return LocalRun(folder, spec)
 
-    def give_up(self, folder: RunFolder, spec: RunSpec) -> None:
-        """Stop a run that is not wanted any more."""
-        _stop(LocalRun(folder, spec))
-
     def start(self, folder: RunFolder, spec: RunSpec) -> LocalRun:
         """Start a process."""
         run = LocalRun(folder, spec)
@@ -212,7 +214,7 @@ class LocalServers(ModelServers[LocalRun]):
 
     def stop(self, run: LocalRun) -> bool:
         """Stop a run and wait for its end; one that cannot be killed is left."""
-        return _stop(run)
+        return stop_local(run)
 
     def release(self, run: LocalRun) -> None:
         """Release what is kept for a run."""
@@ -228,7 +230,7 @@ def stop_services(state: Path) -> int:
     for run in running:
         run.terminate(signal.SIGTERM)
     for run in running:
-        _stop(run)
+        stop_local(run)
     _forget_devices(state)
     return len(running)
 
@@ -237,7 +239,7 @@ def stop_front(state: Path) -> int:
     """Stop the front that has a record in the engine's folder *state*, and forget all devices; returns how many ran."""
     running = _running(state, "front")
     for run in running:
-        _stop(run)
+        stop_local(run)
     _forget_devices(state)
     return len(running)
 
@@ -248,11 +250,24 @@ def _forget_devices(state: Path) -> None:
 
 
 def _running(state: Path, which: str) -> list[LocalRun]:
-    runs = RunFolder.all_in(state / "services" / which)
+    runs = runs_in(state / "services" / which)
     return [LocalRun(folder, spec) for folder, spec in runs if folder.end() is None]
 
 
-def _stop(run: LocalRun) -> bool:
+def runs_in(folder: Path) -> list[tuple[RunFolder, RunSpec]]:
+    """Return the runs of servers or fronts in *folder*; damaged records of one that is alive keep nobody from others.
+
+    They stay where they are: it cannot be told what to stop.
+    """
+    try:
+        return RunFolder.all_in(folder)
+    except EngineError as error:
+        log.warning("records of model servers cannot be read", extra={"cause": str(error)})
+        return []
+
+
+def stop_local(run: LocalRun) -> bool:
+    """Stop a process and wait for its end; returns whether it could be stopped."""
     run.terminate(signal.SIGTERM)
     try:
         run.await_end()

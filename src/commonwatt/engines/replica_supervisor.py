@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -28,6 +28,8 @@ log = logging.getLogger("commonwatt.engines")
 _PERIOD_S = 0.5
 _TIMEOUT_S, _LOAD_S = 5.0, 120.0
 _LONGEST_PAUSE_S = 60.0
+_SILENT_S = 60.0
+"""A server that has not answered for so long is replaced."""
 _MOST_BYTES = 1 << 20
 _ROUTES_READ_S = 0.05
 """How long requests that chose a replica by earlier routes may take to reach it."""
@@ -45,6 +47,7 @@ class _Server:
     applied: dict[str, Any] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)  # to load a model
     again_s: dict[str, float] = field(default_factory=dict)
+    silent_s: float | None = None  # since when it does not answer
 
 
 class ReplicaSupervisor:
@@ -162,7 +165,8 @@ class ReplicaSupervisor:
         front, began_s, counts = None, float("nan"), self.state.counts
         with suppress(OSError, ValueError, KeyError, self._error):
             listens = read_json(self._shared.folder / "front.json", _MOST_BYTES)
-            address = f"{listens['host']}:{listens['port']}"
+            host = f"[{listens['host']}]" if ":" in listens["host"] else listens["host"]
+            address = f"{host}:{listens['port']}"
             key = self._shared.hosting.key
             asked = {} if key is None else _bearer(key)
             answer = self._client.get(f"http://{address}/v2/commonwatt/services", headers=asked).json()
@@ -170,12 +174,17 @@ class ReplicaSupervisor:
         device_s: dict[int, tuple[float, Mapping[str, float]]] = {}
         phi = {}
         for server in self._servers.values():
+            server.silent_s = server.silent_s or monotonic()
             with suppress(self._error, KeyError, TypeError):
                 status = self._ask("GET", server.address, "/v2/commonwatt/status", server.operator_key, None)
                 had = {name: float(row["time_s"]) for name, row in status["tenants"].items()}
                 device_s[server.gpu] = monotonic(), had
-                phi[server.gpu] = float(status["phi"])
+                phi[server.gpu], server.silent_s = float(status["phi"]), None
+        for key_of, server in self._servers.items():
+            if server.silent_s is not None and monotonic() - server.silent_s > _SILENT_S:
+                self._shared.note_silent(*key_of)
         ready = {server.gpu: tuple(sorted(server.loaded)) for server in self._servers.values()}
+        self._note_server_trouble({name for names in ready.values() for name in names})
         if front is not None:
             self._shared.front_trouble = None
         elif self._shared.front_trouble is not None:
@@ -184,6 +193,16 @@ class ReplicaSupervisor:
             self.state = ServingState(front, began_s, counts, ready, device_s, phi, trouble)
             return
         self.state = ServingState(front, began_s, counts, ready, device_s, phi, dict(self._trouble))
+
+    def _note_server_trouble(self, ready: Collection[str]) -> None:
+        """Say of services that nobody serves why the last server was lost; of others that is over."""
+        why = self._shared.server_trouble
+        for service in self._shared.hosting.services:
+            if service.name in ready:
+                if self._trouble.get(service.name) == why:
+                    self._trouble.pop(service.name, None)
+            elif why is not None:
+                self._trouble.setdefault(service.name, why)
 
     def _ask(self, verb: str, address: str, path: str, key: str, body: Mapping[str, Any] | None) -> Any:  # noqa: ANN401
         content = None if body is None else json.dumps(body)

@@ -32,10 +32,10 @@ from commonwatt.control.engine import Holder
 from commonwatt.control.fleet.interface import DeviceShares, GpuLost, SharedChange, handle_of
 from commonwatt.engines.local.folder import RunFolder
 from commonwatt.engines.local.run import LocalRun
-from commonwatt.engines.model_servers import Hosting, ModelServers, RunT
+from commonwatt.engines.model_servers import Hosting, ModelServers, RunT, ServerRun, runs_in, stop_local
 from commonwatt.engines.run_spec import RunSpec
 from commonwatt.engines.state_folder import fence_in, read_json, write_record
-from commonwatt.model.errors import EngineDownError
+from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 
 __all__ = ["SharedDevice", "SharedDevices"]
@@ -118,7 +118,7 @@ class SharedDevice(Generic[RunT]):
         """Return the configuration of its server; empty if it cannot be read."""
         if self.run is None:
             return {}
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, TypeError):
             return dict(read_json(self.run.folder.path / "server.yaml", _MOST_BYTES))
         return {}
 
@@ -153,6 +153,9 @@ class SharedDevices(Generic[RunT]):
         self.devices: dict[int, SharedDevice[RunT]] = {}
         self._changes: list[SharedChange] = []
         self._failures: dict[int, int] = {}  # in a row, by node
+        self._again_s: dict[int, float] = {}  # when the next server of a node may start
+        self._silent: set[tuple[int, int]] = set()  # servers that do not answer, by GPU and attempt
+        self.server_trouble: str | None = None
         self._front: LocalRun | None = None
         self._front_failures, self._front_again_s = 0, 0.0
         self.front_trouble: str | None = None
@@ -173,23 +176,29 @@ class SharedDevices(Generic[RunT]):
                     self.devices[row["gpu"]] = SharedDevice(node=node, **own)
         for device in self.devices.values():
             folder = RunFolder(self._run_path(device))
-            if (folder.path / "run.json").exists():
-                device.run = self._servers.adopt(folder, folder.spec().placed(self._cluster.names))
-        fronts = RunFolder.all_in(self.folder / "front")
+            with suppress(EngineError):  # a damaged record is none: its server is lost
+                if (folder.path / "run.json").exists():
+                    device.run = self._servers.adopt(folder, folder.spec().placed(self._cluster.names))
+        fronts = runs_in(self.folder / "front")
         if fronts and fronts[-1][0].end() is None:
             self._front = LocalRun(*fronts[-1])
 
     def stop_unwanted(self) -> None:
         """Stop servers of an earlier engine that the configuration does not want so any more; devices are lost then."""
         run_folders = {device.run.folder.path for device in self.devices.values() if device.run is not None}
-        for folder, spec in RunFolder.all_in(self.folder / "runs"):
+        for folder, spec in runs_in(self.folder / "runs"):
             if folder.path not in run_folders and folder.end() is None:
                 self._servers.give_up(folder, spec)  # its node is not in the configuration (any more)
         for device in list(self.devices.values()):
             if device.run is not None and device.run.folder.end() is None and not self._fits(device):
                 self._servers.stop(device.run)
                 device.run = None
-                self._lose(device, "its place or its services are not those of the configuration any more")
+                self._lose(
+                    device, "its place or its services are not those of the configuration any more", failed=False
+                )
+        if self._front is not None and self._front.spec.command != self._front_command():
+            stop_local(self._front)  # it listens elsewhere than it should now
+            self._front = None
         self._remove_old()
 
     def there(self) -> dict[int, tuple[int, float]]:
@@ -208,7 +217,9 @@ class SharedDevices(Generic[RunT]):
 
     def _fits(self, device: SharedDevice[RunT]) -> bool:
         seen, gpu_type = device.configuration(), self._type(device.node)
-        if not seen or device.slot not in self._slots[device.node]:
+        if not seen or device.slot not in self._slots[device.node] or device.run is None:
+            return False
+        if (device.run.spec.command[0], device.run.spec.image) != (self.hosting.python, self.hosting.image):
             return False
         keys = {tenant["name"]: tenant["key"] for tenant in seen["tenants"]}
         try:
@@ -237,17 +248,26 @@ class SharedDevices(Generic[RunT]):
 
     def open(self, gpu: int, node: int) -> float:
         """Share a GPU of *node*: its server starts as soon as a slot is free; returns when that may be."""
-        now_s, failures = self._now_s(), self._failures.get(node, 0)
-        pause_s = min(_LONGEST_BACKOFF_S, 2.0**failures) if failures else 0.0
+        now_s = self._now_s()
+        begins_s = max(now_s, self._again_s.get(node, now_s))
         with self.lock:
             free = self._servers.free_slots(node)
             slot = free[0] if free else None
             attempt = self._next_attempt(gpu)
-            device = SharedDevice[RunT](gpu, node, slot, attempt, now_s, not_before_s=now_s + pause_s)
+            device = SharedDevice[RunT](gpu, node, slot, attempt, now_s, not_before_s=begins_s)
             self.devices[gpu] = device
             self._write()
         self.launch_due()
-        return now_s + pause_s
+        return begins_s
+
+    def resting(self) -> list[int]:
+        """Return the nodes whose servers have failed lately, and are not started again for a while."""
+        now_s = self._now_s()
+        return [node for node, again_s in self._again_s.items() if again_s > now_s]
+
+    def note_silent(self, gpu: int, attempt: int) -> None:
+        """A server has not answered for a long time: it is to be replaced."""
+        self._silent.add((gpu, attempt))
 
     def close(self, gpu: int) -> None:
         """Stop a device's server, which answers what it has accepted, and give its GPU back."""
@@ -261,6 +281,7 @@ class SharedDevices(Generic[RunT]):
             self._write()
         if device.run is not None and over:
             shutil.rmtree(device.run.folder.path, ignore_errors=True)
+        self._remove_old()
 
     def share(self, gpu: int, power_w: float, shares: DeviceShares) -> None:
         """Set what a device serves and how its time is divided; its supervisor sees to it."""
@@ -321,13 +342,22 @@ class SharedDevices(Generic[RunT]):
         """Look for servers that have ended, which are reported, and start what is due; returns those lost."""
         lost = []
         for device in list(self.devices.values()):
-            if device.run is not None and (end := self._servers.ended(device.run)) is not None:
-                self._lose(
-                    device, f"its model server ended: {end.cause}", end.timely(device.run.spec, self._now_s()).at_s
-                )
+            if device.run is None:
+                continue
+            if (device.gpu, device.attempt) in self._silent and not device.closing:
+                self._servers.stop(device.run)
+                device.run = None
+                self._lose(device, "its model server did not answer any more")
                 lost.append(device)
+            elif (end := self._servers.ended(device.run)) is not None:
+                said = "" if end.stopped else last_line(device.run)
+                cause = f"its model server ended: {end.cause}{said and f': {said}'}"
+                self._lose(device, cause, end.timely(device.run.spec, self._now_s()).at_s)
+                lost.append(device)
+            elif self._failures.get(device.node) and self._lasted(device):
+                self._failures.pop(device.node)
+        self._silent &= {(device.gpu, device.attempt) for device in self.devices.values()}
         self.launch_due()
-        self._tend_front()
         return lost
 
     def has_news(self) -> bool:
@@ -353,11 +383,21 @@ class SharedDevices(Generic[RunT]):
 
     # -- processes
 
-    def _lose(self, device: SharedDevice[RunT], cause: str, at_s: float | None = None) -> None:
+    def _lasted(self, device: SharedDevice[RunT]) -> bool:
+        """Whether a server has served for a while."""
+        ran = device.run is not None and device.address() is not None
+        return ran and device.run is not None and self._now_s() - device.run.spec.started_s >= _QUICK_S
+
+    def _lose(
+        self, device: SharedDevice[RunT], cause: str, at_s: float | None = None, *, failed: bool = True
+    ) -> None:  # fmt: skip
         now_s = self._now_s()
         log.warning("a shared device lost its model server", extra={"gpu": device.gpu, "cause": cause})
-        quick = now_s - device.since_s < _QUICK_S
-        self._failures[device.node] = self._failures.get(device.node, 0) + 1 if quick else 0
+        if failed:
+            failures = 1 if self._lasted(device) else self._failures.get(device.node, 0) + 1
+            self._failures[device.node] = failures
+            self._again_s[device.node] = now_s + min(_LONGEST_BACKOFF_S, 2.0**failures)
+            self.server_trouble = f"GPU {device.gpu} of node {self._cluster.names[device.node]}: {cause}"
         with self.lock:
             device.closing = True
             if device.run is not None:
@@ -415,12 +455,16 @@ class SharedDevices(Generic[RunT]):
             fence_file=str(self._fence[1]) if self._fence else None,
         )  # fmt: skip
 
-    def _tend_front(self) -> None:
+    def _front_command(self) -> tuple[str, ...]:
+        module = "commonwatt.serving.replica_front"
+        return sys.executable, "-m", module, str(self.folder), self.hosting.host, str(self.hosting.port)
+
+    def tend_front(self) -> None:
         """Start the front unless it runs; one that does not stay waits longer each time."""
         now_s = self._now_s()
         if self._front is not None and self._front.glance() is not None:
-            self.front_trouble = f"the front of services ended: {_last_line(self._front)}"
-            log.warning("the front of services ended", extra={"cause": _last_line(self._front)})
+            self.front_trouble = f"the front of services ended: {last_line(self._front)}"
+            log.warning("the front of services ended", extra={"cause": last_line(self._front)})
             quick = now_s - self._front.spec.started_s < _QUICK_S
             self._front_failures = self._front_failures + 1 if quick else 0
             self._front_again_s = now_s + min(_LONGEST_BACKOFF_S, 2.0**self._front_failures)
@@ -429,11 +473,9 @@ class SharedDevices(Generic[RunT]):
         if self._front is None and now_s >= self._front_again_s and (self.folder / "routes.json").exists():
             with suppress(OSError):
                 (self.folder / "front.json").unlink()
-            attempt = 1 + max((spec.attempt for _, spec in RunFolder.all_in(self.folder / "front")), default=0)
+            attempt = _next_number(self.folder / "front", 0)
             path = self.folder / "front" / f"0-{attempt}"
-            module = "commonwatt.serving.replica_front"
-            command = (sys.executable, "-m", module, str(self.folder), self.hosting.host, str(self.hosting.port))
-            spec = self._spec(0, attempt, "front", command, path)
+            spec = self._spec(0, attempt, "front", self._front_command(), path)
             self._front = LocalRun(RunFolder.create(self.folder / "front", spec), spec)
             self._front.launch()
 
@@ -441,19 +483,23 @@ class SharedDevices(Generic[RunT]):
         return self._cluster.classes[self._cluster.klass[n]].gpu_type
 
     def _next_attempt(self, gpu: int) -> int:
-        handle = self._servers.first_handle + gpu
-        names = (path.name.partition("-") for path in (self.folder / "runs").glob(f"{handle}-*"))
-        return 1 + max((int(attempt) for _, _, attempt in names if attempt.isdigit()), default=0)
+        return _next_number(self.folder / "runs", self._servers.first_handle + gpu)
 
     def _remove_old(self) -> None:
         """Delete the records of servers and fronts that ended long ago."""
         for which in ("runs", "front"):
-            over = [folder.path for folder, _ in RunFolder.all_in(self.folder / which) if folder.end() is not None]
+            over = [folder.path for folder, _ in runs_in(self.folder / which) if folder.end() is not None]
             for path in sorted(over, key=lambda path: path.stat().st_mtime)[:-_KEPT_RUNS]:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _last_line(run: LocalRun) -> str:
+def _next_number(folder: Path, handle: int) -> int:
+    """Return the number of the next run of a *handle* whose records are in *folder*, damaged ones included."""
+    names = (path.name.partition("-") for path in folder.glob(f"{handle}-*"))
+    return 1 + max((int(attempt) for _, _, attempt in names if attempt.isdigit()), default=0)
+
+
+def last_line(run: ServerRun) -> str:
     """Return the last line a process has printed; how it ended if there is none."""
     with suppress(OSError):
         lines = (run.folder.path / "output.log").read_bytes()[-4096:].decode("utf-8", "replace").split("\n")

@@ -75,6 +75,7 @@ class FleetController(Controller):
     ) -> None:  # fmt: skip
         named["tariff"] = _within(named["tariff"], named.get("capacity"))
         super().__init__(engine=engine, rng=rng, **named)
+        self._sharing = engine
         for row in (SERVICES, FRACTIONS):
             self.ledger.overhead[row] = Account()
         placer = ResidentPlacer(self.cluster, resident_policy, self._seen_tariff)
@@ -110,8 +111,8 @@ class FleetController(Controller):
         return allocated
 
     def _plan_capacity(self, capacity: Capacity, now_s: float) -> None:
-        if not self.dry:
-            self.manager.expect(now_s)
+        if not self.dry and self.engine.capabilities.measures_shared:
+            self.manager.expect(now_s)  # a machine that is put to sleep and woken again takes minutes
         super()._plan_capacity(capacity, now_s)
         self._share(now_s)
 
@@ -256,10 +257,12 @@ class FleetController(Controller):
         pinned = np.zeros(len(handles), dtype=bool)
         if self.limits is not None:
             pinned = self.limits.pinned(handles, np.ones(len(handles), dtype=bool), now_s)
+        resting = set(self._sharing.resting())
         candidates: list[tuple[float, int]] = []
         for handle, kept in zip(handles.tolist(), pinned.tolist(), strict=True):
             kinds = [self.cluster.classes[self.cluster.klass[n]] for n in self.registry.nodes[handle]]
             suits = any(k.gpu_type in gpu_types and ("time" in k.share or not shared) for k in kinds)
+            suits = suits and resting.isdisjoint(self.registry.nodes[handle])
             if suits and not kept and handle not in self.scheduling.terminating:
                 candidates.append((-float(self.registry.job("placed_s")[handle]), handle))
         if not candidates:

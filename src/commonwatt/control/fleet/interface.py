@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -215,6 +215,14 @@ class SharingEngine(Engine, Protocol):
 
     def busy(self, gpu: int) -> Mapping[int, float] | None:
         """Return the part of a shared GPU's time that each service has had of late; ``None``: it is not measured."""
+        ...
+
+    def serves(self, gpu: int, service: int) -> bool:
+        """Whether a service really is served on a shared GPU by now, as far as is known."""
+        ...
+
+    def resting(self) -> Collection[int]:
+        """Return the nodes where what serves has failed lately, and is not started again for a while."""
         ...
 
     def shared_gpus(self) -> Mapping[int, tuple[int, float]]:

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from commonwatt.control.engine import NodeView
 from commonwatt.control.events import Event, EventKind, EventLog
 from commonwatt.control.fleet.consolidation import Consolidator
 from commonwatt.control.fleet.interface import (
     Cut,
     FractionEnded,
     Host,
-    Instance,
     Placing,
     ReplicaDemand,
     SharingEngine,
@@ -44,6 +44,8 @@ STAYS_S = 3600.0
 """How long a replica counts as staying where it is placed."""
 LOOKS_S = 3600.0
 """Most time between ticks while fractional jobs have not ended."""
+SERVES_S = 1.0
+"""Time until it is looked again whether a replica serves that takes another's place."""
 RETRY_S = 300.0
 """The same while some wait for power: nodes that fall asleep leave more of it."""
 PATIENCE = 10_000
@@ -222,8 +224,13 @@ class FleetManager:
         return True
 
     def _leave_on_time(self, now_s: float) -> None:
+        """Let replicas go whose place others have taken, once these really serve."""
         for resident in [r for r in self.gpus.residents.values() if r.until_s <= now_s]:
-            self._stop_replica(resident, now_s, "another replica has taken its place")
+            stay = [r for r in self.gpus.of_service(resident.service) if r.until_s == math.inf]
+            if stay and all(r.ready_s > now_s or self._engine.serves(r.gpu, r.service) for r in stay):
+                self._stop_replica(resident, now_s, "another replica has taken its place")
+            else:
+                resident.until_s = now_s + SERVES_S if stay else math.inf
 
     # -- layouts
 
@@ -231,31 +238,25 @@ class FleetManager:
         for gpu_type, planner in self._layouts.items():
             demands = {i: d for i, d in self._demands.items() if self._type_of[i] == gpu_type}
             present = [
-                PresentCut(gpu.gpu, self._instances(gpu))
+                PresentCut(gpu.gpu, self.gpus.instances(gpu))
                 for gpu in self.gpus.gpus.values()
-                if gpu.cut and gpu.gpu_type == gpu_type and not self._is_draining(gpu)
+                if gpu.cut and gpu.gpu_type == gpu_type and not self.gpus.is_draining(gpu)
             ]
             free = self._free_gpus(gpu_type, "mig")
             cuts = planner.plan(now_s, demands, present, sum(free.values()))
             if cuts is not None:
                 self._carry_out(cuts, gpu_type, {p.gpu for p in present}, now_s)
 
-    def _is_draining(self, gpu: SharedGpu) -> bool:
-        return any(r.until_s < math.inf for r in self.gpus.on(gpu))
-
-    def _instances(self, gpu: SharedGpu) -> tuple[Instance, ...]:
-        by_word = {r.instance: r for r in self.gpus.on(gpu)}
-        instances = []
-        for word in gpu.words:
-            r = by_word.get(word)
-            instances.append(Instance(word, -1, 0.0, 0.0) if r is None else
-                         Instance(word, r.service, r.milli / WHOLE_MILLI, r.rate_rps))  # fmt: skip
-        return tuple(instances)
+    def _free(self) -> tuple[NodeView, Ints]:
+        """Return the nodes, and the GPUs of each that nobody has and may be shared now. Shape [N]."""
+        view = self._host.node_view()
+        free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.shared_gpus())
+        free[list(self._engine.resting())] = 0
+        return view, free
 
     def _free_gpus(self, gpu_type: str, mode: str) -> dict[int, int]:
         """Return the free GPUs of each node of a type that may be shared in this way: on first, the fullest first."""
-        view = self._host.node_view()
-        free = view.usable_gpus - self._host.whole_gpus() - self.shared_gpus()
+        view, free = self._free()
         order = np.lexsort((np.arange(len(free)), free, view.power_state >= 0))
         by_node = {}
         for n in order.tolist():
@@ -406,8 +407,7 @@ class FleetManager:
         return fresh or milli > self._room[0] or whole > self._room[1] or self._wait_for_power
 
     def _room_now(self) -> tuple[int, int]:
-        view = self._host.node_view()
-        free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.shared_gpus())
+        _, free = self._free()
         return sum(self.gpus.free_milli(gpu) for gpu in self.gpus.gpus.values()), int(free.sum())
 
     def _candidates(self, now_s: float) -> list[UnplacedResident]:
@@ -435,8 +435,7 @@ class FleetManager:
         placed: set[int] = set()
         short = np.zeros(len(self.cluster), dtype=bool)
         while left := [c for c in candidates if c.resident not in placed]:
-            view = self._host.node_view()
-            free = np.maximum(0, view.usable_gpus - self._host.whole_gpus() - self.shared_gpus())
+            view, free = self._free()
             free[short] = 0
             on: Bools = view.power_state < 0
             shared = [

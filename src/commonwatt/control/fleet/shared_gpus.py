@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from commonwatt.control.fleet.consolidation import SharedRoom
-from commonwatt.control.fleet.interface import DeviceShares, handle_of
+from commonwatt.control.fleet.interface import DeviceShares, Instance, handle_of
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.model.arrays import Floats
 from commonwatt.model.fleet import WHOLE_MILLI, ServiceModel
@@ -113,6 +113,7 @@ class SharedGpus:
         self.residents: dict[int, Resident] = {}
         self.service_accounts: dict[int, Account] = {}
         self.job_accounts: dict[int, Account] = {}
+        self._gone: dict[str, Any] = {}  # accounts of services that there are no more
         self.gpu_us = dict.fromkeys(GpuMode, 0)  # of GPUs, by how they were used
         self.reserved_us = 0
         self._cluster = cluster
@@ -162,6 +163,20 @@ class SharedGpus:
             return GpuMode.MIG
         alone = len(gpu.residents) == 1 and self.residents[gpu.residents[0]].milli >= WHOLE_MILLI
         return GpuMode.WHOLE if alone else GpuMode.TIME
+
+    def is_draining(self, gpu: SharedGpu) -> bool:
+        """Whether a resident of a GPU leaves as another takes its place."""
+        return any(r.until_s < math.inf for r in self.on(gpu))
+
+    def instances(self, gpu: SharedGpu) -> tuple[Instance, ...]:
+        """Return the MIG instances of a GPU with what is on them."""
+        by_word = {r.instance: r for r in self.on(gpu)}
+        return tuple(
+            Instance(word, -1, 0.0, 0.0)
+            if (r := by_word.get(word)) is None
+            else Instance(word, r.service, r.milli / WHOLE_MILLI, r.rate_rps)
+            for word in gpu.words
+        )
 
     def room(self, gpu: SharedGpu, now_s: float) -> SharedRoom:
         """Return what is on a GPU that is shared in time: replicas that may move, and the others."""
@@ -237,7 +252,8 @@ class SharedGpus:
                 }
                 for r in replicas
             ],
-            "accounts": {names[i]: vars(account).copy() for i, account in sorted(self.service_accounts.items())},
+            "accounts": self._gone
+            | {names[i]: vars(account).copy() for i, account in sorted(self.service_accounts.items())},
         }  # fmt: skip
 
     def resume(
@@ -265,7 +281,9 @@ class SharedGpus:
             resident.rate_rps = services[i].types[shared.gpu_type].rate_rps
             self.residents[resident.key] = resident
             shared.residents.append(resident.key)
-        self.service_accounts = {at[n]: Account(**row) for n, row in state.get("accounts", {}).items() if n in at}
+        accounts = state.get("accounts", {})
+        self.service_accounts = {at[n]: Account(**row) for n, row in accounts.items() if n in at}
+        self._gone = {n: row for n, row in accounts.items() if n not in at}
 
     def divide(self, ledger: Ledger) -> None:
         """Divide what shared GPUs were charged since the last call among those that were on them."""

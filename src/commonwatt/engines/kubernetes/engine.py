@@ -164,6 +164,7 @@ class KubernetesEngine(HostingEngine[KubernetesRun], SchedulerEngine[KubernetesR
 
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll; raises ``EngineError``, and loses nothing, without an answer."""
+        self._tend_front()
         snapshot = self._look()
         self._advance(snapshot)
         self._look_at_devices()
@@ -317,10 +318,9 @@ class KubernetesEngine(HostingEngine[KubernetesRun], SchedulerEngine[KubernetesR
             run.give_up(refused(error, self._now_s()))
 
     def _stop_server(self, run: KubernetesRun) -> bool:
-        """Stop a model server; returns whether it is over."""
+        """Stop a model server; returns whether it is over. Nobody waits for one that was asked to stop."""
         try:
-            self.request_stop([run.spec.handle])
-            end = self._await_end(run)
+            end = None if self.request_stop([run.spec.handle]) else self._await_end(run)
         except EngineError as error:
             log.warning("a model server cannot be stopped", extra={"cause": str(error)})
             end = None

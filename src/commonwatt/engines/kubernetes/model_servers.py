@@ -63,9 +63,6 @@ class KubernetesServers(ModelServers[KubernetesRun]):
         self._enter(run)
         return run
 
-    def give_up(self, folder: RunFolder, spec: RunSpec) -> None:
-        """Do nothing: a pod of ours that is of no run is deleted at the next look."""
-
     def start(self, folder: RunFolder, spec: RunSpec) -> KubernetesRun:
         """Create and place a pod."""
         run = self.adopt(folder, spec)

@@ -109,6 +109,7 @@ class LocalEngine(HostingEngine[LocalRun]):
                 end = end.timely(run.spec, self._now_s())
                 self._changes.append(self._reports.change(run.spec, end, begun=run.folder.begun(end)))
         self._look_at_devices()
+        self._tend_front()
         reap()
         changes, self._changes = self._changes, []
         return changes

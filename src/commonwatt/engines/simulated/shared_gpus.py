@@ -7,7 +7,7 @@ Fractional jobs there work at the speeds it sets; their work is kept every ``KEP
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from commonwatt.control.engine import Holder
@@ -101,6 +101,14 @@ class SharingCluster(SimulatedEngine):
     def busy(self, gpu: int) -> Mapping[int, float] | None:  # noqa: ARG002
         """Return ``None``: the controller's own laws say what is simulated."""
         return None
+
+    def serves(self, gpu: int, service: int) -> bool:  # noqa: ARG002
+        """Return true: what is placed here serves when the controller expects it to."""
+        return True
+
+    def resting(self) -> Collection[int]:
+        """Return no nodes: nothing fails to serve here."""
+        return ()
 
     def shared_gpus(self) -> Mapping[int, tuple[int, float]]:
         """Return the node of each shared GPU, and when it can be used."""

@@ -135,6 +135,7 @@ class SlurmEngine(HostingEngine[SlurmRun], SchedulerEngine[SlurmRun]):
 
     def poll(self) -> Sequence[Change]:
         """What changed since the last poll; raises ``EngineError``, and loses nothing, if Slurm does not answer."""
+        self._tend_front()
         snapshot = self._look()
         self._advance(snapshot)
         for handle, run in list(self._runs.items()):
@@ -173,8 +174,8 @@ class SlurmEngine(HostingEngine[SlurmRun], SchedulerEngine[SlurmRun]):
         return going
 
     def _stop_server(self, run: SlurmRun) -> bool:
-        self._ask_to_stop([run])
-        return self._await_end(run) is not None
+        """Stop a model server; returns whether it is over. Nobody waits for one that was asked to stop."""
+        return not self._ask_to_stop([run]) and self._await_end(run) is not None
 
     def has_room(self, nodes: Collection[int], gpus_per_node: int, job: int | None = None) -> bool:  # noqa: ARG002
         """Whether so many GPUs of each of *nodes* are free."""

@@ -69,9 +69,6 @@ class SlurmServers(ModelServers[SlurmRun]):
             self._allocations.enter(run)
         return run
 
-    def give_up(self, folder: RunFolder, spec: RunSpec) -> None:
-        """Do nothing: what Slurm has of ours and nobody wants is cancelled at the next look."""
-
     def start(self, folder: RunFolder, spec: RunSpec) -> SlurmRun:
         """Submit a server; whether Slurm has it is seen at the next looks."""
         run = self.runs[spec.handle] = SlurmRun(folder, spec, now_s=self._now_s)
