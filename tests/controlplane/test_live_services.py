@@ -250,6 +250,14 @@ def test_a_phi_that_was_set_holds_until_the_configuration_has_another(services):
         ({"nodes": [{**NODES[0], "gpu_type": "A100-80GB", "share": ["mig"]}]}, "nodes.share"),
         ({"nodes": [{**NODES[0], "share": []}]}, "nodes.share"),
         ({"live": {**LIVE, "services": {"host": "0.0.0.0"}}}, "live.services.host"),
+        ({"live": {**LIVE, "services": {"image": "an-image"}}}, "live.services.image"),
+        ({"live": {**LIVE, "services": {"addresses": {"n": "10.0.0.1"}}}}, "live.services.addresses"),
+        (
+            {"engine": "slurm", "live": {**LIVE, "services": {"addresses": {"m": "10.0.0.1"}}}},
+            "live.services.addresses",
+        ),
+        ({"engine": "slurm", "live": {**LIVE, "services": {"addresses": {"n": "a b"}}}}, "live.services.addresses.n"),
+        ({"engine": "slurm", "live": {**LIVE, "services": {"python": "python3"}}}, "live.services.python"),
         ({"services": [{**VISION, "model_file": None}]}, "services.vision.model_file"),
         ({"services": [{**VISION, "model_file": "models/resnet.txt"}]}, "services.vision.model_file"),
         ({"services": [{**VISION, "model_file": "models/nothing.onnx"}]}, "services.vision.model_file"),
@@ -263,6 +271,47 @@ def test_what_is_not_served_is_refused_with_its_field(tmp_path, models, changes,
         read_config(fleet_in(tmp_path, models, **changes))
     assert refused.value.field == field
     assert refused.value.file is not None
+
+
+def test_what_services_have_used_that_there_are_no_more_stays_on_record(tmp_path, models):
+    from commonwatt.control.fleet.shared_gpus import SharedGpus
+    from commonwatt.control.ledger import Account
+
+    config = read_config(fleet_in(tmp_path, models))
+    cluster = Cluster.of(config.nodes)
+    fleet, gpus = live_fleet(config, cluster, tmp_path), SharedGpus(cluster)
+    gpus.service_accounts = {0: Account(energy_uj=5, gpu_us=7), 1: Account(energy_uj=11)}
+    written = json.loads(json.dumps(gpus.state(fleet.services)))
+    for services in (fleet.services[1:], fleet.services):  # the first is removed, and comes back
+        later = SharedGpus(cluster)
+        later.resume(written, services, {})
+        written = json.loads(json.dumps(later.state(services)))
+        assert {name: row["energy_uj"] for name, row in written["accounts"].items()} == {"vision": 5, "text": 11}
+
+
+@pytest.mark.long
+def test_a_front_that_is_to_listen_elsewhere_does(tmp_path, models, monkeypatch):
+    """It was reached from everywhere with a key: without one it must not be."""
+    monkeypatch.setenv("COMMONWATT_TEST_KEY", "a-key-of-sixteen")
+    with_key = {**LIVE, "services": {**LIVE["services"], "host": "127.0.0.2", "key_env": "COMMONWATT_TEST_KEY"}}
+    path = fleet_in(tmp_path, models, live=with_key)
+    store_of(path, tenants="ab")
+    child = controller(path)
+    try:
+        until(lambda: ready(tmp_path))
+        assert infer(tmp_path, 1)[0] == 401
+        kill(child)
+        fleet_in(tmp_path, models)
+        child = controller(path)
+        where = tmp_path / "state" / "services" / "front.json"
+        until(lambda: where.exists() and json.loads(where.read_text())["host"] == "127.0.0.1")
+        until(lambda: ready(tmp_path))
+        assert infer(tmp_path, 1)[0] == 200
+        fronts = [path for path in (tmp_path / "state/services/front").iterdir() if not (path / "end.json").exists()]
+        assert len(fronts) == 1
+    finally:
+        kill(child)
+        stop_services(tmp_path / "state")
 
 
 def test_an_address_that_others_reach_needs_a_key(tmp_path, models, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,7 +119,7 @@ def test_no_gpu_is_promised_beyond_one_and_what_is_left_is_empty(gpus, needs, ot
             assert taken <= 1000
 
 
-def test_a_job_that_waits_gets_the_gpu_that_services_do_not_need_any_more(tmp_path):
+def two_services(folder: Path) -> Path:
     """Two services that need a GPU each in the first hour, and a tenth of one from then on."""
 
     def service(name: str) -> dict:
@@ -136,8 +138,25 @@ def test_a_job_that_waits_gets_the_gpu_that_services_do_not_need_any_more(tmp_pa
         },
         "policies": [{"solver": "lookahead"}],
     }  # fmt: skip
-    path = tmp_path / "fleet.yaml"
+    path = folder / "fleet.yaml"
     path.write_text(yaml.safe_dump(config))
-    (policy,) = cw.simulate(path).policies
+    return path
+
+
+def test_a_job_that_waits_gets_the_gpu_that_services_do_not_need_any_more(tmp_path):
+    (policy,) = cw.simulate(two_services(tmp_path)).policies
     assert 5400 - 600 <= policy.mean_wait_s <= 5400
     assert sum(service.moves for service in policy.fleet.services) == 1
+
+
+def test_a_replica_stays_until_the_one_that_takes_its_place_really_serves(tmp_path, monkeypatch):
+    began_s = []
+
+    def serves(engine, gpu, service):
+        began_s.append(engine.now_s)
+        return engine.now_s >= 9000.0  # until then the model is not loaded there
+
+    monkeypatch.setattr("commonwatt.engines.simulated.shared_gpus.SharingCluster.serves", serves)
+    (policy,) = cw.simulate(two_services(tmp_path)).policies
+    assert 9000 - 600 <= policy.mean_wait_s <= 9000 - 600 + 60
+    assert min(began_s) < 6000
