@@ -173,7 +173,7 @@ class ModelServers(ABC, Generic[RunT]):
 
     @abstractmethod
     def stop(self, run: RunT) -> bool:
-        """Stop a run, wait for its end, and release it; returns whether it is over."""
+        """Stop and release a run; returns whether it is over. One that is not keeps its GPU until it is."""
 
     @abstractmethod
     def release(self, run: RunT) -> None:
