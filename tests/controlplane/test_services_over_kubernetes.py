@@ -53,7 +53,7 @@ def plane(kube, tmp_path, models):  # noqa: F811
     path = fleet_over(kube, tmp_path, models)
     yield path, store_of(path, tenants="ab")
     stop_services_of(read_config(path), path.parent)
-    assert not server_pids(tmp_path)
+    until(lambda: not server_pids(tmp_path), 30.0)  # on a node that is given up they end a little later
 
 
 def servers(kube) -> list[tuple[str, str]]:

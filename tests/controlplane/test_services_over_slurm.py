@@ -51,7 +51,7 @@ def plane(site, tmp_path, models):  # noqa: F811
     path = fleet_over(site, tmp_path, models)
     yield path, store_of(path, tenants="ab")
     stop_services_of(read_config(path), path.parent)
-    assert not server_pids(tmp_path)
+    until(lambda: not server_pids(tmp_path), 30.0)  # on a node that is given up they end a little later
 
 
 def in_slurm(site) -> list[tuple[str, str, str]]:  # noqa: F811
@@ -152,7 +152,7 @@ def test_replicas_of_a_dead_node_go_on_elsewhere(plane, site, tmp_path):  # noqa
         site.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=gone")
         until(lambda: [at for _, at, _ in servers(site)] not in ([], [node]), 60.0)
         until(lambda: ready(tmp_path), OUT_OF_REACH_S)
-        assert infer(tmp_path, 1)[0] == 200
+        until(lambda: infer(tmp_path, 1)[0] == 200, 30.0)  # the front may not know yet that the old server is gone
     finally:
         kill(child)
     conserved(store)
@@ -218,7 +218,7 @@ def test_a_node_that_sleeps_wakes_for_a_replica_and_one_that_serves_stays_on(sit
         assert {at for _, at, _ in servers(site)} == {"n-1", "n-2"}
         until(lambda: len(servers(site)) == 1, 60.0)
         until(lambda: len(asleep()) == 1, 120.0)
-        assert infer(tmp_path, 1)[0] == 200
+        until(lambda: infer(tmp_path, 1)[0] == 200, 30.0)
     finally:
         kill(child)
         stop_services_of(read_config(path), path.parent)
