@@ -22,6 +22,7 @@ pytest.importorskip("alembic")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("tritonclient")
 
+from commonwatt.controlplane.engines import stop_services_of
 from commonwatt.controlplane.services import CountedLoad, LiveServices, hosting_of, live_fleet, sharing_of
 from commonwatt.controlplane.wiring import read_config
 from commonwatt.devices.tiny_models import write_tiny_models
@@ -39,6 +40,11 @@ VISION = {
     "load": {"source": "series", "rps": [1.0]}, "profiles": {"V100": {"request_s": 0.01, "power_w": 150}},
 }  # fmt: skip
 TEXT = {**VISION, "name": "text", "tenant": "b", "model_file": "models/transformer.onnx"}
+GROWING = [
+    {**VISION, "profiles": {"V100": {"request_s": 0.25, "power_w": 150}}, "replicas": {"max": 2}},
+    {**TEXT, "latency_s": 3.0},
+]
+"""Declared slower than it is, so that few requests need two GPUs."""
 NODES = [{"name": "n", "count": 1, "gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 200, "share": ["time"]}]
 LIVE = {"local": {"grace_s": 2}, "default_time_limit_s": 5, "services": {"port": 0, "step_s": 1.0}}
 
@@ -117,6 +123,33 @@ def conserved(store) -> None:
         assert sum(account[unit] for account in accounts) == own > 0
 
 
+def takes_a_gpu_and_gives_it_back(path: Path) -> None:
+    """Run a fleet of ``GROWING`` services on one node of two GPUs; the job there goes on from its last epoch."""
+    folder, store = path.parent, store_of(path, tenants="ab")
+    child = controller(path)
+    try:
+        until(lambda: ready(folder), 90.0)
+        job = store.submit("a", witness("long", folder, 4.0, epochs=40), time.time())[0].id
+        until(lambda: store.job(job).status is JobStatus.RUNNING, 30.0)
+        with ThreadPoolExecutor(16) as clients:
+            until_s, answers = time.monotonic() + 60.0, []
+            while len(server_pids(folder)) < 2 and time.monotonic() < until_s:
+                answers.append(clients.submit(infer, folder, len(answers)))
+                time.sleep(0.2)
+            assert {answer.result()[0] for answer in answers} == {200}
+        assert any(event.reason == "room-for-a-service" for event in store.events(limit=1000))
+        store.ask(RequestKind.PHI, time.time(), value=1.0)
+        until(lambda: in_force(folder, None) == {1.0}, 30.0)
+        until(lambda: len(server_pids(folder)) == 1, 30.0)
+        until(lambda: store.job(job).status is JobStatus.COMPLETED, 90.0)
+        assert store.job(job).attempts >= 2
+    finally:
+        kill(child)
+        stop_services_of(read_config(path), folder)
+    assert not server_pids(folder)
+    conserved(store)
+
+
 @pytest.mark.long
 def test_services_outlive_the_controller_and_lost_replicas_are_replaced(tmp_path, models):
     import onnxruntime
@@ -177,8 +210,7 @@ def test_services_outlive_the_controller_and_lost_replicas_are_replaced(tmp_path
 @pytest.mark.long
 def test_replicas_follow_the_requests_and_take_a_gpu_from_a_job(tmp_path, models):
     """Declared slower than it is, so that few requests need two GPUs; the job goes on from its last epoch."""
-    slow = {**VISION, "profiles": {"V100": {"request_s": 0.25, "power_w": 150}}, "replicas": {"max": 2}}
-    path = fleet_in(tmp_path, models, services=[slow, {**TEXT, "latency_s": 3.0}])
+    path = fleet_in(tmp_path, models, services=GROWING)
     store = store_of(path, tenants="ab")
     stop = threading.Event()
 

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,9 +15,10 @@ pytest.importorskip("tritonclient")
 
 from commonwatt.controlplane.engines import stop_services_of
 from commonwatt.controlplane.wiring import read_config
-from commonwatt.store.records import JobStatus, RequestKind
+from commonwatt.store.records import JobStatus
 from tests.controlplane.chaos import controller, kill, store_of, witness
 from tests.controlplane.test_live_services import (  # noqa: F401
+    GROWING,
     NODES,
     TEXT,
     VISION,
@@ -29,6 +29,7 @@ from tests.controlplane.test_live_services import (  # noqa: F401
     models,
     ready,
     server_pids,
+    takes_a_gpu_and_gives_it_back,
 )
 from tests.engines.kubernetes.site import until
 
@@ -132,30 +133,5 @@ def test_services_are_pods_that_outlive_the_controller(plane, kube, tmp_path, mo
 
 
 def test_replicas_take_a_gpu_from_a_job_and_give_it_back(kube, tmp_path, models):  # noqa: F811
-    """Declared slower than it is, so that few requests need two GPUs; the job goes on from its last epoch."""
-    slow = {**VISION, "profiles": {"V100": {"request_s": 0.25, "power_w": 150}}, "replicas": {"max": 2}}
-    path = fleet_over(kube, tmp_path, models, nodes=1, services=[slow, {**TEXT, "latency_s": 3.0}])
-    store = store_of(path, tenants="ab")
-    child = controller(path)
-    try:
-        until(lambda: ready(tmp_path), READY_S)
-        job = store.submit("a", witness("long", tmp_path, 4.0, epochs=40), time.time())[0].id
-        until(lambda: store.job(job).status is JobStatus.RUNNING, 30.0)
-        with ThreadPoolExecutor(16) as clients:
-            until_s, answers = time.monotonic() + 60.0, []
-            while len(server_pids(tmp_path)) < 2 and time.monotonic() < until_s:
-                answers.append(clients.submit(infer, tmp_path, len(answers)))
-                time.sleep(0.2)
-            assert {answer.result()[0] for answer in answers} == {200}
-        assert any(event.reason == "room-for-a-service" for event in store.events(limit=1000))
-        store.ask(RequestKind.PHI, time.time(), value=1.0)
-        until(lambda: in_force(tmp_path, None) == {1.0}, 30.0)
-        until(lambda: len(server_pids(tmp_path)) == 1, 30.0)
-        until(lambda: store.job(job).status is JobStatus.COMPLETED, 90.0)
-        assert store.job(job).attempts >= 2
-    finally:
-        kill(child)
-        stop_services_of(read_config(path), path.parent)
+    takes_a_gpu_and_gives_it_back(fleet_over(kube, tmp_path, models, nodes=1, services=GROWING))
     assert not servers(kube)
-    assert not server_pids(tmp_path)
-    conserved(store)

@@ -16,9 +16,10 @@ pytest.importorskip("tritonclient")
 
 from commonwatt.controlplane.engines import stop_services_of
 from commonwatt.controlplane.wiring import read_config
-from commonwatt.store.records import JobStatus, RequestKind
+from commonwatt.store.records import JobStatus
 from tests.controlplane.chaos import controller, kill, store_of, witness
 from tests.controlplane.test_live_services import (  # noqa: F401
+    GROWING,
     NODES,
     TEXT,
     VISION,
@@ -30,6 +31,7 @@ from tests.controlplane.test_live_services import (  # noqa: F401
     pixels,
     ready,
     server_pids,
+    takes_a_gpu_and_gives_it_back,
 )
 from tests.engines.slurm.conftest import running_site, site  # noqa: F401
 from tests.engines.slurm.site import until
@@ -159,43 +161,16 @@ def test_replicas_of_a_dead_node_go_on_elsewhere(plane, site, tmp_path):  # noqa
 
 
 def test_replicas_take_a_gpu_from_a_job_and_give_it_back(site, tmp_path, models):  # noqa: F811
-    """Declared slower than it is, so that few requests need two GPUs; the job goes on from its last epoch."""
-    slow = {**VISION, "profiles": {"V100": {"request_s": 0.25, "power_w": 150}}, "replicas": {"max": 2}}
-    path = fleet_over(
-        site, tmp_path, models, services=[slow, {**TEXT, "latency_s": 3.0}], nodes=[{**NODES[0], "name": "n-1"}]
-    )
-    store = store_of(path, tenants="ab")
-    child = controller(path)
-    try:
-        until(lambda: ready(tmp_path), OUT_OF_REACH_S)
-        job = store.submit("a", witness("long", tmp_path, 4.0, epochs=40), time.time())[0].id
-        until(lambda: store.job(job).status is JobStatus.RUNNING, 30.0)
-        with ThreadPoolExecutor(16) as clients:
-            until_s, answers = time.monotonic() + 60.0, []
-            while len(server_pids(tmp_path)) < 2 and time.monotonic() < until_s:
-                answers.append(clients.submit(infer, tmp_path, len(answers)))
-                time.sleep(0.2)
-            assert {answer.result()[0] for answer in answers} == {200}
-        assert any(event.reason == "room-for-a-service" for event in store.events(limit=1000))
-        store.ask(RequestKind.PHI, time.time(), value=1.0)
-        until(lambda: in_force(tmp_path, None) == {1.0}, 30.0)
-        until(lambda: len(server_pids(tmp_path)) == 1, 30.0)
-        until(lambda: store.job(job).status is JobStatus.COMPLETED, 90.0)
-        assert store.job(job).attempts >= 2
-    finally:
-        kill(child)
-        stop_services_of(read_config(path), path.parent)
+    path = fleet_over(site, tmp_path, models, services=GROWING, nodes=[{**NODES[0], "name": "n-1"}])
+    takes_a_gpu_and_gives_it_back(path)
     assert not servers(site)
-    assert not server_pids(tmp_path)
-    conserved(store)
 
 
 def test_a_node_that_sleeps_wakes_for_a_replica_and_one_that_serves_stays_on(site, tmp_path, models):  # noqa: F811
     off = {"states": [{"name": "off", "power_w": 5, "enter_s": 1, "wake_s": 3}]}
-    slow = {**VISION, "profiles": {"V100": {"request_s": 0.25, "power_w": 150}}, "replicas": {"max": 2}}
     path = fleet_over(
         site, tmp_path, models, power=True, nodes=[{**NODES[0], "count": 2, "gpus": 1, **off}],
-        services=[slow, {**TEXT, "latency_s": 3.0}], capacity={"policy": "last-value", "step_s": 2, "horizon": 10},
+        services=GROWING, capacity={"policy": "last-value", "step_s": 2, "horizon": 10},
     )  # fmt: skip
     store = store_of(path, tenants="ab")
 

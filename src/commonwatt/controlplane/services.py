@@ -158,9 +158,10 @@ def hosting_of(config: Scenario, cluster: Cluster, folder: Path) -> Hosting | No
         for spec, service in zip(config.services, live_fleet(config, cluster, folder).services, strict=True)
     )  # fmt: skip
     return Hosting(
-        hosted, "tf" if sharing.slices == "equal" else sharing.slices, sharing.slices == "equal", sharing.phi,
-        sharing.quantum_s, live.host, live.port, live.threads, live.segment_s, live.python or python, live.image,
-        live.addresses, live.device, key_of(config),
+        hosted, "tf" if sharing.slices == "equal" else sharing.slices, equal=sharing.slices == "equal", phi=sharing.phi,
+        quantum_s=sharing.quantum_s, host=live.host, port=live.port, threads=live.threads, segment_s=live.segment_s,
+        python=live.python or python, image=live.image, addresses=live.addresses, device=live.device,
+        key=key_of(config),
     )  # fmt: skip
 
 
