@@ -44,7 +44,8 @@ def nodes_of(count: int) -> list[dict[str, Any]]:
 def snapshot_job(job: int, **more: Any) -> SnapshotJob:
     """A job that waits, unless *more* says otherwise."""
     nothing = {
-        "status": "waiting", "held": False, "nodes": (), "gpus": 0, "done_epochs": 0.0, "kept_epochs": 0.0,
+        "name": f"train-{job:05d}", "tenant": "ada", "submit_s": 0.0, "epochs": 10, "status": "waiting",
+        "held": False, "nodes": (), "gpus": 0, "done_epochs": 0.0, "kept_epochs": 0.0,
         "reason": None, "sentence": None, "expected_start_s": None, "expected_end_s": None,
     }  # fmt: skip
     return SnapshotJob(id=job, **nothing | more)
@@ -163,16 +164,18 @@ class MadeService:
         }  # fmt: skip
         sentence = f"{node.name} is the cheapest way to meet its due date."
         return row, snapshot_job(
-            job, status="running", nodes=(node.name,), gpus=gpus, done_epochs=done, kept_epochs=float(int(done)),
-            reason="cheapest-in-time", sentence=sentence, expected_end_s=now + 60 + left,
+            job, **_same(row), status="running", nodes=(node.name,), gpus=gpus, done_epochs=done,
+            kept_epochs=float(int(done)), reason="cheapest-in-time", sentence=sentence,
+            expected_end_s=now + 60 + left,
         )  # fmt: skip
 
     def _waiting(self, job: int, now: float) -> tuple[dict[str, Any], SnapshotJob]:
         start, length = (float(self._rng.uniform(60, most)) for most in (20000, 6000))
         reason, sentence = REASONS[job % 2]
         known = job % 10 > 0
-        return self._row(job, now - length, now), snapshot_job(
-            job, reason=reason, sentence=sentence, expected_start_s=now + start if known else None,
+        row = self._row(job, now - length, now)
+        return row, snapshot_job(
+            job, **_same(row), reason=reason, sentence=sentence, expected_start_s=now + start if known else None,
             expected_end_s=now + start + length if known else None,
         )  # fmt: skip
 
@@ -221,7 +224,7 @@ class MadeService:
     def _obey(self, tick: Tick, kind: RequestKind, job: int | None, node: str | None, value: Any) -> None:
         jobs, nodes = dict(self._now.jobs), self._now.nodes
         if kind is RequestKind.SUBMIT:
-            jobs[job] = snapshot_job(job, reason=REASONS[0][0], sentence=REASONS[0][1])
+            jobs[job] = replace(SnapshotJob.of(self.store.job(job)), reason=REASONS[0][0], sentence=REASONS[0][1])
         elif kind is RequestKind.CANCEL and job in jobs:
             del jobs[job]
             self.end(job, "cancelled", tick)
@@ -238,6 +241,11 @@ class MadeService:
         if job is not None:
             tick.events.append(EventRow(0, time.time(), str(kind), job, (), 0, "", f"Asked for: {kind}."))
         self._now = replace(self._now, jobs=jobs, nodes=nodes)
+
+
+def _same(row: dict[str, Any]) -> dict[str, Any]:
+    """What a snapshot says of a job as its row does."""
+    return {name: row[name] for name in ("tenant", "submit_s", "started_s", "due_s")}
 
 
 def requests_of(service: MadeService) -> int:

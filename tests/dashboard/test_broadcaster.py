@@ -15,7 +15,8 @@ pytest.importorskip("sqlalchemy")
 
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotNode
 from commonwatt.model.errors import StoreError
-from commonwatt.service.broadcaster import GONE_KEPT, Broadcaster
+from commonwatt.service import broadcaster as broadcaster_module
+from commonwatt.service.broadcaster import Broadcaster
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.database import Database, address
 from commonwatt.store.records import EventRow
@@ -60,9 +61,7 @@ class Listener:
         assert self.jobs.keys() == own
         for job, sent in self.jobs.items():
             known = asdict(snapshot.jobs[job]) | {"nodes": list(snapshot.jobs[job].nodes)}
-            known = {
-                name: value for name, value in known.items() if name not in {"started_s", "due_s", "facts", "_why"}
-            }
+            known = {name: value for name, value in known.items() if name not in {"facts", "_why"}}
             assert {name: sent[name] for name in known} == known
             assert (sent["started_s"], sent["due_s"]) == (rows[job].started_s, rows[job].due_s)
             assert (sent["name"], sent["tenant"], sent["epochs"]) == (rows[job].name, rows[job].tenant, 10)
@@ -100,30 +99,6 @@ def test_a_job_that_is_held_is_not_told_to_wait_for_room(service):
         await stream.aclose()
 
     asyncio.run(main())
-
-
-def test_rows_of_the_snapshot_say_the_same_as_the_store(service, monkeypatch):
-    from commonwatt.service import broadcaster as module
-
-    snapshot = service.snapshot()
-    rows = {row.id: row for row in service.store.jobs(limit=10_000) if row.id in snapshot.jobs}
-    asked = []
-
-    def outlines(database, jobs):
-        asked.append(list(jobs))
-        return module_outlines(database, jobs)
-
-    module_outlines = module.outlines
-    monkeypatch.setattr(module, "outlines", outlines)
-    some = dict(list(rows.items())[1:])
-    sent = []
-    for known in ({}, rows, some):
-        broadcaster = Broadcaster(service.snapshot, service.database, clock=lambda: 0.0)
-        view = broadcaster._next(replace(snapshot, rows=known), None)
-        sent.append(json.loads(broadcaster._changes_since(view, 0, None)))
-    assert sent[0] == sent[1] == sent[2]
-    assert len(sent[0]["jobs"]) == len(snapshot.jobs)
-    assert asked == [list(snapshot.jobs), [], [job for job in snapshot.jobs if job not in some]]
 
 
 async def until(listener, stream, done):
@@ -189,20 +164,53 @@ def test_a_slow_listener_is_sent_every_change_at_last(service):
     asyncio.run(main())
 
 
-def test_who_missed_too_much_is_sent_everything(service):
+def test_who_knows_other_nodes_is_sent_everything(service):
     async def main():
         broadcaster = Broadcaster(service.snapshot, service.database, poll_s=0.01)
-        slow = Listener()
-        slowly = broadcaster.subscribe(None)
-        await until(slow, slowly, lambda: slow.jobs)
-        number, jobs = broadcaster._sent.number, service.snapshot().jobs
-        many = tuple((number + 1, job, "ada") for job in range(10**6, 10**6 + GONE_KEPT))
-        broadcaster._sent = replace(broadcaster._sent, gone=many)
-        service.tick(jobs={k: job for k, job in jobs.items() if k > 2})
-        await until(slow, slowly, lambda: slow.head["ticks"] == service.snapshot().ticks)
-        slow.check(service)
-        assert slow.wholes == 2
-        await slowly.aclose()
+        listener, stream = Listener(), broadcaster.subscribe(None)
+        await until(listener, stream, lambda: listener.jobs)
+        service.tick(nodes=service.snapshot().nodes[1:])
+        await until(listener, stream, lambda: listener.head["ticks"] == service.snapshot().ticks)
+        assert listener.nodes.keys() == {node.name for node in service.snapshot().nodes}
+        listener.check(service)
+        assert listener.wholes == 2
+        await stream.aclose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("tenant", [None, "ada"])
+def test_of_many_waiting_jobs_those_that_start_first_are_listed(service, monkeypatch, tenant):
+    monkeypatch.setattr("commonwatt.service.broadcaster.WAITING_LISTED", 2)
+    now_s = service.snapshot().time_s
+
+    def expected():
+        """Those that wait, by start; then held ones, then by number. All that run are listed."""
+        own = [job for job in service.snapshot().jobs.values() if tenant in (None, job.tenant)]
+        waiting = [job for job in own if job.status == "waiting"]
+        waiting.sort(key=lambda job: (job.expected_start_s or float("inf"), not job.held, job.id))
+        return {job.id for job in own if job.status == "running"} | {job.id for job in waiting[:2]}, len(waiting)
+
+    async def main():
+        broadcaster = Broadcaster(service.snapshot, service.database, poll_s=0.01)
+        listener, stream = Listener(tenant), broadcaster.subscribe(tenant)
+        for job in list(service.snapshot().jobs.values()):
+            owner = "ada" if job.id % 3 else job.tenant
+            service.tick(jobs={**service.snapshot().jobs, job.id: replace(job, tenant=owner)})
+        waiting = [job.id for job in service.snapshot().jobs.values() if job.status == "waiting" and job.id % 3]
+        for change in (
+            {}, {"expected_start_s": now_s + 1}, {"expected_start_s": None}, {"held": True}, {"status": "running"},
+            {"status": "waiting", "held": False, "expected_start_s": now_s + 1e6},
+        ):  # fmt: skip
+            service.change_job(waiting[-1], **change)
+            await until(listener, stream, lambda: listener.head["ticks"] == service.snapshot().ticks)
+            listed, number = expected()
+            assert (listener.jobs.keys(), listener.head["waiting"]) == (listed, number)
+            for job in listed:
+                assert listener.jobs[job]["expected_start_s"] == service.snapshot().jobs[job].expected_start_s
+        assert number > 2
+        assert listener.wholes == 1
+        await stream.aclose()
 
     asyncio.run(main())
 
@@ -248,7 +256,7 @@ def test_a_store_that_fails_for_a_while(service, monkeypatch):
             raise StoreError("the database is away")
 
         with monkeypatch.context() as m:
-            m.setattr("commonwatt.service.broadcaster.outlines", away)
+            m.setattr("commonwatt.service.broadcaster.new_events", away)
             service.change_job(1, status="waiting")
             while not failures:
                 await asyncio.sleep(0.01)
@@ -287,30 +295,33 @@ def test_what_is_no_number_is_unknown(service):
 
 
 @pytest.mark.slow
-@given(st.lists(st.tuples(st.sets(st.integers(1, 12)), st.integers(0, 12), st.booleans()), max_size=8))
-def test_any_history(history):
-    """Whenever a listener looks, its messages added up are the snapshot. No store: names are given."""
-    from commonwatt.service import broadcaster as module
-
-    snapshots = [Snapshot(0.0, "live", "simulated", jobs={job: snapshot_job(job) for job in (1, 2)})]
+@given(
+    st.lists(st.tuples(st.sets(st.integers(1, 12)), st.integers(0, 12), st.booleans()), max_size=8),
+    st.sampled_from([3, 100]),
+)
+def test_any_history(history, listed):
+    """Whenever a listener looks, its messages added up are the snapshot, as far as jobs are listed."""
+    odd = {job: {"tenant": "odd" if job % 2 else "even"} for job in range(1, 13)}
+    snapshots = [Snapshot(0.0, "live", "simulated", jobs={job: snapshot_job(job, **odd[job]) for job in (1, 2)})]
     for tick, (jobs, done, down) in enumerate(history, 1):
-        made = {job: snapshot_job(job, done_epochs=float(done * (job % 3 == 0))) for job in jobs}
+        made = {job: snapshot_job(job, **odd[job], done_epochs=float(done * (job % 3 == 0))) for job in jobs}
         node = SnapshotNode("n", "V100", 4, 4, 0, "down" if down else "on", False, (), None)  # noqa: FBT003
         snapshots.append(Snapshot(float(tick), "live", "simulated", nodes=(node,), jobs=made, ticks=tick))
     broadcaster = Broadcaster(lambda: snapshots[0], Database(address("unused.db", Path("/nonexistent"))))
-    listeners, seen, view = [Listener(), Listener("odd")], [0, 0], None
+    listeners, seen, view = [Listener(), Listener("odd")], [broadcaster_module._NOTHING] * 2, None
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(module, "outlines", lambda _, ids: {k: {"tenant": "odd" if k % 2 else "even"} for k in ids})
+        m.setattr(broadcaster_module, "WAITING_LISTED", listed)
         for snapshot in snapshots:
             view = broadcaster._next(snapshot, view)
             for k, listener in enumerate(listeners):
                 if k == 0 or snapshot.ticks % 3 == 0:  # the second looks now and then
-                    data = broadcaster._changes_since(view, seen[k], listener.tenant)
-                    listener.take(module.Message("board", data))
-                    seen[k] = view.number
-                    own = {job for job in snapshot.jobs if listener.tenant is None or job % 2}
-                    assert listener.jobs.keys() == own
+                    data, seen[k] = broadcaster._changes_since(view, seen[k], listener.tenant)
+                    listener.take(broadcaster_module.Message("board", data))
+                    own = sorted(job for job in snapshot.jobs if listener.tenant is None or job % 2)
+                    assert sorted(listener.jobs) == own[:listed]
+                    assert listener.head["waiting"] == len(own)
                     assert all(listener.tenant is None or job % 2 for job in listener.gone)
-                    assert all(listener.jobs[job]["done_epochs"] == snapshot.jobs[job].done_epochs for job in own)
+                    assert all(
+                        sent["done_epochs"] == snapshot.jobs[job].done_epochs for job, sent in listener.jobs.items()
+                    )
                     assert [node["state"] for node in listener.nodes.values()] == [n.state for n in snapshot.nodes]
-            broadcaster._encoded.clear()

@@ -437,6 +437,7 @@ def test_text_of_users_is_shown_as_it_is(serve, service, visit):
         c.execute(tables.jobs.update().where(tables.jobs.c.id == 1).values(name=HOSTILE))
         c.execute(tables.events.update().where(tables.events.c.job == 1).values(sentence=HOSTILE, reason=HOSTILE))
     jobs = {k: replace(job, reason=HOSTILE, sentence=HOSTILE) for k, job in service.snapshot().jobs.items() if k < 3}
+    jobs[1] = replace(jobs[1], name=HOSTILE)
     nodes = tuple(replace(node, name=f"{node.name}{HOSTILE}", gpu_type=HOSTILE) for node in service.snapshot().nodes)
     service.tick(trouble=HOSTILE, engine=HOSTILE, jobs=jobs, nodes=nodes)
     service.store.add_tenant(HOSTILE, 1.0, 1.0)
@@ -469,14 +470,23 @@ def test_a_thousand_nodes_and_ten_thousand_jobs(tmp_path, serve, visit, width):
     server = serve(service)
     page = visit(server.url, service.tokens["operator"], width=width, charts=True).page
     assert page.locator(".tile-node").count() == 1000
-    assert page.get_attribute("#queue-rows", "aria-rowcount") == "10000"
+    assert page.get_attribute("#queue-rows", "aria-rowcount") == "2900"  # those that run, and 2,000 that wait
+    assert "7,100 more wait and start later" in page.inner_text("#queue-note")
+    assert numbers(page, "#tiles .tile:nth-child(2)") == [900, 9100]
     assert page.locator("#queue-rows [role=row]").count() < 60
     assert page.locator("#plan-rows [role=row]").count() < 60
     jobs = service.snapshot().jobs
     service.tick(jobs={k: replace(job, expected_end_s=(job.expected_end_s or 0) + 60) for k, job in jobs.items()})
     page.focus("#queue-rows")
     page.keyboard.press("End")
-    page.wait_for_selector("#queue-rows [aria-rowindex='10000'].active")
-    page.fill("#queue-find", "train-09999")
-    page.wait_for_selector("#queue-note:has-text('1 job.')")
+    page.wait_for_selector("#queue-rows [aria-rowindex='2900'].active")
+    unlisted = next(job for job in jobs.values() if job.status == "waiting" and job.expected_start_s is None)
+    for find in (unlisted.name, f"{unlisted.id} {unlisted.name}", str(unlisted.id)):
+        page.fill("#queue-find", "nothing is called so")
+        page.wait_for_selector("#queue-note:has-text('0 jobs')")
+        page.fill("#queue-find", find)
+        page.wait_for_selector(f"{ROW} .name:has-text('{unlisted.name}')")
+    page.fill("#queue-find", "")
+    page.select_option("#queue-tenant", unlisted.tenant)  # more of hers than are listed
+    page.wait_for_selector("#queue-note:has-text('of those not listed, the first 200')")
     assert no_sideways_scroll(page)

@@ -68,6 +68,7 @@ def test_submit_see_it_run_cancel_another(live, visit, tmp_path):
     answer = httpx.put(f"{url}/api/v1/tenants/ada", json={"weight": 1}, headers=bearer, timeout=60)
     assert answer.status_code == 200
     page = visit(url, token, charts=True).page
+    page.wait_for_selector(".tile-node")
     assert page.locator(".tile-node").count() == 1
     page.wait_for_selector("#tenant-table tbody tr:has-text('ada')")
     stop = tmp_path / "stop"

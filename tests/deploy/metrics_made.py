@@ -106,12 +106,9 @@ def filled(folder: Path) -> Plane:
     rows = {row.id: row for row in controller_store.active_jobs()}
     ends = {will: NOW_S + 200}  # of those that wait, only the snapshot knows
     jobs = {
-        row.id: SnapshotJob(
-            row.id, row.status, row.held, row.nodes, row.gpus, 0.0, 0.0, None, None, None,
-            ends.get(row.id, row.expected_end_s), due_s=row.due_s,
-        )
+        row.id: replace(SnapshotJob.of(row), expected_end_s=ends.get(row.id, row.expected_end_s))
         for row in rows.values()
-    }  # fmt: skip
+    }
     plane.snapshot = replace(FULL, rows=rows, jobs=jobs)
     controller_store.intend([IntentRow("start-1-1", "start", 1, 1, (0,), 1, NOW_S)])
     for duration_s in (0.002, 0.02, 0.2):

@@ -41,6 +41,22 @@ def test_a_job_is_accepted_and_seen(as_, service):
     assert "hunter2" not in seen.text
 
 
+def test_jobs_are_found_by_name_and_number(as_):
+    ada, bob, operator = as_("ada"), as_("bob"), as_("operator")
+    first = ada.post("/jobs", json=job(name="train-A")).json()["id"]
+    bob.post("/jobs", json=job(name="train-b"))
+
+    def found(caller, find, **more):
+        return [entry["name"] for entry in caller.get("/jobs", params={"find": find, **more}).json()["jobs"]]
+
+    assert found(operator, "TRAIN") == ["train-A", "train-b"]
+    assert found(operator, "train", tenant="bob") == found(bob, "train") == ["train-b"]
+    assert found(ada, str(first)) == ["train-A"]
+    assert found(bob, str(first)) == found(bob, "a-A") == []
+    for wrong in ("", "x" * 129, "a\0b"):
+        assert ada.get("/jobs", params={"find": wrong}).status_code == 422
+
+
 @pytest.mark.slow
 def test_pages_hold_every_job_once(as_):
     ada, bob = as_("ada"), as_("bob")
@@ -284,7 +300,7 @@ def test_an_answer_is_of_one_look_at_the_controller(service, path):
     def snapshot():
         """A snapshot that says which look it is."""
         looks.append(text := f"look {len(looks)}")
-        now = SnapshotJob(row.id, "waiting", False, (), 0, 0.0, 0.0, "no-room", text, None, None)  # noqa: FBT003
+        now = replace(SnapshotJob.of(row), reason="no-room", sentence=text)
         return replace(service.now, rows={row.id: replace(row, name=text)}, jobs={row.id: now})
 
     ada = Caller(make_app(replace(service.context, snapshot=snapshot)), service.tokens["ada"])

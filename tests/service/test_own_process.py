@@ -42,6 +42,10 @@ def node(name: str, held: int) -> SnapshotNode:
 def a_job(number: int, done: float) -> SnapshotJob:
     return SnapshotJob(
         number,
+        f"job{number}",
+        "ada",
+        0.0,
+        10,
         "running",
         held=False,
         nodes=("n",),

@@ -325,6 +325,23 @@ def test_a_row_that_no_version_of_ours_wrote_is_said_to_be_one(store):
         store.jobs()
 
 
+def test_jobs_are_found_by_a_part_of_their_name_and_by_their_number(store):
+    names = ["ResNet-50", "resnet-101", "wide_resnet", "wideXresnet", "bert"]
+    numbers = {name: store.submit("ada", file(name), 1.0)[0].id for name in names}
+
+    def found(find, **more):
+        return [row.name for row in store.page({}, find=find, **more)]
+
+    assert found("resnet") == found("RESNET") == names[:4]
+    assert found("resnet", newest_first=True, limit=1) == ["wideXresnet"]
+    assert found("resnet", after=numbers["wide_resnet"], status=(JobStatus.WAITING,)) == ["wideXresnet"]
+    assert found("e_r") == ["wide_resnet"]  # no wildcards
+    assert found("%") == []
+    assert found(str(numbers["bert"])) == [name for name in names if str(numbers["bert"]) in name or name == "bert"]
+    assert found("²") == found("9" * 100) == found("resnet", status=(JobStatus.RUNNING,)) == []
+    assert found("resnet", tenant="bob") == []
+
+
 def test_a_page_of_several_statuses_walks_through_no_more_than_it_shows(store, backend):
     """A tenant with many jobs that have ended asks for its active ones: each status is found by its own index."""
     if backend != "sqlite":

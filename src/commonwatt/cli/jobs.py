@@ -31,6 +31,7 @@ STATUSES = ("waiting", "running", "completed", "failed", "cancelled")
 )
 @click.option("--mine", is_flag=True, help="Show only jobs of the token's tenant (a tenant sees no others).")
 @click.option("--tenant", metavar="NAME", help="Show only jobs of this tenant (operators).")
+@click.option("--find", metavar="TEXT", help="Show only jobs whose name contains this, or whose number it is.")
 @click.option("--newest", is_flag=True, help="Show the newest first.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="Show at most this many."
@@ -39,8 +40,8 @@ STATUSES = ("waiting", "running", "completed", "failed", "cancelled")
 @server_option
 @json_option
 def jobs(
-    *, everything: bool, statuses: tuple[str, ...], mine: bool, tenant: str | None, newest: bool, limit: int,
-    cursor: int, url: str | None, as_json: bool,
+    *, everything: bool, statuses: tuple[str, ...], mine: bool, tenant: str | None, find: str | None, newest: bool,
+    limit: int, cursor: int, url: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Show jobs: where they run and their progress, or why they wait and their expected start.
 
@@ -48,6 +49,7 @@ def jobs(
     Examples:
       commonwatt jobs
       commonwatt jobs --all --newest --json
+      commonwatt jobs --find resnet
     """
     from time import time
 
@@ -60,7 +62,7 @@ def jobs(
             if own is None:
                 raise InputError("a token of a tenant, as an operator has no jobs", field="--mine")
             tenant = own
-        page = client.job_page(status=wanted, tenant=tenant, newest_first=newest, cursor=cursor, limit=limit)
+        page = client.job_page(status=wanted, tenant=tenant, find=find, newest_first=newest, cursor=cursor, limit=limit)
     if as_json:
         print_json(page)
         return

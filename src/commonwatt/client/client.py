@@ -139,20 +139,25 @@ class Client:
         return self._link.ask(SubmittedJob, "POST", "/jobs", params=of, body=body, headers=headers)
 
     def job_page(
-        self, *, status: Sequence[str] = (), tenant: str | None = None, newest_first: bool = False, cursor: int = 0,
-        limit: int = 100,
+        self, *, status: Sequence[str] = (), tenant: str | None = None, find: str | None = None,
+        newest_first: bool = False, cursor: int = 0, limit: int = 100,
     ) -> JobPage:  # fmt: skip
-        """Return one page of jobs."""
-        asked = {"status": [*status], "tenant": tenant, "newest_first": newest_first, "cursor": cursor, "limit": limit}
+        """Return one page of jobs; with *find*, of those whose name contains it, or whose number it is."""
+        asked = {
+            "status": [*status], "tenant": tenant, "find": find, "newest_first": newest_first, "cursor": cursor,
+            "limit": limit,
+        }  # fmt: skip
         return self._link.ask(JobPage, "GET", "/jobs", params=asked)
 
     def jobs(
-        self, *, status: Sequence[str] = (), tenant: str | None = None, newest_first: bool = False, page: int = 500
-    ) -> Iterator[JobState]:
-        """Yield jobs by number, fetched in pages of *page* jobs."""
+        self, *, status: Sequence[str] = (), tenant: str | None = None, find: str | None = None,
+        newest_first: bool = False, page: int = 500,
+    ) -> Iterator[JobState]:  # fmt: skip
+        """Yield jobs by number, as ``job_page`` returns them, fetched in pages of *page* jobs."""
+        asked: dict[str, Any] = {"status": status, "tenant": tenant, "find": find, "newest_first": newest_first}
         cursor: int | None = 0
         while cursor is not None:
-            fetched = self.job_page(status=status, tenant=tenant, newest_first=newest_first, cursor=cursor, limit=page)
+            fetched = self.job_page(**asked, cursor=cursor, limit=page)
             yield from fetched.jobs
             cursor = fetched.next_cursor
 

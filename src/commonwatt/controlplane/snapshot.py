@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
@@ -51,6 +52,10 @@ class SnapshotJob:
     """An active job now."""
 
     id: int
+    name: str
+    tenant: str
+    submit_s: float
+    epochs: int
     status: str
     held: bool
     nodes: tuple[str, ...]
@@ -82,8 +87,9 @@ class SnapshotJob:
     def of(cls, row: JobRow) -> SnapshotJob:
         """Return a job as the store has it."""
         return cls(
-            row.id, row.status, row.held, row.nodes, row.gpus, row.done_epochs, row.kept_epochs, row.reason,
-            row.sentence, row.expected_start_s, row.expected_end_s, row.started_s, row.due_s, row.facts,
+            row.id, row.name, sys.intern(row.tenant), row.submit_s, row.file.epochs, row.status, row.held, row.nodes,
+            row.gpus, row.done_epochs, row.kept_epochs, row.reason, row.sentence, row.expected_start_s,
+            row.expected_end_s, row.started_s, row.due_s, row.facts,
         )  # fmt: skip
 
 
@@ -188,7 +194,7 @@ class SnapshotBuilder:
                 changed |= {"expected_start_s": None, "expected_end_s": None}  # until they are estimated again
             job = replace(self._jobs[job_id], **changed)
             if "status" in changed:
-                tenant = Packed(self._rows, self._made)[job_id].tenant
+                tenant = job.tenant
                 self._by_tenant[tenant, str(self._jobs[job_id].status)] -= 1
                 self._by_tenant[tenant, str(job.status)] += job.status in ACTIVE
             if job.status in ACTIVE:

@@ -8,15 +8,16 @@ and delays nobody.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import math
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, fields
-from typing import Any
+from heapq import nsmallest
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -24,16 +25,17 @@ from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode
 from commonwatt.model.errors import StoreError
 from commonwatt.service.serializers import node_document
 from commonwatt.store.database import Database
-from commonwatt.store.queries import last_event, new_events, outline_of, outlines
-from commonwatt.store.records import JobRow, Part, parts_of, unpacked
+from commonwatt.store.queries import last_event, new_events
+from commonwatt.store.records import JobStatus, Part, parts_of, unpacked
 
 __all__ = ["Broadcaster", "Message"]
 
 EVENTS_AT_FIRST = 100
 EVENTS_KEPT = 2000
-GONE_KEPT = 20_000
+WAITING_LISTED = 2000
+"""So many waiting jobs are sent at most, those that start first; tens of thousands would hold up all other answers."""
 RECHECK_S = 5.0
-_JOB = tuple(part.name for part in fields(SnapshotJob) if part.name not in {"started_s", "due_s", "facts", "_why"})
+_JOB = tuple(part.name for part in fields(SnapshotJob) if part.name not in {"facts", "_why"})
 _WHY = ("reason", "sentence")
 _log = logging.getLogger("commonwatt.service")
 
@@ -58,24 +60,24 @@ class _Job:
 
     number: int  # of the snapshot in which it last changed
     job: SnapshotJob | Part
-    row: JobRow | Part | Mapping[str, Any]  # or its outline
     tenant: str
     status: str
+    rank: tuple[float, bool, int]  # among those that wait
     _text: str | None = None
 
     @classmethod
-    def of(cls, number: int, job: SnapshotJob | Part, row: JobRow | Part | Mapping[str, Any]) -> _Job:
+    def of(cls, number: int, packed: SnapshotJob | Part) -> _Job:
         """Return a job that has changed in snapshot *number*."""
-        known = unpacked(row)
-        tenant = known["tenant"] if isinstance(known, Mapping) else known.tenant
-        return cls(number, job, row, sys.intern(tenant), sys.intern(str(unpacked(job).status)))
+        job: SnapshotJob = unpacked(packed)
+        start_s = math.inf if job.expected_start_s is None else job.expected_start_s
+        return cls(number, packed, sys.intern(job.tenant), sys.intern(str(job.status)), (start_s, not job.held, job.id))
 
     def text(self) -> str:
         """Return its JSON."""
         if (text := self._text) is None:
-            job, row = unpacked(self.job), unpacked(self.row)
-            now = {name: getattr(job, name) for name in _JOB} | dict(zip(_WHY, job.why, strict=True))
-            text = self._text = _json({**(row if isinstance(row, Mapping) else outline_of(row)), **now})
+            job = unpacked(self.job)
+            values = {name: getattr(job, name) for name in _JOB} | dict(zip(_WHY, job.why, strict=True))
+            text = self._text = _json(values)
         return text
 
 
@@ -87,8 +89,70 @@ class _SentSnapshot:
     head: dict[str, Any]
     nodes: dict[str, tuple[int, SnapshotNode]]
     jobs: dict[int, _Job]
-    gone: tuple[tuple[int, int, str], ...] = ()  # first snapshot without the job, the job, its tenant
     whole_since: int = 0  # a subscriber with an older one is sent everything
+
+    def seen_by(self, tenant: str | None) -> _View:
+        """Return what an operator (``None``) or a tenant sees of it."""
+        own = self.jobs if tenant is None else {n: job for n, job in self.jobs.items() if job.tenant == tenant}
+        waiting = [n for n, job in own.items() if job.status == JobStatus.WAITING]
+        counts = {"running": len(own) - len(waiting), "waiting": len(waiting)}
+        if len(waiting) > WAITING_LISTED:
+            first = nsmallest(WAITING_LISTED, (own[n].rank for n in waiting))
+            unlisted = set(waiting).difference(number for *_, number in first)
+            return _View(self, tenant, counts, frozenset(own.keys() - unlisted))
+        return _View(self, tenant, counts, frozenset(own))
+
+
+class _Seen(NamedTuple):
+    """What a subscriber has received: the number of a snapshot, and the jobs that were listed then."""
+
+    number: int
+    listed: frozenset[int]
+
+
+_NOTHING = _Seen(0, frozenset())
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a tenant, or an operator (``None``), sees of a snapshot: *listed* are the jobs that are sent."""
+
+    snapshot: _SentSnapshot
+    tenant: str | None
+    counts: dict[str, int]  # of all jobs, by status
+    listed: frozenset[int]
+    texts: dict[int, str] = field(default_factory=dict)  # what was sent, by the snapshot seen before
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """The numbers of the cluster; for a tenant, those of its own jobs only."""
+        return self.snapshot.head | self.counts | ({} if self.tenant is None else {"trouble": None, "saved": None})
+
+    def since(self, seen: _Seen, now_s: float) -> str:
+        """Return the JSON of what a subscriber that has *seen* something else lacks.
+
+        It is assembled from small parts, so that other threads can run in between.
+        """
+        sent, operator = self.snapshot, self.tenant is None
+        whole = seen.number < sent.whole_since
+        since, known = _NOTHING if whole else seen
+        nodes = (
+            node_document(node) | ({} if operator else {"jobs": [n for n in node.jobs if n in self.listed]})
+            for number, node in sent.nodes.values()
+            if number > since
+        )
+        jobs = (
+            job.text() for n, job in sent.jobs.items() if n in self.listed and (job.number > since or n not in known)
+        )
+        parts = {
+            "whole": _json(whole),
+            "sent_s": _json(now_s),
+            "head": _json(self.head),
+            "nodes": f"[{','.join(map(_json, nodes))}]",
+            "jobs": f"[{','.join(jobs)}]",
+            "gone": _json(sorted(known - self.listed)),
+        }
+        return "{" + ",".join(f'"{name}":{part}' for name, part in parts.items()) + "}"
 
 
 @dataclass
@@ -119,7 +183,7 @@ class Broadcaster:
     _encoding: threading.Lock = field(default_factory=threading.Lock)
     _changed: asyncio.Event | None = None
     _task: asyncio.Task[None] | None = None
-    _encoded: dict[tuple[str | None, int], tuple[int, str]] = field(default_factory=dict)
+    _views: dict[str | None, _View] = field(default_factory=dict)
 
     async def subscribe(
         self, tenant: str | None, *, resume: int = 0, authorized: Callable[[], Any] | None = None
@@ -134,15 +198,15 @@ class Broadcaster:
             Coroutine function that is called every few seconds; the stream ends when it returns false.
         """
         self._begin()
-        seen, last, checked_s = 0, resume, time.monotonic()
+        seen, last, checked_s = _NOTHING, resume, time.monotonic()
         try:
             while True:
                 changed = self._changed
                 assert changed is not None
                 sent = self._sent
-                if sent is not None and sent.number > seen:
-                    yield Message("board", await asyncio.to_thread(self._changes_since, sent, seen, tenant))
-                    seen = sent.number
+                if sent is not None and sent.number > seen.number:
+                    data, seen = await asyncio.to_thread(self._changes_since, sent, seen, tenant)
+                    yield Message("board", data)
                 for event in [event for event in self._events if event["id"] > last]:
                     last = event["id"]
                     if tenant is None or event["tenant"] == tenant:
@@ -192,7 +256,8 @@ class Broadcaster:
         fresh = snapshot is not self._seen
         if fresh:
             self._sent, self._seen = self._next(snapshot, sent), snapshot
-            self._encoded.clear()
+            with self._encoding:
+                self._views.clear()
         self._reads += 1
         if self._after < 0:
             self._after = last_event(self.database, back=EVENTS_AT_FIRST)
@@ -212,75 +277,26 @@ class Broadcaster:
             old_node = old_nodes.get(node.name)
             same = old_node is not None and (old_node[1] is node or old_node[1] == node)
             nodes[node.name] = old_node if same and old_node is not None else (number, node)
-        parts, rows = parts_of(snapshot.jobs), parts_of(snapshot.rows)
-        changed = [n for n, job in parts.items() if (old := old_jobs.get(n)) is None or not _same(old.job, job)]
-        read = outlines(self.database, [n for n in changed if n not in rows])
-        fresh = {
-            n: _Job.of(number, parts[n], rows[n] if n in rows else read[n]) for n in changed if n in rows or n in read
+        jobs = {
+            n: old if (old := old_jobs.get(n)) is not None and _same(old.job, job) else _Job.of(number, job)
+            for n, job in parts_of(snapshot.jobs).items()
         }
-        jobs = {n: job for n in parts if (job := fresh.get(n) or old_jobs.get(n)) is not None}
-        gone = () if before is None else before.gone
-        gone += tuple((number, n, old.tenant) for n, old in old_jobs.items() if n not in jobs)
         whole_since = number if before is None or nodes.keys() != old_nodes.keys() else before.whole_since
-        if len(gone) > GONE_KEPT:
-            whole_since, gone = max(whole_since, gone[-GONE_KEPT][0]), gone[-GONE_KEPT:]
-        return _SentSnapshot(number, _head(snapshot), nodes, jobs, gone, whole_since)
+        return _SentSnapshot(number, _head(snapshot), nodes, jobs, whole_since)
 
-    def _changes_since(self, sent: _SentSnapshot, seen: int, tenant: str | None) -> str:
-        key = (tenant, seen)
+    def _changes_since(self, sent: _SentSnapshot, seen: _Seen, tenant: str | None) -> tuple[str, _Seen]:
+        """Return the JSON of what has changed for *tenant* since it has *seen* something, and what it has seen then."""
         with self._encoding:  # subscribers that come together wait for the first of them
-            encoded = self._encoded.get(key)
-            if encoded is None or encoded[0] != sent.number:
-                encoded = (sent.number, _since(sent, seen, tenant, self.clock()))
-                self._encoded[key] = encoded
-            return encoded[1]
+            view = self._views.get(tenant)
+            if view is None or view.snapshot is not sent:
+                view = self._views[tenant] = sent.seen_by(tenant)
+            if (text := view.texts.get(seen.number)) is None:
+                text = view.texts[seen.number] = view.since(seen, self.clock())
+            return text, _Seen(sent.number, view.listed)
 
 
 def _same(old: SnapshotJob | Part, new: SnapshotJob | Part) -> bool:
     return old is new or old == new
-
-
-def _since(sent: _SentSnapshot, seen: int, tenant: str | None, now_s: float) -> str:
-    """Return the JSON of the changes after snapshot *seen* that *tenant* may see.
-
-    It is assembled from small parts, so that other threads can run in between.
-    """
-    whole = seen < sent.whole_since
-    since = 0 if whole else seen
-
-    def own(job: int) -> bool:
-        return tenant is None or (job in sent.jobs and sent.jobs[job].tenant == tenant)
-
-    nodes = (
-        node_document(node) | {"jobs": [job for job in node.jobs if own(job)]}
-        for number, node in sent.nodes.values()
-        if number > since
-    )
-    jobs = (
-        entry.text()
-        for entry in sent.jobs.values()
-        if entry.number > since and (tenant is None or entry.tenant == tenant)
-    )
-    gone = [
-        job
-        for number, job, of in sent.gone
-        if not whole and number > since and tenant in (None, of) and job not in sent.jobs
-    ]
-    parts = {
-        "whole": _json(whole),
-        "sent_s": _json(now_s),
-        "head": _json(sent.head if tenant is None else sent.head | _own_head(sent, tenant)),
-        "nodes": f"[{','.join(map(_json, nodes))}]",
-        "jobs": f"[{','.join(jobs)}]",
-        "gone": _json(gone),
-    }
-    return "{" + ",".join(f'"{name}":{part}' for name, part in parts.items()) + "}"
-
-
-def _own_head(sent: _SentSnapshot, tenant: str) -> dict[str, Any]:
-    """Return the numbers that differ for a tenant, which sees counts of its own jobs only."""
-    own = [entry.status for entry in sent.jobs.values() if entry.tenant == tenant]
-    return {"trouble": None, "saved": None} | {status: own.count(status) for status in ("running", "waiting")}
 
 
 def _head(snapshot: Snapshot) -> dict[str, Any]:
@@ -293,14 +309,8 @@ def _head(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-_encoder = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-
-
 def _json(value: Any) -> str:  # noqa: ANN401
-    try:
-        return _encoder.encode(value)
-    except ValueError:  # infinity and NaN are unknown: null
-        return to_json(value, inf_nan_mode="null").decode()
+    return to_json(value, inf_nan_mode="null").decode()  # infinity and NaN are unknown
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:

@@ -68,6 +68,15 @@ Key = Annotated[
 ]  # fmt: skip
 
 
+Text = Annotated[
+    str | None,
+    Query(
+        min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="Only jobs whose name contains this, in capitals or not, or whose number it is.",
+    ),
+]  # fmt: skip
+
+
 @router.post(
     "", status_code=201, response_model=SubmittedJob, openapi_extra=described(JobFile),
     responses=_AGAIN | refusals(400, 403, 404, 408, 409, 413, 415),
@@ -110,24 +119,26 @@ def _one_more(counts: dict[str, int]) -> dict[str, int]:
 @router.get("", response_model=JobPage, responses=refusals(403, 404))
 async def jobs(
     request: Request, caller: Member, status: Annotated[list[JobStatus] | None, Query()] = None,
-    tenant: TenantName = None, cursor: After = 0, limit: Limit = 100, *, newest_first: NewestFirst = False,
+    tenant: TenantName = None, find: Text = None, cursor: After = 0, limit: Limit = 100, *,
+    newest_first: NewestFirst = False,
 ) -> Response:  # fmt: skip
     """List jobs by number, a page at a time: a tenant's own; for operators all, or those of one tenant."""
     context = context_of(request)
     snapshot = context.snapshot()
 
-    def find() -> tuple[str | None, list[JobRow]]:
+    def read() -> tuple[str | None, list[JobRow]]:
         of = _owner(context, caller, tenant) if tenant is not None or not caller.operator else None
         return of, context.store.page(
             _active(snapshot),
             tenant=of,
             status=tuple(status or ()),
+            find=find,
             after=cursor,
             limit=limit + 1,
             newest_first=newest_first,
         )
 
-    of, rows = await run_query(request, find, rows=limit)
+    of, rows = await run_query(request, read, rows=limit if find is None else FEW + 1)
     counts = await cache_of(request).get(("jobs", of), lambda: context.store.counts(of))
     more = len(rows) > limit
     return json_response(_page(rows[:limit], snapshot, rows[limit - 1].id if more else None, counts))

@@ -199,11 +199,14 @@ class ApiStore:
 
     def page(
         self, latest: Mapping[int, JobRow], *, tenant: str | None = None, status: Sequence[JobStatus] = (),
-        after: int = 0, limit: int = 100, newest_first: bool = False,
+        find: str | None = None, after: int = 0, limit: int = 100, newest_first: bool = False,
     ) -> list[JobRow]:  # fmt: skip
-        """Return what :meth:`jobs` does, taking rows from *latest* (by id) where their status still matches."""
+        """Return what :meth:`jobs` does, taking rows from *latest* (by id) where their status still matches.
+
+        With *find*, those whose name contains it (small letters match capitals), or whose number it is.
+        """
         t = tables.jobs.c
-        query = _ids_of(tenant, tuple(status), after, limit, newest_first=newest_first)
+        query = _ids_of(tenant, tuple(status), find, after, limit, newest_first=newest_first)
         own = sa.true() if tenant is None else t.tenant == cleaned(tenant)
         with self.database.reading(what="jobs", snapshot=bool(status)) as c:
             id_list: str | None = c.scalar(query)
@@ -352,8 +355,9 @@ def job_row(row: sa.RowMapping, files: dict[int, JobFile] | None = None) -> JobR
 
 
 def _page_of(
-    tenant: str | None, status: Sequence[JobStatus], after: int, limit: int, *, newest_first: bool
-) -> sa.Subquery:
+    tenant: str | None, status: Sequence[JobStatus], after: int, limit: int, *, find: str | None = None,
+    newest_first: bool,
+) -> sa.Subquery:  # fmt: skip
     """Return the ids of a page. Several statuses are queried one by one: no index has them in one order."""
     t, limit = tables.jobs.c, _page(limit)
     every: sa.Select[Any] = sa.select(t.id).order_by(t.id.desc() if newest_first else t.id).limit(limit)
@@ -361,6 +365,8 @@ def _page_of(
         every = every.where(t.id < row_number(after) if newest_first else t.id > row_number(after))
     if tenant is not None:
         every = every.where(t.tenant == cleaned(tenant))  # a name that cannot be stored matches nobody
+    if find is not None:
+        every = every.where(_matches(find))
     wanted = tuple(dict.fromkeys(status))
     if not wanted or len(wanted) == len(JobStatus):
         return every.subquery()
@@ -371,15 +377,25 @@ def _page_of(
     return sa.select(merged.c.id).order_by(merged.c.id.desc() if newest_first else merged.c.id).limit(limit).subquery()
 
 
+def _matches(find: str) -> sa.ColumnElement[bool]:
+    """Return whether a job's name contains *find*, or it is its number."""
+    t = tables.jobs.c
+    same, any_case = (
+        name.contains(text, autoescape=True) for name, text in ((t.name, find), (sa.func.lower(t.name), find.lower()))
+    )
+    number = t.id == row_number(int(find)) if find.isascii() and find.isdigit() else sa.false()
+    return sa.or_(same, any_case, number)
+
+
 @lru_cache(maxsize=256)
 def _ids_of(
-    tenant: str | None, status: tuple[JobStatus, ...], after: int, limit: int, *, newest_first: bool
+    tenant: str | None, status: tuple[JobStatus, ...], find: str | None, after: int, limit: int, *, newest_first: bool
 ) -> sa.Select[Any]:
     """Return the query of a page's ids; dashboards ask for the same again, and making it takes as long as asking it.
 
     They come in one row: SQLite's driver lets another thread run before each.
     """
-    there = _page_of(tenant, status, after, limit, newest_first=newest_first)
+    there = _page_of(tenant, status, after, limit, find=find, newest_first=newest_first)
     return sa.select(sa.func.aggregate_strings(sa.cast(there.c.id, sa.String(20)), ","))
 
 

@@ -28,34 +28,11 @@ __all__ = [
     "last_event",
     "lateness",
     "new_events",
-    "outline_of",
-    "outlines",
     "queue",
     "worked_gpu_s",
 ]
 
 _AT_ONCE = 500
-_COLUMNS = ("id", "name", "tenant", "status", "held", "submit_s", "due_s", "started_s", "gpu_type")
-
-
-def outline_of(row: JobRow) -> dict[str, Any]:
-    """Return what ``outlines`` returns of a job, of a row that was read before."""
-    return {name: getattr(row, name) for name in _COLUMNS} | {"epochs": row.file.epochs}
-
-
-def outlines(database: Database, jobs: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Return name, tenant, status, times and number of epochs of *jobs*, by id; raises ``StoreError``."""
-    t = tables.jobs.c
-    columns = [t[name] for name in _COLUMNS]
-    by_id: dict[int, dict[str, Any]] = {}
-    with database.reading(what="jobs") as c:
-        for k in range(0, len(jobs), _AT_ONCE):
-            some = jobs[k : k + _AT_ONCE]
-            for row in c.execute(sa.select(*columns, t.file).where(t.id.in_(some))).mappings():
-                outline = dict(row)
-                outline["epochs"] = outline.pop("file").get("epochs", 1)
-                by_id[outline["id"]] = outline
-    return by_id
 
 
 def last_event(database: Database, *, back: int = 0) -> int:

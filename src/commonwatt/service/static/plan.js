@@ -52,12 +52,11 @@ const place = (at_s) => Math.min(100, Math.max(0, (100 * (at_s - span.begin_s)) 
 export function drawPlan() {
   const running = [];
   const waiting = [];
-  let unknown = 0;
   for (const job of state.jobs.values()) {
     if (job.status === "running") running.push(job);
-    else if (job.expected_start_s === null) unknown++;
-    else waiting.push(job);
+    else if (job.expected_start_s !== null) waiting.push(job);
   }
+  const unknown = Math.max(0, state.head.waiting - waiting.length); // the list has all that have a start
   const late = (value) => value ?? Infinity;
   running.sort((a, b) => late(a.expected_end_s) - late(b.expected_end_s) || a.id - b.id);
   waiting.sort((a, b) => a.expected_start_s - b.expected_start_s || a.id - b.id);

@@ -1,16 +1,21 @@
-// The table of jobs: waiting and running ones from the stream, ended ones from the server page by page.
+// The table of jobs: running and waiting ones from the stream, which lists only so many that wait; others are searched
+// for on the server. Ended ones come from the server too.
 
 import { ask } from "./api.js";
 import { byId, calmly, h, setClass, setText } from "./dom.js";
-import { away, moment, percent, plural } from "./format.js";
+import { away, moment, number, percent, plural } from "./format.js";
 import { Rows } from "./rows.js";
 import { now_s, state } from "./state.js";
 
 const ENDED_PAGE = 200;
+const FOUND_PAGE = 200;
+const SEARCH_MS = 10000; // between searches for the same
 let rows;
 let ended = [];
+let found = []; // waiting jobs that are not listed
 let choice = { status: "", tenant: "", find: "" };
 let again = () => {};
+let searchAgain = () => {};
 
 export function setUpQueue(open, failed) {
   rows = new Rows(byId("queue-rows"), { make, fill, open, none: "No such job." });
@@ -18,10 +23,13 @@ export function setUpQueue(open, failed) {
     const status = byId("queue-status").value;
     choice = { status, tenant: byId("queue-tenant").value, find: byId("queue-find").value.trim().toLowerCase() };
     byId("queue-rows").scrollTop = 0;
+    found = [];
     if (status === "ended") await loadEnded().catch(failed);
+    else search().catch(failed);
     drawQueue();
   };
   again = calmly(() => choice.status === "ended" && loadEnded().then(drawQueue, failed), 2000);
+  searchAgain = calmly(() => search().catch(failed), SEARCH_MS);
   for (const id of ["queue-status", "queue-tenant"]) byId(id).addEventListener("change", changed);
   byId("queue-find").addEventListener("input", changed);
 }
@@ -29,6 +37,28 @@ export function setUpQueue(open, failed) {
 async function loadEnded() {
   const of = choice.tenant ? `&tenant=${encodeURIComponent(choice.tenant)}` : "";
   ended = (await ask(`/jobs/ended?limit=${ENDED_PAGE}${of}`)).jobs;
+}
+
+// How many waiting jobs are not listed.
+function unlisted() {
+  let listed = 0;
+  for (const job of state.jobs.values()) listed += job.status === "waiting";
+  return Math.max(0, (state.head?.waiting ?? 0) - listed);
+}
+
+const searches = () => unlisted() > 0 && (choice.tenant || choice.find) && !["running", "ended"].includes(choice.status);
+
+async function search() {
+  if (!searches()) return;
+  const asked = choice;
+  const of = new URLSearchParams({ status: "waiting", limit: FOUND_PAGE });
+  if (asked.tenant) of.set("tenant", asked.tenant);
+  const find = asked.find.replace(/^\d+\s+(?=\S)/, ""); // a number and a name, as in the table
+  if (find) of.set("find", find);
+  const { jobs } = await ask(`/jobs?${of}`);
+  if (choice !== asked) return; // another search has begun
+  found = jobs;
+  drawQueue();
 }
 
 // A job has ended: fetch the ended jobs again, a little later.
@@ -75,7 +105,7 @@ const ORDER = { running: 0, waiting: 1 };
 export function drawQueue() {
   drawTenantChoice();
   const { status, tenant, find } = choice;
-  const all = status === "ended" ? ended : [...state.jobs.values()];
+  const all = status === "ended" ? ended : [...state.jobs.values(), ...found.filter((job) => !state.jobs.has(job.id))];
   const shown = all.filter((job) =>
     (!status || status === "ended" || (status === "held" ? job.held : job.status === status)) &&
     (!tenant || job.tenant === tenant) &&
@@ -85,9 +115,18 @@ export function drawQueue() {
     const order = new Map(shown.map((job) => [job, time(job)]));
     shown.sort((a, b) => (ORDER[a.status] ?? 2) - (ORDER[b.status] ?? 2) || (order.get(a) > order.get(b) ? 1 : order.get(a) < order.get(b) ? -1 : a.id - b.id));
   }
-  const latest = status === "ended" && ended.length === ENDED_PAGE ? ` (the latest ${ENDED_PAGE})` : "";
-  setText(byId("queue-note"), `${plural(shown.length, "job")}${latest}. Arrow keys move, Enter opens.`);
+  setText(byId("queue-note"), `${plural(shown.length, "job")}${restOf(status)}. Arrow keys move, Enter opens.`);
+  if (searches()) searchAgain();
   rows.show(shown);
+}
+
+// What the number of jobs shown leaves out.
+function restOf(status) {
+  if (status === "ended") return ended.length === ENDED_PAGE ? ` (the latest ${ENDED_PAGE})` : "";
+  const rest = status === "running" ? 0 : unlisted();
+  if (!rest) return "";
+  if (searches()) return found.length === FOUND_PAGE ? ` (of those not listed, the first ${FOUND_PAGE})` : "";
+  return `; ${number(rest)} more wait and start later: choose a tenant, or search by name or number`;
 }
 
 function drawTenantChoice() {

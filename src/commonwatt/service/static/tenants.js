@@ -121,13 +121,11 @@ export function drawTiles() {
   const { head, who } = state;
   const { total } = ledgerRows();
   const cost = total?.cost ?? null;
-  const jobs = { running: 0, waiting: 0 };
-  for (const { status } of state.jobs.values()) jobs[status] += 1;
   const down = [...state.nodes.values()].filter((node) => node.state === "down").length;
   const drained = [...state.nodes.values()].filter((node) => node.drained).length;
   const tiles = [
     ["GPUs allocated", `${number(head.busy_gpus)} of ${number(head.total_gpus)}`, percent(head.total_gpus ? head.busy_gpus / head.total_gpus : null)],
-    ["Jobs", `${number(jobs.running)} running`, `${number(jobs.waiting)} waiting`],
+    ["Jobs", `${number(head.running)} running`, `${number(head.waiting)} waiting`],
     ["Power now", si(head.power_w, "W"), "of all nodes"],
     ["Energy so far", energy(total?.energy_j), who.operator ? "all jobs and nodes" : "of your jobs"],
     ["Cost so far", money(cost, who.currency), !who.operator ? "of your jobs" : head.saved?.cost === null || head.saved?.cost === undefined ? "savings unknown" : `${money(head.saved.cost, who.currency)} saved (estimate)`],
