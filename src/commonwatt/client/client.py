@@ -127,10 +127,7 @@ class Client:
     def submit(
         self, job: JobFile | Mapping[str, Any], *, tenant: str | None = None, key: str | None = None
     ) -> SubmittedJob:
-        """Submit a job exactly once: the request is repeated with the same *key* (a random one by default).
-
-        Operators name the *tenant*.
-        """
+        """Submit a job, for *tenant* if an operator does; requests with the same *key* (by default a random one) are one."""
         file = job if isinstance(job, JobFile) else validate(dict(job), JobFile)
         body = file.model_dump(mode="json", exclude_defaults=True)  # an older server knows fewer fields
         if key and not _KEY.fullmatch(key):
@@ -143,21 +140,18 @@ class Client:
         newest_first: bool = False, cursor: int = 0, limit: int = 100,
     ) -> JobPage:  # fmt: skip
         """Return one page of jobs; with *find*, of those whose name contains it, or whose number it is."""
-        asked = {
-            "status": [*status], "tenant": tenant, "find": find, "newest_first": newest_first, "cursor": cursor,
-            "limit": limit,
-        }  # fmt: skip
-        return self._link.ask(JobPage, "GET", "/jobs", params=asked)
+        asked: dict[str, Any] = {"status": [*status], "tenant": tenant, "find": find, "newest_first": newest_first}
+        return self._link.ask(JobPage, "GET", "/jobs", params=asked | {"cursor": cursor, "limit": limit})
 
     def jobs(
         self, *, status: Sequence[str] = (), tenant: str | None = None, find: str | None = None,
         newest_first: bool = False, page: int = 500,
     ) -> Iterator[JobState]:  # fmt: skip
         """Yield jobs by number, as ``job_page`` returns them, fetched in pages of *page* jobs."""
-        asked: dict[str, Any] = {"status": status, "tenant": tenant, "find": find, "newest_first": newest_first}
+        which: dict[str, Any] = {"status": status, "tenant": tenant, "find": find, "newest_first": newest_first}
         cursor: int | None = 0
         while cursor is not None:
-            fetched = self.job_page(**asked, cursor=cursor, limit=page)
+            fetched = self.job_page(**which, cursor=cursor, limit=page)
             yield from fetched.jobs
             cursor = fetched.next_cursor
 

@@ -194,9 +194,8 @@ class SnapshotBuilder:
                 changed |= {"expected_start_s": None, "expected_end_s": None}  # until they are estimated again
             job = replace(self._jobs[job_id], **changed)
             if "status" in changed:
-                tenant = job.tenant
-                self._by_tenant[tenant, str(self._jobs[job_id].status)] -= 1
-                self._by_tenant[tenant, str(job.status)] += job.status in ACTIVE
+                self._by_tenant[job.tenant, str(self._jobs[job_id].status)] -= 1
+                self._by_tenant[job.tenant, str(job.status)] += job.status in ACTIVE
             if job.status in ACTIVE:
                 self._jobs[job_id], self._rows[job_id] = job, with_changes(self._rows[job_id], columns)
             else:

@@ -176,7 +176,7 @@ class Broadcaster:
     subscribers: int = 0
     _sent: _SentSnapshot | None = None
     _seen: Snapshot | None = None
-    _events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    _events: deque[tuple[int, str | None, Message]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     _reads: int = 0
     _after: int = -1  # id of the last event read; -1: none yet
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -207,10 +207,10 @@ class Broadcaster:
                 if sent is not None and sent.number > seen.number:
                     data, seen = await asyncio.to_thread(self._changes_since, sent, seen, tenant)
                     yield Message("board", data)
-                for event in [event for event in self._events if event["id"] > last]:
-                    last = event["id"]
-                    if tenant is None or event["tenant"] == tenant:
-                        yield Message("event", _json(event), last)
+                for number, owner, message in [event for event in self._events if event[0] > last]:
+                    last = number
+                    if tenant in (None, owner):
+                        yield message
                 if authorized is not None and time.monotonic() - checked_s > RECHECK_S:
                     if not await authorized():
                         return
@@ -264,7 +264,7 @@ class Broadcaster:
         elif not fresh and self._reads % 8:
             return False  # events arrive with ticks, or soon after
         while events := new_events(self.database, self._after):
-            self._events.extend(events)
+            self._events.extend((e["id"], e["tenant"], Message("event", _json(e), e["id"])) for e in events)
             self._after = events[-1]["id"]
             fresh = True
         return fresh
