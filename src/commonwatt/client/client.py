@@ -127,7 +127,7 @@ class Client:
     def submit(
         self, job: JobFile | Mapping[str, Any], *, tenant: str | None = None, key: str | None = None
     ) -> SubmittedJob:
-        """Submit a job, for *tenant* if an operator does; requests with the same *key* (by default a random one) are one."""
+        """Submit a job, an operator for *tenant*; requests with the same *key* (by default a random one) make one."""
         file = job if isinstance(job, JobFile) else validate(dict(job), JobFile)
         body = file.model_dump(mode="json", exclude_defaults=True)  # an older server knows fewer fields
         if key and not _KEY.fullmatch(key):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
@@ -86,14 +85,11 @@ class SnapshotJob:
     @classmethod
     def of(cls, row: JobRow) -> SnapshotJob:
         """Return a job as the store has it."""
-        return cls(
-            row.id, row.name, sys.intern(row.tenant), row.submit_s, row.file.epochs, row.status, row.held, row.nodes,
-            row.gpus, row.done_epochs, row.kept_epochs, row.reason, row.sentence, row.expected_start_s,
-            row.expected_end_s, row.started_s, row.due_s, row.facts,
-        )  # fmt: skip
+        return cls(*_of_row(row))
 
 
-_values = attrgetter(*(column.name for column in fields(SnapshotJob) if column.init))
+_NAMES = tuple(column.name for column in fields(SnapshotJob) if column.init)
+_values, _of_row = attrgetter(*_NAMES), attrgetter(*("file.epochs" if name == "epochs" else name for name in _NAMES))
 
 
 def why_of(job: SnapshotJob | JobRow) -> tuple[str | None, str | None]:
@@ -153,10 +149,7 @@ class Snapshot:
     shares: tuple[TenantShare, ...] = ()  # of tenants; empty: nothing is guaranteed, or no job asks for anything
 
 
-_COLUMNS = (
-    "status", "held", "nodes", "done_epochs", "kept_epochs", "reason", "sentence", "expected_start_s", "expected_end_s",
-    "started_s", "facts",
-)  # fmt: skip
+_COLUMNS = tuple(name for name in _NAMES if name not in {"id", "name", "tenant", "submit_s", "epochs", "gpus", "due_s"})
 
 _FEW = 500
 _PAUSE_S, _FOR_EACH_S = 5.0, 5e-4

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -351,7 +352,7 @@ def job_row(row: sa.RowMapping, files: dict[int, JobFile] | None = None) -> JobR
     if len(files) >= _MOST_FILES:
         files.clear()
     files[row["id"]] = file
-    return JobRow(**values | {"nodes": tuple(row["nodes"])})
+    return JobRow(**values | {"nodes": tuple(row["nodes"]), "tenant": sys.intern(row["tenant"])})
 
 
 def _page_of(
