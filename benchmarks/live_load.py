@@ -114,9 +114,12 @@ def job(k: int) -> JobFile:
 
 @contextmanager
 def served(
-    folder: Path, config: dict[str, Any], jobs: int = 0, ended: int = 0
+    folder: Path, config: dict[str, Any], jobs: int = 0, ended: int = 0, *, timed: bool = True
 ) -> Iterator[tuple[int, str, str, list[int]]]:
-    """Run `commonwatt serve` in a process of its own; gives its id, address, an operator's token, and job ids."""
+    """Run `commonwatt serve` in a process of its own; gives its id, address, an operator's token, and job ids.
+
+    If *timed*, it also writes how long its parts take, and loads this module for that.
+    """
     path = folder / "live.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     database = Database(address("live.db", folder))
@@ -129,6 +132,8 @@ def served(
     ids = _enter(database, jobs, now_s, first=ended + 1)
     database.close()
     command = [sys.executable, "-m", "benchmarks.live_load", "--serve", str(path)]
+    if not timed:
+        command = [sys.executable, "-c", "from commonwatt.cli import main; main()", "serve", str(path), "--json"]
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
@@ -358,13 +363,18 @@ def under_load(options: argparse.Namespace, nodes: int, waiting: int) -> dict[st
 def start(options: argparse.Namespace) -> dict[str, Any]:
     """Measure how long `serve` takes from its start to an answering API, with and without jobs that have ended."""
     found: dict[str, Any] = {}
-    config = cluster(10, options.solver)
+    config = cluster(10, options.solver, own_process=options.own_process)
     for ended in (0, options.ended):
-        with TemporaryDirectory() as name, served(Path(name), config, 20, ended) as (pid, url, token, _):
+        with (
+            TemporaryDirectory() as name,
+            served(Path(name), config, 20, ended, timed=False) as (pid, url, token, _),
+        ):
             answers_s = age_s(pid)
             while not httpx.get(f"{url}/api/v1/cluster", headers=_with(token), timeout=60).json()["ticks"]:
                 time.sleep(0.02)
-            found[str(ended)] = {"answers_s": answers_s, "decided_s": age_s(pid), "cpu_s": cpu_s(pid)}
+            decided_s, api = age_s(pid), api_of(pid)
+            used_s = cpu_s(pid) + (0.0 if api is None else cpu_s(api))
+            found[str(ended)] = {"answers_s": answers_s, "decided_s": decided_s, "cpu_s": used_s}
     return found
 
 

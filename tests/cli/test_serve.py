@@ -30,6 +30,21 @@ from tests.cli.console import SCRIPT, run, write
 NODES = [{"name": "n", "gpu_type": "V100", "gpus": 1, "idle_w": 1, "gpu_w": 1}]
 
 
+@pytest.mark.slow
+def test_what_only_the_controllers_thread_needs_is_not_loaded_before_the_api_answers():
+    """Solvers and Numba take longer to load than all else; the API answers meanwhile."""
+    heavy = {
+        "numba", "scipy", "highspy", "alembic", "polars", "commonwatt.placement._solvers", "commonwatt.data.workload",
+        "commonwatt.partitioning._solve", "commonwatt.mapping._solve_file", "commonwatt.simulation.run_setup",
+    }  # fmt: skip
+    code = (
+        "import sys, commonwatt.controlplane.wiring, commonwatt.service.own_process\n"
+        f"print(sorted({heavy} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def document(server: subprocess.Popen[bytes], log: Path, limit_s: float = 120.0) -> bytes:
     """Return the JSON document a server prints; one that ends or hangs fails with its log and where its threads are.
 

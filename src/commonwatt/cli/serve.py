@@ -15,10 +15,12 @@ from commonwatt.cli.output import digest, json_option, naming_file, needing, pri
 if TYPE_CHECKING:
     from socket import socket
 
+    from fastapi import FastAPI
+
     from commonwatt.controlplane.logs import LogFormat
     from commonwatt.controlplane.wiring import Live
     from commonwatt.model.admin_results import CheckLine
-    from commonwatt.service.own_process import ApiProcess
+    from commonwatt.service.own_process import ApiChild, ApiProcess
     from commonwatt.service.server import LocalSocket
 
 __all__ = ["check", "serve"]
@@ -68,15 +70,14 @@ def serve(
     import logging
 
     with _no_collection(), needing("live"):
+        begun = _begun_api(config)
         from commonwatt import __version__
         from commonwatt.controlplane.logs import announcement, configure
         from commonwatt.controlplane.wiring import open_live
         from commonwatt.data.certificates import Certificates
         from commonwatt.model.live_results import ServeResult
         from commonwatt.model.units import plural
-        from commonwatt.service.app import make_app
         from commonwatt.service.connections import limits_of
-        from commonwatt.service.context import ServiceContext
         from commonwatt.service.own_process import has_own_process
         from commonwatt.service.server import bound, run_server, shown_address
         from commonwatt.store.claim import holder_of
@@ -92,6 +93,8 @@ def serve(
             local = _local_socket(live, socket_)
             certificates = None if server.tls is None else Certificates(server.tls, live.folder, "live.server.tls")
             listening = bound(host or server.host, server.port if port is None else port)
+        own_process = has_own_process(live.config, len(live.cluster))
+        app = None if own_process else _app_of(live)
         live.start()
         supervisor = live.supervisor
         if supervisor.active:
@@ -127,16 +130,11 @@ def serve(
                     )
                 )  # fmt: skip
 
-        if has_own_process(live.config, len(live.cluster)):
+        if app is None:
             log = form, getattr(logging, log_level.upper())
             address = shown_address(listening, encrypted=certificates is not None)
-            _api_process(live, listening, local, log).run(lambda: ready(address))
+            _api_process(live, listening, local, log, begun).run(lambda: ready(address))
         else:
-            context = ServiceContext(
-                live.config, live.folder, live.store, live.maker, supervisor.snapshot, supervisor.wake,
-                supervisor.counters.counts, lambda: supervisor.alive,
-            )  # fmt: skip
-            app = make_app(context)
             run_server(app, listening, ready, limits_of(server), certificates=certificates, local=local)
     finally:
         if local is not None:
@@ -147,8 +145,41 @@ def serve(
             _stop_services(live)
 
 
+def _begun_api(config: Path) -> ApiChild | None:
+    """Start the API's process, where it will have its own: it loads what it needs while this one does the same."""
+    from commonwatt.data.files import load_yaml
+    from commonwatt.model.errors import InputError
+    from commonwatt.model.nodes import Cluster
+    from commonwatt.model.scenario import Scenario
+    from commonwatt.service.own_process import ApiChild, has_own_process
+
+    try:
+        scenario = load_yaml(config, Scenario)
+        if not has_own_process(scenario, len(Cluster.of(scenario.nodes))):
+            return None
+        child = ApiChild()
+    except (InputError, OSError):  # whoever reads the configuration for good says so
+        return None
+    click.get_current_context().call_on_close(child.end)
+    return child
+
+
+def _app_of(live: Live) -> FastAPI:
+    """Return the API of *live* for this process: made before the controller's thread wants its turn as well."""
+    with _no_collection(), needing("live"):
+        from commonwatt.service.app import make_app
+        from commonwatt.service.context import ServiceContext
+
+    supervisor = live.supervisor
+    context = ServiceContext(
+        live.config, live.folder, live.store, live.maker, supervisor.snapshot, supervisor.wake,
+        supervisor.counters.counts, lambda: supervisor.alive,
+    )  # fmt: skip
+    return make_app(context)
+
+
 def _api_process(
-    live: Live, listening: socket, local: LocalSocket | None, log: tuple[LogFormat, int]
+    live: Live, listening: socket, local: LocalSocket | None, log: tuple[LogFormat, int], begun: ApiChild | None
 ) -> ApiProcess:  # fmt: skip
     """Return the API of *live* in a process of its own, which is not started."""
     from commonwatt.controlplane.wiring import IDLE_S
@@ -159,7 +190,9 @@ def _api_process(
         live.config, live.folder, live.database.url, IDLE_S, live.maker, supervisor.snapshot(), log,
         listening.fileno(), -1 if local is None else local.listening.fileno(),
     )  # fmt: skip
-    return ApiProcess(setup, supervisor.wait_for, supervisor.counters.counts, supervisor.wake, lambda: supervisor.alive)
+    return ApiProcess(
+        setup, supervisor.wait_for, supervisor.counters.counts, supervisor.wake, lambda: supervisor.alive, begun
+    )
 
 
 def _local_socket(live: Live, path: Path | None) -> LocalSocket | None:

@@ -41,8 +41,7 @@ from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.units import plural
 from commonwatt.optimize import KeepGoing, always
-from commonwatt.placement import POSTPONED, Background, Explainer, PlacementProblem, Schedule
-from commonwatt.placement.start_times import Power, under_cap
+from commonwatt.placement import POSTPONED, Background, Explainer, PlacementProblem, Schedule, start_times
 
 __all__ = ["Controller"]
 
@@ -461,10 +460,10 @@ class Controller:
         problem = problem if self._prices is None else self._prices.keeping(problem, handles)
         schedule = self.policy.decide(problem, self._rng, self._stopwatch(), self.log)
         if self.tariff.cap_w is not None:
-            schedule = under_cap(problem, schedule, self._power(problem, rows, view))
+            schedule = start_times.under_cap(problem, schedule, self._power(problem, rows, view))
         return problem, rows, schedule
 
-    def _power(self, problem: PlacementProblem, rows: Ints, view: NodeView) -> Power:
+    def _power(self, problem: PlacementProblem, rows: Ints, view: NodeView) -> start_times.Power:
         """Return what the configurations of *problem* and the nodes draw, and how much they may."""
         return power_of(self.registry, problem, rows, view, self.tariff)
 

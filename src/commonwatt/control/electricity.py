@@ -23,9 +23,8 @@ from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import PriceWait, Scenario
 from commonwatt.model.units import HOUR_S
-from commonwatt.placement import PlacementProblem, PlacementSolver
+from commonwatt.placement import PlacementProblem, PlacementSolver, start_times
 from commonwatt.placement.guarantees import Guarantees
-from commonwatt.placement.start_times import Power, StartPlan, StartRules, plan_starts
 
 __all__ = ["PriceDeferral", "check_electricity", "drawn_by_jobs_w", "power_of", "resting_w"]
 
@@ -53,7 +52,7 @@ class PriceDeferral:
     ) -> None:  # fmt: skip
         limits = policy.limits
         longest_s = np.inf if limits is None or spec.delay_cost_per_h > 0 else limits.max_deliberate_wait_s
-        self.rules = StartRules(
+        self.rules = start_times.StartRules(
             tariff.planned_by(spec.minimise, spec.carbon_price_per_kg), spec.may_wait_s, spec.margin_s, spec.sure,
             spec.least_saving, spec.delay_cost_per_h / HOUR_S, np.inf if longest_s is None else longest_s,
             np.inf if spec.known_s is None else spec.known_s,
@@ -90,7 +89,7 @@ class PriceDeferral:
         return np.array(self._scheduling.candidates(registry.active, registry.nodes.keys()), dtype=np.int64)
 
     def plan(
-        self, problem: PlacementProblem, handles: Ints, power: Power, solver: PlacementSolver, fixed: Bools,
+        self, problem: PlacementProblem, handles: Ints, power: start_times.Power, solver: PlacementSolver, fixed: Bools,
         rng: np.random.Generator,
     ) -> list[tuple[int, PlacementExplanation]]:  # fmt: skip
         """Hold those of *handles*, the jobs of *problem*, that are to wait until *solver* gets them.
@@ -99,7 +98,7 @@ class PriceDeferral:
         """
         before = np.array([int(handle) in self._said for handle in handles], dtype=bool)
         paused = np.array([int(handle) in self._paused for handle in handles], dtype=bool) & (problem.stay < 0)
-        plan = plan_starts(problem, power, self.rules, rng, solver, before, fixed, paused)
+        plan = start_times.plan_starts(problem, power, self.rules, rng, solver, before, fixed, paused)
         self._planned_s, self.next_s, self._late = problem.now_s, plan.next_s, bool(plan.late.any())
         self.starts_s = {int(handles[j]): float(plan.start_s[j]) for j in np.flatnonzero(plan.holds)}
         deferred = set(self.starts_s)
@@ -122,7 +121,7 @@ class PriceDeferral:
         return pauses
 
     def as_planned(
-        self, problem: PlacementProblem, rows: Ints, handles: Ints, power: Power
+        self, problem: PlacementProblem, rows: Ints, handles: Ints, power: start_times.Power
     ) -> tuple[PlacementProblem, Ints]:
         """Return the problem, and its *rows* of the registry, with what costs no more than planned of what could wait.
 
@@ -155,7 +154,7 @@ class PriceDeferral:
         return replace(problem, guarantees=replace(kept, pinned=kept.pinned | runs, planned=runs & ~kept.pinned))
 
 
-def _explained(problem: PlacementProblem, plan: StartPlan, j: int, reason: Reason) -> PlacementExplanation:
+def _explained(problem: PlacementProblem, plan: start_times.StartPlan, j: int, reason: Reason) -> PlacementExplanation:
     rows = np.arange(problem.start[j], problem.start[j + 1])
     spare_s = float(problem.due_s[j] - plan.end_s[j])
     part = float(plan.saved_part[j])
@@ -169,14 +168,16 @@ def _explained(problem: PlacementProblem, plan: StartPlan, j: int, reason: Reaso
     )  # fmt: skip
 
 
-def power_of(registry: JobRegistry, problem: PlacementProblem, rows: Ints, view: NodeView, tariff: Tariff) -> Power:
+def power_of(
+    registry: JobRegistry, problem: PlacementProblem, rows: Ints, view: NodeView, tariff: Tariff
+) -> start_times.Power:
     """Return what the configurations of *problem* draw, which are *rows* of the registry, and its nodes in *view*."""
     classes, klass = registry.cluster.classes, registry.cluster.klass
     per_gpu_w = np.array([kind.idle_w / kind.gpus for kind in classes])
     idle_w = np.array([kind.idle_w for kind in classes])[klass]
     gpus = problem.width * problem.per_node
     busy_w: Floats = gpus * registry.row("gpu_w")[rows]
-    return Power(
+    return start_times.Power(
         busy_w, busy_w + gpus * per_gpu_w[problem.klass], idle_w, resting_w(registry, view), tariff.cap_w
     )  # fmt: skip
 

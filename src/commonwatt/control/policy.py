@@ -20,7 +20,7 @@ from commonwatt.model.plugins import Plugin, one, plugged
 from commonwatt.model.policies import SOLVER_NAMES
 from commonwatt.model.scenario import PeerName, PolicyLimits, PolicySpec, PriceWait
 from commonwatt.optimize import KeepGoing, SearchResult, always
-from commonwatt.placement import PlacementProblem, Schedule, TenantFairness, make_solver
+from commonwatt.placement import PlacementProblem, Schedule, TenantFairness
 from commonwatt.placement.guarantees import schedule_with_guarantees, validated_schedule, within_cpus_memory
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class Policy:
 
         Raises ``PluginError`` for a plugin that cannot be loaded or made, live too.
         """
+        from commonwatt.placement import make_solver
+
         plugin = one("solvers", spec.solver, SOLVER_NAMES)
         solver: Any = _ours(spec) if plugin is None else _PluggedSolver(plugin)
         by_service = spec.solver in get_args(PeerName)
@@ -136,6 +138,8 @@ class Policy:
 
 
 def _ours(spec: PolicySpec) -> PlacementSolver:
+    from commonwatt.placement import make_solver
+
     return make_solver(
         spec.solver, iterations=spec.iterations, steps=spec.iterations, placements=spec.placements,
         time_limit_s=spec.time_limit_s, fair_share_weight=spec.fair_share_weight, over_plans=spec.aim == "plan",

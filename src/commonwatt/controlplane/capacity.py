@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from commonwatt import forecasting
 from commonwatt.capacity import calibration_steps, check_spec
 from commonwatt.control.capacity import Capacity
 from commonwatt.control.engine import Engine, NodeView, SetPower
 from commonwatt.control.events import EventKind
 from commonwatt.engines.kubernetes.user_requests import LateError
-from commonwatt.forecasting import PREDICTORS
 from commonwatt.model.arrays import Bools
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.demand import DemandSeries
@@ -148,14 +148,15 @@ def _made(
 
 
 def _learns(plan: CapacitySpec) -> bool:
-    return plan.forecasts and plan.forecaster in PREDICTORS and PREDICTORS[plan.forecaster].learns
+    known = forecasting.PREDICTORS
+    return plan.forecasts and plan.forecaster in known and known[plan.forecaster].learns
 
 
 def _check_enough(plan: CapacitySpec, demand: DemandSeries | None) -> None:
     """Raise ``InputError`` while the forecaster would learn next to nothing and more demand will be recorded."""
     if demand is None or not _learns(plan):
         return
-    least, most = PREDICTORS[plan.forecaster].least, plan.history_days * DAY_S / plan.step_s
+    least, most = forecasting.PREDICTORS[plan.forecaster].least, plan.history_days * DAY_S / plan.step_s
     fitted = len(demand) - calibration_steps(plan, len(demand))
     if fitted < least and len(demand) < _NEARLY * most:  # the first and the last steps are seldom whole
         expected = f"{plural(least, 'step')} of demand to fit to, besides those it is calibrated on"

@@ -13,7 +13,6 @@ import numpy as np
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import JobLeft, LiveEngine
 from commonwatt.control.events import Requester
-from commonwatt.control.fleet.controller import FleetController
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.controlplane.health import FAULTS, HealthPoller
 from commonwatt.controlplane.intent_log import WriteAheadEngine
@@ -85,6 +84,8 @@ class Reconciler:
         guard: Callable[[], None] = lambda: None, advises: bool = False, intake: UserJobIntake | None = None,
         health: HealthPoller | None = None,
     ) -> None:  # fmt: skip
+        from commonwatt.control.fleet.controller import FleetController
+
         self.store, self.maker, self._now_s, self._admit, self._marks = store, maker, now_s, admit, marks
         self.engine = WriteAheadEngine(engine, store.intend, now_s, retries, guard=guard)
         self.controller = make(self.engine)

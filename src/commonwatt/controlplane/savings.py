@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,11 +33,13 @@ from commonwatt.model.pools import Pools
 from commonwatt.model.scenario import PolicySpec, Scenario, UnusedNodes
 from commonwatt.model.units import DAY_S, J_PER_KWH, MICRO, NANO
 from commonwatt.planning.capacity import Past, check_capacity, demand_of_samples
-from commonwatt.simulation.run_setup import PolicyRun, run_policy
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.database import Database
 from commonwatt.store.queries import events_of, worked_gpu_s
 from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus
+
+if TYPE_CHECKING:
+    from commonwatt.simulation.run_setup import PolicyRun
 
 __all__ = [
     "Estimator",
@@ -127,6 +129,8 @@ def estimate(
     Nodes reserved for profiling are left out of both. *past* is the demand before the period, which capacity plans are
     fitted to; *began_s* is when the period began, for prices that change over time.
     """
+    from commonwatt.simulation.run_setup import run_policy  # with all that simulates; the first estimate is later
+
     profiling = config.live.profiling
     cluster = Cluster.of(config.nodes).without(profiling.nodes if profiling else ())
     plain = {"unused_nodes": UnusedNodes(state=None), "outages": (), "capacity": None}

@@ -15,16 +15,12 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from commonwatt.control.controller import Controller
-from commonwatt.control.fleet.controller import FleetController, eager
 from commonwatt.control.fleet.interface import ReplicaDemand, ServingState
 from commonwatt.control.ledger import Account
-from commonwatt.control.policy import Policy
-from commonwatt.data.fleet import make_fleet
 from commonwatt.engines.model_servers import HostedService, Hosting
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import InputError, MissingExtraError
@@ -34,6 +30,10 @@ from commonwatt.model.names import is_loopback
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import plural
+
+if TYPE_CHECKING:
+    from commonwatt.control.controller import Controller
+    from commonwatt.control.fleet.controller import FleetController
 
 __all__ = ["CountedLoad", "LiveServices", "SnapshotService", "check_services", "fleet_controller", "hosting_of"]
 
@@ -137,6 +137,8 @@ def key_of(config: Scenario) -> str | None:
 
 def live_fleet(config: Scenario, cluster: Cluster, folder: Path) -> Fleet:
     """Return the fleet of a configuration, with loads that are counted. Raises ``InputError``."""
+    from commonwatt.data.fleet import make_fleet
+
     unread = tuple(service.model_copy(update={"load": LoadSeries(rps=(0.0,))}) for service in config.services)
     with_loads = config.model_copy(update={"services": unread})
     fleet = make_fleet(with_loads, folder, cluster, sharing_of(config), (), 0)
@@ -167,6 +169,9 @@ def hosting_of(config: Scenario, cluster: Cluster, folder: Path) -> Hosting | No
 
 def fleet_controller(config: Scenario, cluster: Cluster, folder: Path) -> Callable[..., Controller]:
     """Return what makes the controller of a configuration with services, from the arguments of ``Controller``."""
+    from commonwatt.control.fleet.controller import FleetController, eager
+    from commonwatt.control.policy import Policy
+
     fleet, spec = live_fleet(config, cluster, folder), eager(config.policies[0])
     return partial(FleetController, fleet=fleet, resident_policy=Policy.of(spec, live=True))
 

@@ -48,6 +48,7 @@ from commonwatt.model.errors import ArgumentError, EngineError, InputError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.names import check_in_address
 from commonwatt.model.nodes import Cluster
+from commonwatt.model.policies import SOLVER_NAMES
 from commonwatt.model.scenario import PolicySpec, Scenario
 from commonwatt.model.units import DAY_S
 from commonwatt.optimize import KeepGoing
@@ -181,7 +182,8 @@ def read_config(path: Path) -> Scenario:
                 raise InputError("the name of a node", file=path, field=field, value=name)
     if config.live.profiling and not len(cluster.without(config.live.profiling.nodes)):
         raise InputError("a node that is left for work", file=path, field="live.profiling.nodes", value="all of them")
-    Policy.of(config.policies[0])  # refuses a plugin that cannot be loaded, before anything starts
+    if config.policies[0].solver not in SOLVER_NAMES:
+        Policy.of(config.policies[0])  # refuses a plugin that cannot be loaded, before anything starts
     return config
 
 

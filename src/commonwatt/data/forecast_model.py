@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from commonwatt import __version__
+from commonwatt import __version__, forecasting
 from commonwatt.data.file_kinds import other_kind
 from commonwatt.data.files import validate, write_atomic
 from commonwatt.data.text import read_text
-from commonwatt.forecasting import restore_predictor
 from commonwatt.model.demand import FittedPredictor
 from commonwatt.model.errors import InputError, MissingExtraError
 from commonwatt.model.forecast_file import FORMAT, ModelHeader, header_type
@@ -74,7 +73,7 @@ def read_model(path: Path) -> tuple[FittedPredictor, ModelHeader]:
     header = _header(raw, path, expected)
     about = header.model_dump(exclude={"format", "commonwatt", "seed"})
     try:
-        return restore_predictor(about, arrays), header
+        return forecasting.restore_predictor(about, arrays), header
     except ImportError as error:
         raise MissingExtraError(error.name or "torch", "forecast") from None
     except InputError as error:

@@ -13,7 +13,7 @@ from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, main
 from pydantic_core import PydanticUndefined
 
 from commonwatt import __version__
@@ -48,18 +48,27 @@ PluginName = Annotated[str, WithJsonSchema({"type": "string", "pattern": NAME})]
 """A name in a file that may be a plugin's."""
 
 
+_DEFERS = hasattr(main, "_rebuild_lock")
+"""Whether schemas are built when first used, which older versions of pydantic do not protect from other threads."""
+
+
 class FileModel(BaseModel):
     """A file, or part of one, that a user writes: unknown keys, NaN and infinity are refused."""
 
     model_config = ConfigDict(
-        extra="forbid", allow_inf_nan=False, frozen=True, populate_by_name=True, coerce_numbers_to_str=True
+        extra="forbid",
+        allow_inf_nan=False,
+        frozen=True,
+        populate_by_name=True,
+        coerce_numbers_to_str=True,
+        defer_build=_DEFERS,
     )
 
 
 class ResultModel(BaseModel):
     """A result of a command. Unknown is ``None``, never 0."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=_DEFERS)
 
 
 def quantity(meaning: str, unit: str = "-", default: Any = ..., **constraints: Any) -> Any:  # noqa: ANN401

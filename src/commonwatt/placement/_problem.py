@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.packing import PackableJobs
 from commonwatt.model.place_file import PlaceFile, PlaceJob
-from commonwatt.model.results import PlaceResult
 from commonwatt.model.units import plural
 from commonwatt.optimize import SearchResult, Solver
 from commonwatt.placement.guarantees._kept import Guarantees, Reservation
+
+if TYPE_CHECKING:
+    from commonwatt.model.results import PlaceResult
 
 __all__ = [
     "POSTPONED",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from commonwatt.model.demand import LEVELS
 from commonwatt.model.errors import InputError
 from commonwatt.model.forecast_results import ForecastBudget, ForecastPricedTarget
 from commonwatt.model.units import HOUR_S, plural
-from commonwatt.planning.series import LoadedSeries
 from commonwatt.planning.waiting import Hindsight, Price
+
+if TYPE_CHECKING:
+    from commonwatt.planning.series import LoadedSeries
 
 __all__ = ["CANDIDATES", "PowerBudget", "cheapest_target", "within_budget"]
 

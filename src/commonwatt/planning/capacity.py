@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from commonwatt import forecasting
 from commonwatt.capacity import (
     CapacityPlanner,
     DemandForecaster,
@@ -24,7 +25,6 @@ from commonwatt.data.demand import LogDemand
 from commonwatt.data.forecast_model import read_model
 from commonwatt.data.log import JobLog
 from commonwatt.data.series_files import SeriesFile
-from commonwatt.forecasting import PREDICTORS, joint_pools, make_predictor
 from commonwatt.model.arrays import Bools, Floats
 from commonwatt.model.capacity import CapacitySpec, Target
 from commonwatt.model.demand import LOOK_BACK, Arrivals, DemandSeries, FittedPredictor, Predictor
@@ -35,10 +35,6 @@ from commonwatt.model.names import one_of
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.pools import Pools
 from commonwatt.model.units import DAY_S, plural
-from commonwatt.planning.budget import cheapest_target
-from commonwatt.planning.predictors import features_of
-from commonwatt.planning.series import LoadedSeries
-from commonwatt.planning.waiting import Price
 
 __all__ = [
     "DemandSample", "FitCache", "Past", "check_capacity", "check_forecaster", "demand_of_run", "demand_of_samples",
@@ -228,7 +224,7 @@ class FitCache:
         It is fitted, or was a little earlier, to what comes before the part that the promises are calibrated on.
         ``None`` as of ``joint_pools``.
         """
-        made = joint_pools(demands, make_predictor(spec.forecaster, horizon=spec.horizon), gpus)
+        made = forecasting.joint_pools(demands, forecasting.make_predictor(spec.forecaster, horizon=spec.horizon), gpus)
         if made is None:
             return None
         one = next(iter(demands.values()))
@@ -253,7 +249,7 @@ class FitCache:
             if same and 0 <= past.end_s - until_s < self._longest_s:
                 fitted.see(past)
                 return fitted
-        predictor = make_predictor(spec.forecaster, horizon=spec.horizon)
+        predictor = forecasting.make_predictor(spec.forecaster, horizon=spec.horizon)
         predictor.fit(past, np.random.default_rng([seed, 4]))
         if isinstance(predictor, FittedPredictor):
             self._fitted = spec.forecaster, spec.horizon, past.step_s, past.end_s, predictor
@@ -276,7 +272,7 @@ def _check_past(spec: CapacitySpec, past: Past, pool: str) -> None:
     """Raise ``InputError`` if there is too little demand of a *pool* to fit to."""
     least, demand = 2 * (LOOK_BACK + spec.horizon), past.demand(spec)
     of = f" of pool {pool}" if pool else ""
-    if spec.forecasts and spec.forecaster in PREDICTORS and (demand is None or len(demand) < least):
+    if spec.forecasts and spec.forecaster in forecasting.PREDICTORS and (demand is None or len(demand) < least):
         have = 0 if demand is None else len(demand)
         expected = (
             f"at least {plural(least, 'step')} of demand{of} before the period to fit to: a log that begins earlier, "
@@ -301,12 +297,12 @@ def check_forecaster(spec: CapacitySpec, folder: Path) -> None:
         make_calibrator(spec.target, step_s=spec.step_s, whole_gpus=None, steps=spec.horizon)
     except InputError as error:
         raise InputError(error.expected, field=f"capacity.{error.field}", value=error.value) from None
-    if spec.forecaster in PREDICTORS:
-        make_predictor(spec.forecaster)
+    if spec.forecaster in forecasting.PREDICTORS:
+        forecasting.make_predictor(spec.forecaster)
     elif is_model(folder, spec.forecaster):
         _read(folder / spec.forecaster, spec)
     else:
-        expected = f"a fitted model's file, or {one_of(PREDICTORS, spec.forecaster)}"
+        expected = f"a fitted model's file, or {one_of(forecasting.PREDICTORS, spec.forecaster)}"
         raise InputError(expected, field="capacity.forecaster", value=spec.forecaster)
 
 
@@ -315,7 +311,8 @@ def is_model(folder: Path, forecaster: str) -> bool:
     try:
         return (folder / forecaster).is_file()
     except OSError as error:
-        expected = f"a fitted model's file that can be read ({error.strerror}), or {one_of(PREDICTORS, forecaster)}"
+        known = one_of(forecasting.PREDICTORS, forecaster)
+        expected = f"a fitted model's file that can be read ({error.strerror}), or {known}"
         raise InputError(expected, field="capacity.forecaster", value=forecaster) from None
 
 
@@ -460,6 +457,10 @@ def _cheapest(
         raise InputError(expected, field="capacity.delay_price", value=delay_price)
     origins = np.arange(max(observed, predictor.look_back) - 1, len(demand), dtype=np.int64)
     quantiles = predictor.predict_many(demand, origins)
+    from commonwatt.planning.budget import cheapest_target
+    from commonwatt.planning.series import LoadedSeries
+    from commonwatt.planning.waiting import Price
+
     price = Price(gpu_w * tariff.pue, _mean_price(tariff), delay_per_gpu_h=delay_price, currency=tariff.currency)
     loaded = LoadedSeries(SeriesFile(demand, dated=False, holes=0), past.jobs(spec))
     try:
@@ -482,7 +483,7 @@ def _fitted(spec: CapacitySpec, past: Past, seed: int, fits: FitCache) -> tuple[
     """
     demand = past.demand(spec)
     observed = 0 if demand is None else _learned(spec, demand)
-    if spec.forecaster not in PREDICTORS:
+    if spec.forecaster not in forecasting.PREDICTORS:
         saved = _read(past.folder / spec.forecaster, spec)
         if demand is not None and observed:
             saved.see(demand.between(0, observed))
@@ -494,6 +495,8 @@ def _fitted(spec: CapacitySpec, past: Past, seed: int, fits: FitCache) -> tuple[
 
 def _read(path: Path, spec: CapacitySpec) -> FittedPredictor:
     """Read a fitted model; raises ``InputError`` for one of another step or horizon."""
+    from commonwatt.planning.predictors import features_of
+
     step_s = spec.step_s
     predictor, _ = read_model(path)
     if not np.isclose(predictor.step_s, step_s):

@@ -22,24 +22,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from sqlalchemy import URL
+if TYPE_CHECKING:  # each process loads what it needs, both at the same time
+    from sqlalchemy import URL
 
-from commonwatt.controlplane.feed import Replica, TickCounts, changes
-from commonwatt.controlplane.jobs import JobMaker
-from commonwatt.controlplane.logs import LogFormat, configure
-from commonwatt.controlplane.snapshot import Snapshot
-from commonwatt.data.certificates import Certificates
-from commonwatt.model.scenario import Scenario
-from commonwatt.service.app import make_app
-from commonwatt.service.connections import limits_of
-from commonwatt.service.context import ServiceContext
-from commonwatt.service.server import get_ready, served, signals_end_only_the_server
-from commonwatt.store.api_store import ApiStore
-from commonwatt.store.database import Database
+    from commonwatt.controlplane.feed import TickCounts
+    from commonwatt.controlplane.jobs import JobMaker
+    from commonwatt.controlplane.logs import LogFormat
+    from commonwatt.controlplane.snapshot import Snapshot
+    from commonwatt.model.scenario import Scenario
 
-__all__ = ["ApiProcess", "ApiSetup", "has_own_process", "main"]
+__all__ = ["ApiChild", "ApiProcess", "ApiSetup", "has_own_process", "main"]
 
 _log = logging.getLogger("commonwatt.service")
 
@@ -72,7 +66,7 @@ class ApiSetup:
     Attributes
     ----------
     listening, local
-        Descriptors of sockets that listen; -1: none.
+        Descriptors here of sockets that listen; -1: none.
     """
 
     config: Scenario
@@ -86,11 +80,40 @@ class ApiSetup:
     local: int = -1
 
 
+class ApiChild:
+    """The API's process: it loads what it needs, and waits for its sockets and its first message."""
+
+    def __init__(self) -> None:
+        self.connection, theirs = Pipe()
+        code = _CODE.format(parent=os.getpid(), module=__name__, descriptor=theirs.fileno())
+        with theirs:
+            self.process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is for this process, which ends that one
+            )
+
+    def hand_over(self, sockets: list[int]) -> None:
+        """Give it the sockets with these descriptors; raises ``OSError``."""
+        with socket.fromfd(self.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as way:
+            socket.send_fds(way, [b"s"], sockets)
+
+    def end(self) -> None:
+        """Kill it, unless it has ended."""
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+
+
 class ApiProcess:
     """Runs the API in a process of its own until a signal ends this one.
 
     Parameters
     ----------
+    begun
+        The process, where it has been started already; the next ones are started here.
     snapshot_after
         Waits for another snapshot than the one given, at most so many seconds, and returns the newest.
     counts, wake, alive
@@ -100,8 +123,9 @@ class ApiProcess:
     def __init__(
         self, setup: ApiSetup, snapshot_after: Callable[[Snapshot, float], Snapshot],
         counts: Callable[[], TickCounts], wake: Callable[[], None], alive: Callable[[], bool],
+        begun: ApiChild | None = None,
     ) -> None:  # fmt: skip
-        self._alive = alive
+        self._alive, self._begun = alive, begun
         self._setup, self._snapshot_after, self._counts, self._wake = setup, snapshot_after, counts, wake
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -140,20 +164,16 @@ class ApiProcess:
 
     def _run_once(self, on_ready: Callable[[], None]) -> int:
         """Start the API's process; returns its exit code when it has ended."""
-        ours, theirs = Pipe()
-        sockets = [number for number in (self._setup.listening, self._setup.local) if number >= 0]
-        code = _CODE.format(parent=os.getpid(), module=__name__, descriptor=theirs.fileno())
-        with ours, theirs:
-            process = self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno(), *sockets],
-                start_new_session=True,  # Ctrl-C is for this process, which ends that one
-            )
-            theirs.close()
+        child, self._begun = self._begun or ApiChild(), None
+        process = self._process = child.process
+        with child.connection as ours:
             if self._stopping.is_set():  # while it was being started
                 process.kill()
+            try:
+                child.hand_over([number for number in (self._setup.listening, self._setup.local) if number >= 0])
+            except OSError:
+                child.end()
+                raise
             threads = [
                 threading.Thread(target=target, args=(ours, *more), daemon=True, name=name)
                 for name, target, more in (("api-feed", self._feed, ()), ("api-asks", self._hear, (on_ready,)))
@@ -167,6 +187,8 @@ class ApiProcess:
 
     def _feed(self, connection: Connection) -> None:
         """Send snapshots until the other end is gone; nothing while the controller does not go on."""
+        from commonwatt.controlplane.feed import changes
+
         before = replace(self._setup.first)
         with suppress(OSError):
             connection.send(self._setup)
@@ -196,6 +218,20 @@ def main(descriptor: int) -> NoReturn:
 
 
 def _serve(connection: Connection) -> int:
+    from commonwatt.controlplane.feed import Replica
+    from commonwatt.controlplane.logs import configure
+    from commonwatt.data.certificates import Certificates
+    from commonwatt.service.app import make_app
+    from commonwatt.service.connections import limits_of
+    from commonwatt.service.context import ServiceContext
+    from commonwatt.service.server import get_ready, served, signals_end_only_the_server
+    from commonwatt.store.api_store import ApiStore
+    from commonwatt.store.database import Database
+
+    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as way:
+        sockets = [socket.socket(fileno=number) for number in socket.recv_fds(way, 1, 2)[1]]
+    if not sockets:
+        return 1  # the controller's process has not come so far
     setup: ApiSetup = connection.recv()
     configure(*setup.log)
     replica, sending = Replica(setup.first), threading.Lock()
@@ -221,9 +257,7 @@ def _serve(connection: Connection) -> int:
         setup.config, setup.folder, ApiStore(database), setup.maker, replica.snapshot, lambda: say(WAKE),
         replica.counts, replica.alive,
     )  # fmt: skip
-    server, sockets = setup.config.live.server, [socket.socket(fileno=setup.listening)]
-    if setup.local >= 0:
-        sockets.append(socket.socket(fileno=setup.local))
+    server = setup.config.live.server
     certificates = None if server.tls is None else Certificates(server.tls, setup.folder, "live.server.tls")
     app, connections = make_app(context), limits_of(server)
     get_ready(app, connections, certificates)

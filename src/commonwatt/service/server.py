@@ -17,13 +17,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
-from fastapi import FastAPI
 
 from commonwatt.data.certificates import Certificates
 from commonwatt.model.errors import InputError
 from commonwatt.service.connections import ACCEPTED_AT_ONCE, AcceptErrors, Connections
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 __all__ = ["LocalSocket", "bound", "get_ready", "run_server", "served", "shown_address", "signals_end_only_the_server"]
 

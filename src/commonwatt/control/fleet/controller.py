@@ -29,8 +29,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.electricity import StepIntegral, Tariff
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet
 from commonwatt.model.scenario import PolicySpec
-from commonwatt.placement import POSTPONED, Explainer, PlacementProblem, Schedule
-from commonwatt.placement.start_times import Power, under_cap
+from commonwatt.placement import POSTPONED, Explainer, PlacementProblem, Schedule, start_times
 
 __all__ = ["FleetController", "eager"]
 
@@ -166,7 +165,7 @@ class FleetController(Controller):
 
     # -- power
 
-    def _power(self, problem: PlacementProblem, rows: Ints, view: NodeView) -> Power:
+    def _power(self, problem: PlacementProblem, rows: Ints, view: NodeView) -> start_times.Power:
         own, shared_w = super()._power(problem, rows, view), self.manager.gpus.power_w()
         return replace(
             own, idle_w=own.idle_w + shared_w, rest_w=own.rest_w + shared_w, shared_w=float(shared_w.sum()),
@@ -202,7 +201,7 @@ class FleetController(Controller):
         handles = np.array(sorted(self.registry.nodes.keys() - self.scheduling.terminating.keys()), dtype=np.int64)
         view = self.engine.nodes()
         problem, rows = self._problem(handles, now_s, self._placeable(view), None)
-        schedule = under_cap(problem, Schedule.unchanged(problem), self._power(problem, rows, view))
+        schedule = start_times.under_cap(problem, Schedule.unchanged(problem), self._power(problem, rows, view))
         explainer = Explainer(problem, schedule)
         for j in np.flatnonzero((schedule.choice == POSTPONED) & (problem.stay >= 0)).tolist():
             why, handle = explainer.explain(j), int(handles[j])

@@ -20,7 +20,7 @@ from commonwatt.model.errors import InputError
 from commonwatt.model.fleet import WHOLE_MILLI, Fleet, ServiceModel
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.partition_file import MigFile, MigGpu, MigTenant
-from commonwatt.partitioning.mig import MigProblem, mig_memory_gb, mig_types, plan_gpus, solve_integer
+from commonwatt.partitioning import mig
 
 __all__ = ["LayoutPlanner", "PresentCut", "check_mig", "layout_planners", "most_efficient_type"]
 
@@ -37,10 +37,10 @@ def check_mig(fleet: Fleet, cluster: Cluster) -> None:
     The memory of types without MIG is not known.
     """
     for kind in cluster.classes:
-        memory_gb = mig_memory_gb(kind.gpu_type)
+        memory_gb = mig.mig_memory_gb(kind.gpu_type)
         if memory_gb is None:
             if "mig" in kind.share:
-                expected = f"a GPU type that supports MIG ({', '.join(mig_types())}), or no mig in `share`"
+                expected = f"a GPU type that supports MIG ({', '.join(mig.mig_types())}), or no mig in `share`"
                 raise InputError(expected, field="nodes.gpu_type", value=kind.gpu_type)
             continue
         for service in fleet.services:
@@ -62,7 +62,7 @@ class PresentCut:
 
 def layout_planners(fleet: Fleet, cluster: Cluster) -> dict[str, LayoutPlanner]:
     """Return a planner for each GPU type of *cluster* that may be cut."""
-    cuttable = {k.gpu_type: None for k in cluster.classes if "mig" in k.share and k.gpu_type in mig_types()}
+    cuttable = {k.gpu_type: None for k in cluster.classes if "mig" in k.share and k.gpu_type in mig.mig_types()}
     types = list(cuttable) if "mig" in fleet.sharing.modes else []
     return {t: LayoutPlanner(fleet.services, t, fleet.sharing.relayout_s) for t in types}
 
@@ -166,7 +166,7 @@ class LayoutPlanner:
                 speed=None if model.mig_speed is None else dict(model.mig_speed),
             )  # fmt: skip
             try:
-                problem = MigProblem.of(MigFile(gpus=(MigGpu(name="gpu", type=self.gpu_type),), tenants=(alone,)))
+                problem = mig.MigProblem.of(MigFile(gpus=(MigGpu(name="gpu", type=self.gpu_type),), tenants=(alone,)))
             except InputError as error:
                 if error.field != f"tenants.{own.name}.memory_gb":  # which is more than any instance has
                     where = f"services.{own.name}.profiles.{self.gpu_type}.mig_speed"
@@ -196,22 +196,22 @@ class LayoutPlanner:
             weight = max(demand.rate_rps, 1e-6) / max(net.values())
             tenants.append(MigTenant(name=str(i), weight=weight, speed=net, max_instances=self.services[i].most))
         try:
-            problem = MigProblem.of(MigFile(gpus=tuple(gpus), tenants=tuple(tenants), drain_penalty=DRAIN_PENALTY))
-            solved = solve_integer(problem, "egalitarian")
+            problem = mig.MigProblem.of(MigFile(gpus=tuple(gpus), tenants=tuple(tenants), drain_penalty=DRAIN_PENALTY))
+            solved = mig.solve_integer(problem, "egalitarian")
         except InputError:  # a service without an instance
             return None
         order = [int(tenant.name) for tenant in tenants]
         return self._cuts(problem, solved.picked, solved.instances.tolist(), order, kept)
 
     def _cuts(
-        self, problem: MigProblem, picked: list[list[int]], numbers: list[list[int]], order: Sequence[int],
+        self, problem: mig.MigProblem, picked: list[list[int]], numbers: list[list[int]], order: Sequence[int],
         kept: Sequence[PresentCut],
     ) -> tuple[Cut, ...]:  # fmt: skip
         """Give services their instances, first those they are on."""
         left = {(i, problem.classes[c][1].key): n for i, row in zip(order, numbers, strict=True)
                 for c, n in enumerate(row)}  # fmt: skip
         words = [[str(placed) for placed in plan.choice.layout] for plan in
-                 plan_gpus(problem, picked, np.zeros(problem.rates.shape))]  # fmt: skip
+                 mig.plan_gpus(problem, picked, np.zeros(problem.rates.shape))]  # fmt: skip
         before = [{i.word: i.service for i in cut.instances} for cut in kept]
         users: dict[tuple[int, str], int] = {}
         for k, old in enumerate(before):

@@ -14,18 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.model.errors import SolverError
 from commonwatt.optimize import KeepGoing, always, ranked
-from commonwatt.placement._backfill import Backfill
 from commonwatt.placement._entitlement import TenantFairness, fair_schedule, shares_of
 from commonwatt.placement._needless_moves import drop_needless_moves, filled
 from commonwatt.placement._objective import check
 from commonwatt.placement._peers import Peer
-from commonwatt.placement._priority_order import PriorityOrder
 from commonwatt.placement._problem import (
     POSTPONED,
     Background,
@@ -34,6 +33,9 @@ from commonwatt.placement._problem import (
     Schedule,
 )
 from commonwatt.placement.guarantees._kept import Guarantees, Reservation
+
+if TYPE_CHECKING:
+    from commonwatt.placement._backfill import Backfill
 
 __all__ = ["schedule_with_guarantees", "validated_schedule", "waiting_beside_room"]
 
@@ -89,6 +91,9 @@ def validated_schedule(problem: PlacementProblem, answer: object) -> Schedule:
 def _within_guarantees(
     problem: PlacementProblem, solver: PlacementSolver, solve: Callable[[PlacementProblem], Schedule]
 ) -> Schedule:
+    from commonwatt.placement._backfill import Backfill  # compiled: whoever only explains need not load it
+    from commonwatt.placement._priority_order import PriorityOrder
+
     if problem.guarantees is None:
         return solve(problem)
     backfill = solver if isinstance(solver, Backfill) else None
