@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -23,7 +22,7 @@ from commonwatt.control.run_time_estimates import FIRST_REVISION_S, OUTCOMES, Re
 from commonwatt.control.scaling import KindScaling, predict
 from commonwatt.control.scheduling import JobCondition, NodeCondition
 from commonwatt.controlplane.intent_log import WriteAheadEngine
-from commonwatt.controlplane.jobs import TimeFigure
+from commonwatt.controlplane.jobs import TimeFigure, figure_values
 from commonwatt.controlplane.measurements import ProbeQueue, ScalingHistory, Sort
 from commonwatt.controlplane.run_times import LearnedRunTimes, features_of
 from commonwatt.model.arrays import Floats, Ints
@@ -50,7 +49,6 @@ LEAST_LEFT = 1e-3
 
 _Figures = tuple[tuple[TimeFigure, ...], tuple[TimeFigure, ...]]
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
-_of_figure = attrgetter(*TimeFigure.__slots__)
 
 
 @dataclass(slots=True)
@@ -91,9 +89,8 @@ class _Card:
 
     def pack(self) -> None:
         """Keep the figures as bytes until they are asked for: most jobs wait."""
-        allowed, figures = self.allowed, self.figures
-        values = [_of_figure(figure) for figure in allowed]
-        self._figures = packed((values, values if figures == allowed else [_of_figure(figure) for figure in figures]))
+        values, others = ([figure_values(figure) for figure in each] for each in self._both())
+        self._figures = packed((values, values if others == values else others))
 
     def _both(self) -> _Figures:
         if isinstance(self._figures, bytes):
