@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from commonwatt.model.errors import InputError, JobNeverFitsError
@@ -17,9 +18,19 @@ from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import plural
-from commonwatt.store.records import JobRow
+from commonwatt.store.records import JobRow, packed, unpacked
 
-__all__ = ["GpuNeeds", "JobMaker", "TimeFigure", "TrackedJob", "begin_of", "capped", "due_of"]
+__all__ = [
+    "FigureDocuments",
+    "GpuNeeds",
+    "JobMaker",
+    "TimeFigure",
+    "TrackedJob",
+    "begin_of",
+    "capped",
+    "due_of",
+    "figure_values",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,22 @@ class TimeFigure:
     def document(self) -> dict[str, Any]:
         """Return it as it is written down."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+figure_values = attrgetter(*TimeFigure.__slots__)
+"""Values of a figure, of which it is made again."""
+
+
+class FigureDocuments:
+    """Documents of figures, made when they are written down: a controller that begins has those of all jobs at once."""
+
+    __slots__ = ("_packed",)
+
+    def __init__(self, figures: Iterable[TimeFigure]) -> None:
+        self._packed = packed([figure_values(figure) for figure in figures])
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (TimeFigure(*values).document() for values in unpacked(self._packed))
 
 
 def due_of(file: JobFile, submit_s: float) -> float | None:

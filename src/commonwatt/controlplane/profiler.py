@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from commonwatt.control.run_time_estimates import FIRST_REVISION_S, OUTCOMES, Re
 from commonwatt.control.scaling import KindScaling, predict
 from commonwatt.control.scheduling import JobCondition, NodeCondition
 from commonwatt.controlplane.intent_log import WriteAheadEngine
-from commonwatt.controlplane.jobs import TimeFigure
+from commonwatt.controlplane.jobs import TimeFigure, figure_values
 from commonwatt.controlplane.measurements import ProbeQueue, ScalingHistory, Sort
 from commonwatt.controlplane.run_times import LearnedRunTimes, features_of
 from commonwatt.model.arrays import Floats, Ints
@@ -46,6 +47,10 @@ LEAST_LEFT = 1e-3
 """Of the expected run time, at least so much is left of a job in every outcome."""
 
 
+_Figures = tuple[tuple[TimeFigure, ...], tuple[TimeFigure, ...]]
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
 @dataclass(slots=True)
 class _Card:
     """The configurations of a job, and its measurements. There is one for each active job: it is kept small."""
@@ -54,15 +59,44 @@ class _Card:
     name: str
     kind: str
     epochs: int
-    allowed: tuple[TimeFigure, ...]
-    figures: tuple[TimeFigure, ...]
-    own: dict[Configuration, Measurement] = field(default_factory=dict)
-    failed: dict[Configuration, Unprofilable] = field(default_factory=dict)
+    _figures: bytes | _Figures  # allowed, and with the best times there are
+    own: Mapping[Configuration, Measurement] = field(default_factory=lambda: _NOTHING)
+    failed: Mapping[Configuration, Unprofilable] = field(default_factory=lambda: _NOTHING)
+    by_history: bool = field(init=False)  # whether all its figures are from ended jobs
     refused: frozenset[int] = frozenset()  # nodes on which the engine refused to start it
     row: bytes | None = None  # packed, where run times are learnt from those of jobs like it
     began_s: float | None = None  # its run under an earlier controller
     age_s: float = 0.0  # at which its run time was last predicted
     outcomes: Floats | None = None  # equally likely run times, over the expected one; None: it is not predicted
+
+    def __post_init__(self) -> None:
+        self.by_history = all(figure.source == Source.HISTORY for figure in self.figures)
+
+    @property
+    def allowed(self) -> tuple[TimeFigure, ...]:
+        """Its configurations, with the times declared."""
+        return self._both()[0]
+
+    @property
+    def figures(self) -> tuple[TimeFigure, ...]:
+        """The same with the best times there are."""
+        return self._both()[1]
+
+    def revise(self, figures: Sequence[TimeFigure]) -> None:
+        """Take other *figures* as the best there are."""
+        self._figures = self.allowed, tuple(figures)
+        self.__post_init__()
+
+    def pack(self) -> None:
+        """Keep the figures as bytes until they are asked for: most jobs wait."""
+        values, others = ([figure_values(figure) for figure in each] for each in self._both())
+        self._figures = packed((values, values if others == values else others))
+
+    def _both(self) -> _Figures:
+        if isinstance(self._figures, bytes):
+            allowed, figures = (tuple(TimeFigure(*one) for one in each) for each in unpacked(self._figures))
+            self._figures = allowed, figures
+        return self._figures
 
     @property
     def configurations(self) -> list[Configuration]:
@@ -140,21 +174,24 @@ class Profiler:
     def register(self, handle: int, row: JobRow, allowed: Sequence[TimeFigure], figures: Sequence[TimeFigure]) -> None:
         """Register a job with its configurations as declared, and the best times there are."""
         card = self._cards[handle] = self._card(row, allowed, figures)
-        card.own = {m.configuration: m for m in self._history.of_job(row.id)}
+        if earlier := self._history.of_job(row.id):
+            card.own = {m.configuration: m for m in earlier}
         card.began_s = row.started_s if row.status is JobStatus.RUNNING else None
         for gpu_type, gpus, why in self._before.get(str(row.id), ()):
-            card.failed[Configuration(gpu_type, gpus)] = Unprofilable(why)
+            card.failed = {**card.failed, Configuration(gpu_type, gpus): Unprofilable(why)}
         if row.file.workload is not None:  # its pods are not ours, and tell no progress
-            card.failed |= {Configuration(f.gpu_type, f.gpus): Unprofilable.NO_PROGRESS for f in figures}
+            none = dict.fromkeys((Configuration(f.gpu_type, f.gpus) for f in figures), Unprofilable.NO_PROGRESS)
+            card.failed = {**card.failed, **none}
         for figure in figures:
             if figure.gpu_w is not None:  # a job has one figure for each type; its configurations may differ
                 self._controller.registry.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)
         self._queue.put(handle)
+        card.pack()
 
     def _card(self, row: JobRow, allowed: Sequence[TimeFigure], figures: Sequence[TimeFigure]) -> _Card:
         learns = self._learned is not None and any(figure.source == Source.TIME_LIMIT for figure in allowed)
-        own, file = packed(row) if learns else None, row.file
-        return _Card(row.id, row.name, file.kind, file.epochs, tuple(allowed), tuple(figures), row=own)
+        both = tuple(allowed), tuple(figures)
+        return _Card(row.id, row.name, row.file.kind, row.file.epochs, both, row=packed(row) if learns else None)
 
     def resume(self, now_s: float) -> None:
         """Measure jobs anew that an earlier controller started on reserved nodes."""
@@ -274,7 +311,7 @@ class Profiler:
 
     def _fail(self, tick: Tick, handle: int, there: Configuration, why: Unprofilable, now_s: float) -> None:
         card = self._cards[handle]
-        card.failed[there] = why
+        card.failed = {**card.failed, there: why}
         tick.settings[FAILED_PROBES] = {
             str(self._cards[h].id): [[c.gpu_type, c.gpus, str(reason)] for c, reason in self._cards[h].failed.items()]
             for h in self._controller.registry.active if self._cards[h].failed
@@ -340,9 +377,10 @@ class Profiler:
                 continue
             if figure.source != Source.MEASURED or abs(epoch_s * card.epochs / figure.time_s - 1.0) > _OFF:
                 gpu_w = card.own[there].gpu_w if there in card.own else None
-                card.own[there] = Measurement(
+                measured = Measurement(
                     card.kind, card.id, there.gpu_type, there.gpus, epoch_s, gpu_w, run.timer.epochs, now_s
                 )
+                card.own = {**card.own, there: measured}
                 self._revise(tick, handle, card)
                 tick.change(card.id, expected_end_s=now_s + epoch_s * (card.epochs - done))
                 return True
@@ -405,7 +443,7 @@ class Profiler:
     def _outcomes(self, handle: int) -> Floats | None:
         """Return the equally likely run times of a job over the expected one, if all is from ended jobs."""
         card = self._cards.get(handle)
-        if card is None or any(figure.source != Source.HISTORY for figure in card.figures):
+        if card is None or not card.by_history:
             return None
         if card.outcomes is None:  # predicted when it was submitted
             self._predicted(card)
@@ -434,13 +472,13 @@ class Profiler:
         own = Measurement(
             card.kind, card.id, there.gpu_type, there.gpus, result.epoch_s, gpu_w, result.epochs, now_s
         )  # fmt: skip
-        card.own[there] = own
+        card.own = {**card.own, there: own}
         self._history.add(own)
         tick.profiles.append(vars(own).copy())
 
     def _revise(self, tick: Tick, handle: int, card: _Card) -> None:
         """Predict the times of a job anew."""
-        card.figures = tuple(self._predicted(card))
+        card.revise(self._predicted(card))
         tick.change(card.id, times=[figure.document() for figure in card.figures])
         for figure in card.figures:
             self._controller.registry.retime(handle, figure.gpu_type, figure.gpus, figure.time_s, figure.gpu_w)

@@ -16,7 +16,7 @@ from commonwatt.control.events import Requester
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.controlplane.health import FAULTS, HealthPoller
 from commonwatt.controlplane.intent_log import WriteAheadEngine
-from commonwatt.controlplane.jobs import JobMaker, TimeFigure, TrackedJob
+from commonwatt.controlplane.jobs import FigureDocuments, JobMaker, TimeFigure, TrackedJob
 from commonwatt.controlplane.observer import Observer
 from commonwatt.controlplane.profiler import FAILED_PROBES, Profiler
 from commonwatt.controlplane.quotas import Quotas
@@ -303,7 +303,7 @@ class Reconciler:
         self._starts.add(handle, row, self._now_s())
         self.on_row(row)
         if row.times is None:
-            tick.change(row.id, times=[figure.document() for figure in figures])
+            tick.change(row.id, times=FigureDocuments(figures))
         if row.held:
             self.controller.scheduling.mark(handle, JobCondition.HELD)
         return handle

@@ -24,6 +24,7 @@ from commonwatt.store.records import IntentRow, JobRow, JobStatus, RequestKind
 __all__ = ["Recovery"]
 
 _AT_ONCE = 500
+_NONE_YET = 0.0, 0.0  # one for all: most jobs wait
 _Segments = Mapping[int, Mapping[str, int | None]]
 
 
@@ -166,7 +167,7 @@ class Recovery:
 
     def _take_over(self, handle: int, row: JobRow, segments: _Segments, stop: IntentRow | None) -> None:
         job, run = self.engine.jobs[handle], self._runs.get(row.id)
-        self.progress[handle] = (row.done_epochs, row.kept_epochs)
+        self.progress[handle] = (row.done_epochs, row.kept_epochs) if row.done_epochs or row.kept_epochs else _NONE_YET
         job.attempts = max(job.attempts, run.attempts if run else 0)
         if self._is_running(row.id):
             job.settled = min(job.settled, job.attempts - 1)  # its end is yet to come

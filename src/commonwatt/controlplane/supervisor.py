@@ -5,6 +5,7 @@ Where another controller has the store, it stands by: it looks at the store unti
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import math
@@ -39,6 +40,7 @@ log = logging.getLogger("commonwatt.supervisor")
 
 _NEVER = 1 << 30
 _THRESHOLDS = gc.get_threshold()  # before any supervisor of this process changes them
+_GIVE_BACK_S = 15.0
 _CLEAR_S = 3600.0
 _CLEAR_FIRST_S = 60.0  # after the beginning
 _CLEAR_FOR_S = 0.5
@@ -138,6 +140,7 @@ class Supervisor:
         self._requests_s = -math.inf
         self._beat_s = -math.inf
         self._rested_s = -math.inf  # by a monotonic clock
+        self._gave_back_s = time.monotonic()
         self._keep_s, self._cleared_s = keep_s, clock() - _CLEAR_S + _CLEAR_FIRST_S
 
     # -- for other threads
@@ -227,6 +230,7 @@ class Supervisor:
         if self._go_on(reconciler, builder):
             self._failures = 0
         self._clear(reconciler)
+        self._give_back()
 
     def _claim(self) -> bool:
         """Claim the store and the engine's folder; returns whether that was possible, or raises as ``start`` does."""
@@ -360,6 +364,14 @@ class Supervisor:
         if engine.capabilities.prune:
             engine.prune(self._store.ended_before(engine.prunable(), before_s))
         log.info("deleted expired rows", extra={"rows": deleted})
+
+    def _give_back(self) -> None:
+        """Give freed memory back to the system now and then; only glibc's allocator has to be asked to."""
+        if time.monotonic() < self._gave_back_s + _GIVE_BACK_S:
+            return
+        self._gave_back_s = time.monotonic()
+        with suppress(AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
     def _write(self, tick: Tick) -> None:
         """Persist *tick*, retrying until the database answers: what it records has happened."""

@@ -152,7 +152,7 @@ def cleaned_column(name: str, value: Any) -> Any:  # noqa: ANN401
         return cleaned(value, LONGEST_NAME if name == "reason" else None)
     if name == "facts":
         return cleaned_document(value)
-    return list(value) if isinstance(value, tuple) else value
+    return list(value) if isinstance(value, tuple) or (name == "times" and value is not None) else value
 
 
 def upsert(c: sa.Connection, table: sa.Table, key: dict[str, Any], values: dict[str, Any]) -> None:

@@ -37,6 +37,7 @@ from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineError
 from commonwatt.model.jobs import JobArrays
 from commonwatt.model.nodes import Cluster, Hosts, PowerState
+from commonwatt.model.packing import Packing
 from commonwatt.model.units import MICRO, plural
 
 __all__ = ["Outage", "SimulatedEngine", "World"]
@@ -94,8 +95,8 @@ class _Running:
     epoch_s: float  # while it has its GPUs alone
     gpu_w: float  # likewise
     work_from_s: float
-    table: JobArrays
-    row: int
+    packing: Packing | None  # as its table says
+    kind: str
     beside: int | None = None  # another job with the same GPUs, by handle
     stretches: list[tuple[float, float, float]] = field(default_factory=list)  # past ones, at other speeds; see _lost_s
 
@@ -181,6 +182,10 @@ class SimulatedEngine:
         """Add jobs, whose handles are *last_handle* at most."""
         self._jobs |= {name: (jobs, j) for j, name in enumerate(jobs.names)}
         self._speeds.grow(last_handle + 1)
+
+    def _row_of(self, name: str) -> tuple[JobArrays, int]:
+        """Return the table of a job, and its row."""
+        return self._jobs[name]
 
     # -- the Engine interface
 
@@ -294,7 +299,7 @@ class SimulatedEngine:
                 name = self._cluster.names[n]
                 msg = f"start {command.name}: node {name} has {self._free[n]} GPUs free, not {command.gpus_per_node}"
                 raise EngineError(msg)
-        table, row = self._jobs[command.name]
+        table, row = self._row_of(command.name)
         kind = self._kinds[command.nodes[0]]
         gpus = len(command.nodes) * command.gpus_per_node
         config = _config(table, row, kind.gpu_type, gpus, command.power_limit)
@@ -310,7 +315,7 @@ class SimulatedEngine:
         self._version += 1
         job = self._running[command.handle] = _Running(
             command.handle, command.name, command.nodes, command.gpus_per_node, self._version, command.power_limit,
-            epoch_s, gpu_w, work_from_s, table, row,
+            epoch_s, gpu_w, work_from_s, table.packing, table.kinds[row],
         )  # fmt: skip
         self._speeds.work_from_s[command.handle] = work_from_s
         self._speeds.epoch_s[command.handle] = epoch_s
@@ -334,7 +339,7 @@ class SimulatedEngine:
         if other is None:
             return None
         alike = (other.nodes, other.gpus_per_node) == (command.nodes, command.gpus_per_node)
-        if not alike or other.beside is not None or other.table.packing is None:
+        if not alike or other.beside is not None or other.packing is None:
             msg = f"start {command.name}: it cannot have the GPUs of {other.name}"
             raise EngineError(msg)
         return other
@@ -348,8 +353,8 @@ class SimulatedEngine:
         speeds.work_from_s[h] = max(self.now_s, job.work_from_s)
         speeds.epoch_s[h], gpu_w = job.epoch_s, job.gpu_w
         if other is not None:
-            assert job.table.packing is not None
-            speeds.epoch_s[h] /= job.table.packing.speed(job.table.kinds[job.row], other.table.kinds[other.row])
+            assert job.packing is not None
+            speeds.epoch_s[h] /= job.packing.speed(job.kind, other.kind)
             both_w = job.gpu_w + other.gpu_w
             gpu_w = max(job.gpu_w, other.gpu_w) * (job.gpu_w / both_w if both_w > 0 else 0.5)
         for n in job.nodes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import select
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -31,12 +31,6 @@ from commonwatt.model.nodes import Cluster
 __all__ = ["VirtualWork"]
 
 
-_UNASKED: Mapping[str, Any] = dict.fromkeys(
-    ("tenant", "submit_s", "due_s", "tardiness_weight", "requested_gpus", "requested_type", "time_limit_s"), np.zeros(0)
-)
-"""Columns of jobs that the engine does not ask for: each job comes in a table of its own, and there may be many."""
-
-
 class VirtualWork(SimulatedEngine, LiveEngine):
     """A simulated cluster whose clock is *now*, seconds since 1970.
 
@@ -47,12 +41,18 @@ class VirtualWork(SimulatedEngine, LiveEngine):
         self._now = now
         self._attempts: dict[int, int] = {}
         self._ends: dict[int, Change] = {}  # of the last run of each job that does not run
+        self._packed: dict[str, bytes] = {}  # tables of jobs: each comes in one of its own, and few are started soon
         super().__init__(cluster, JobArrays.of([]), world, now_s=now())
         self.capabilities = replace(self.capabilities, prune=True)
 
     def add(self, jobs: JobArrays, last_handle: int) -> None:
         """Add jobs, whose handles are *last_handle* at most."""
-        super().add(replace(jobs, **_UNASKED), last_handle)
+        self._packed |= {name: _packed(jobs, j) for j, name in enumerate(jobs.names)}
+        self._speeds.grow(last_handle + 1)
+
+    def _row_of(self, name: str) -> tuple[JobArrays, int]:
+        """Return the table of a job, and its row."""
+        return _unpacked(self._packed[name]), 0
 
     def nodes(self) -> NodeView:
         """State of the nodes."""
@@ -121,7 +121,7 @@ class VirtualWork(SimulatedEngine, LiveEngine):
             del self._ends[handle], self._attempts[handle]
         self._changes = [change for change in self._changes if change.handle not in gone]
         numbers = {str(handle) for handle in gone}  # jobs are called ID-NAME
-        self._jobs = {name: row for name, row in self._jobs.items() if name.partition("-")[0] not in numbers}
+        self._packed = {name: row for name, row in self._packed.items() if name.partition("-")[0] not in numbers}
 
     def wait(self, seconds: float, waker: int = -1) -> None:
         """Return after so long, when something happens, or when *waker* is readable."""
@@ -140,3 +140,24 @@ class VirtualWork(SimulatedEngine, LiveEngine):
                 self._ends[change.handle] = change
             changes = changes + self._changes
         self._changes = changes
+
+
+def _packed(jobs: JobArrays, j: int) -> bytes:
+    """Return what the engine asks for of job *j*, which as a table of its own would take many times the memory."""
+    of = jobs.config_type, jobs.config_gpus, jobs.config_time_s, jobs.config_gpu_w, jobs.config_power_limit
+    configs = [column[jobs.configs(j)].tolist() for column in of]
+    own = jobs.names[j], jobs.kinds[j], int(jobs.epochs[j]), jobs.restart_s[j : j + 1].tolist()
+    return pickle.dumps((*own, jobs.gpu_types, configs), pickle.HIGHEST_PROTOCOL)
+
+
+def _unpacked(packed: bytes) -> JobArrays:
+    name, kind, epochs, restart_s, gpu_types, configs = pickle.loads(packed)  # noqa: S301
+    types, counts, times_s, gpu_w, limits = configs
+    none = np.zeros(0)
+    return JobArrays(
+        names=(name,), tenants=(), gpu_types=gpu_types, tenant=none.astype(np.int64), submit_s=none, due_s=none,
+        tardiness_weight=none, epochs=np.array([epochs]), requested_gpus=none.astype(np.int64),
+        requested_type=none.astype(np.int64), time_limit_s=none, kinds=(kind,), start=np.array([0, len(types)]),
+        config_type=np.array(types), config_gpus=np.array(counts), config_time_s=np.array(times_s),
+        config_gpu_w=np.array(gpu_w), restart_s=np.array(restart_s), config_power_limit=np.array(limits),
+    )  # fmt: skip
