@@ -6,8 +6,8 @@ the server holds, and, with the local engine, how long a job takes from submissi
 
 With `--own-process` the API has a process of its own: compare two runs, one after the other.
 
-A site: `--curve --solver easy` goes through 1,000, 2,000 and 5,000 nodes with ten waiting jobs each, `--mix site` asks
-as dashboards and the command line do (open streams too), `--ended 100000` has so many ended jobs in the store.
+A site: `--curve --solver easy` goes through 1,000 to 10,000 nodes with ten waiting jobs each, `--mix site` asks as
+dashboards and the command line do (open streams too), `--ended 100000` has so many ended jobs in the store.
 
 A tick is what the controller decides. A cycle is all its thread does from one wait to the next: requests are read, a
 decision is taken, written down, and shown. Its processor time is less disturbed by other programs than the clock.
@@ -72,7 +72,7 @@ SITE = (  # what dashboards ask every 10 s and for a job that is clicked, and co
 )
 MIXES = {"api": API, "site": SITE}
 STREAMS = {"api": 0, "site": 3}  # that are open meanwhile
-CURVE = (1000, 2000, 5000)
+CURVE = (1000, 2000, 5000, 10_000)
 PARTS = (  # of a cycle: object, method
     (Reconciler, "recover"), (Reconciler, "step"), (ControllerStore, "requests"), (ControllerStore, "write"),
     (SnapshotBuilder, "apply"), (SnapshotBuilder, "snapshot"),
@@ -247,6 +247,12 @@ def resident_mb(pid: int) -> tuple[float, float]:
     return now / 1000, most / 1000
 
 
+def proportional_mb(*pids: int) -> float:
+    """Memory of processes now: what several of them share counts once."""
+    texts = (Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8") for pid in pids)
+    return sum(float(re.findall(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)[0]) for text in texts) / 1000
+
+
 def cpu_s(pid: int) -> float:
     """CPU time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -341,6 +347,7 @@ def under_load(options: argparse.Namespace, nodes: int, waiting: int) -> dict[st
             quiet = [t for t in ticks(url, token, quiet_s) if t not in during]
             now_mb, most_mb = resident_mb(pid)
             api_mb = 0.0 if api is None else resident_mb(api)[1]
+            both_mb = proportional_mb(pid, *(() if api is None else (api,)))
             api_used_s = 0.0 if api is None else cpu_s(api) - api_before_s
             all_cycles = cycles(folder)
             board = httpx.get(path, headers=_with(token), timeout=120).json()
@@ -352,7 +359,8 @@ def under_load(options: argparse.Namespace, nodes: int, waiting: int) -> dict[st
         "quiet_ticks_s": _summary(quiet), "loaded_ticks_s": _summary(during),
         "quiet_cycles": _cycles([c for c in later if quiet_s <= c["at_s"] < loaded_s]),
         "loaded_cycles": _cycles([c for c in later if c["at_s"] >= loaded_s]),
-        "memory_mb": now_mb, "peak_memory_mb": most_mb, "api_peak_memory_mb": api_mb, "api_cpu_s": api_used_s,
+        "memory_mb": now_mb, "peak_memory_mb": most_mb, "api_peak_memory_mb": api_mb, "proportional_mb": both_mb,
+        "api_cpu_s": api_used_s,
         "mix": options.mix, "rate": options.rate,
         "requests": len(everything), "statuses": asked["statuses"], "seconds": asked["seconds"], "cpu_s": used_s,
         "latency_ms": _quantiles(everything),
@@ -438,7 +446,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=10_000, help="that wait")
-    parser.add_argument("--curve", action="store_true", help="1,000, 2,000 and 5,000 nodes, ten waiting jobs each")
+    parser.add_argument(
+        "--curve", action="store_true", help="1,000, 2,000, 5,000 and 10,000 nodes, ten waiting jobs each"
+    )
     parser.add_argument("--solver", default="random-greedy")
     parser.add_argument("--own-process", action="store_true", help="the API in a process of its own")
     parser.add_argument("--ended", type=int, default=0, help="jobs in the store that have ended")
@@ -492,7 +502,10 @@ def _print(load: dict[str, Any]) -> None:
         print(f"{what} cycles, s: {_few(rows['wall_s'])}; of CPU: {_few(rows['cpu_s'])}")
         print("  mean of CPU: " + ", ".join(f"{name} {spent_s:.3f}" for name, spent_s in rows["parts_cpu_s"].items()))
     own = f", and the API's process {load['api_peak_memory_mb']:.0f}" if load["api_peak_memory_mb"] else ""
-    print(f"memory, MB: {load['memory_mb']:.0f} (at most {load['peak_memory_mb']:.0f}{own})")
+    print(
+        f"memory, MB: {load['memory_mb']:.0f} (at most {load['peak_memory_mb']:.0f}{own}), "
+        f"together {load['proportional_mb']:.0f}"
+    )
     print(f"API, mix {load['mix']}, {load['rate']:g}/s, {load['requests']} requests; ms from when due:")
     print(f"  answers by status: {load['statuses']}")
     print(f"  the server used {load['cpu_s']:.1f} s of CPU, its ticks included, in {load['seconds']:.1f} s")
