@@ -103,8 +103,9 @@ def test_a_job_that_is_held_is_not_told_to_wait_for_room(service):
 
 async def until(listener, stream, done):
     async def go():
-        async for message in stream:
-            listener.take(message)
+        async for messages in stream:
+            for message in messages:
+                listener.take(message)
             if done():
                 return
 
@@ -275,8 +276,8 @@ def test_who_may_no_longer_listen_is_told_nothing_more(service, monkeypatch):
         async def still():
             return False
 
-        heard = [message async for message in broadcaster.subscribe(None, authorized=still)]
-        assert {message.event for message in heard} <= {"board", "event"}
+        heard = [messages async for messages in broadcaster.subscribe(None, authorized=still)]
+        assert {message.event for messages in heard for message in messages} <= {"board", "event"}
         assert broadcaster.subscribers == 0
 
     asyncio.run(main())

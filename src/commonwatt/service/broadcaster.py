@@ -187,8 +187,10 @@ class Broadcaster:
 
     async def subscribe(
         self, tenant: str | None, *, resume: int = 0, authorized: Callable[[], Any] | None = None
-    ) -> AsyncIterator[Message]:
+    ) -> AsyncIterator[list[Message]]:
         """Yield the snapshot and recent events, then changes, for an operator (``None``) or a tenant.
+
+        Those that are there together come together: a message of its own for each of a thousand events costs seconds.
 
         Parameters
         ----------
@@ -203,14 +205,15 @@ class Broadcaster:
             while True:
                 changed = self._changed
                 assert changed is not None
-                sent = self._sent
+                sent, messages = self._sent, []
                 if sent is not None and sent.number > seen.number:
                     data, seen = await asyncio.to_thread(self._changes_since, sent, seen, tenant)
-                    yield Message("board", data)
-                for number, owner, message in [event for event in self._events if event[0] > last]:
-                    last = number
-                    if tenant in (None, owner):
-                        yield message
+                    messages.append(Message("board", data))
+                events = [event for event in tuple(self._events) if event[0] > last]  # the other thread adds some
+                messages += [message for _, owner, message in events if tenant in (None, owner)]
+                last = events[-1][0] if events else last
+                if messages:
+                    yield messages
                 if authorized is not None and time.monotonic() - checked_s > RECHECK_S:
                     if not await authorized():
                         return

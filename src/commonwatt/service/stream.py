@@ -93,8 +93,8 @@ async def _messages(request: Request, broadcaster: Broadcaster, caller: Caller, 
             return False
         return True
 
-    async for message in broadcaster.subscribe(caller.tenant, resume=resume, authorized=authorized):
-        yield message.encoded()
+    async for messages in broadcaster.subscribe(caller.tenant, resume=resume, authorized=authorized):
+        yield b"".join(message.encoded() for message in messages)
 
 
 def _broadcaster(request: Request) -> Broadcaster:
