@@ -33,6 +33,30 @@ def test_within_the_time_the_same_answer_is_given():
     assert asyncio.run(told(TtlCache(1.0, clock=lambda: now_s[0]))) == ("a 1", "a 1", "b 2", "a 3", "a 4")
 
 
+def test_what_is_asked_for_often_is_looked_for_while_the_last_answer_is_given():
+    now_s, go_on, asked = [0.0], threading.Event(), []
+
+    def find():
+        asked.append(1)
+        number = len(asked)
+        assert number == 1 or go_on.wait(60)
+        return number
+
+    async def told(recent):
+        first = await recent.get("a", find)
+        now_s[0] = 2.5
+        during = [await recent.get("a", find) for _ in range(2)]  # one query, and nobody waits for it
+        pending = recent._pending["a"]
+        now_s[0] = 3.0
+        too_late = asyncio.ensure_future(recent.get("a", find))
+        await asyncio.sleep(0)
+        go_on.set()
+        await pending
+        return first, *during, await too_late, await recent.get("a", find), len(asked)
+
+    assert asyncio.run(told(TtlCache(1.0, clock=lambda: now_s[0], late_s=2.0))) == (1, 1, 1, 2, 2, 2)
+
+
 def test_no_more_than_so_many_are_kept():
     recent = TtlCache(1.0, most=2, clock=lambda: 0.0)
 

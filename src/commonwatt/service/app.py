@@ -41,6 +41,8 @@ from commonwatt.service.sign_in import SignIns
 __all__ = ["make_app"]
 
 _ROUTERS = (jobs.router, tenants.router, cluster.router, tenants.operators, stream.router)
+_LATE_S = 2.0
+"""Counts and sums that are asked for again and again may be so much older than the second they are kept for."""
 _BODIES: tuple[type[FileModel], ...] = (JobFile, FairnessOrder, ModeOrder, PhiOrder, TenantOrder, TokenOrder)
 
 
@@ -56,7 +58,7 @@ def make_app(context: ServiceContext) -> FastAPI:
         title="commonwatt", version=__version__, docs_url=None, redoc_url=None, openapi_url=f"{PREFIX}/openapi.json",
         redirect_slashes=False, description="The live control plane: jobs, tenants, nodes, energy.",
     )  # fmt: skip
-    app.state.context, app.state.cache, app.state.answers = context, TtlCache(), AnswerCache()
+    app.state.context, app.state.cache, app.state.answers = context, TtlCache(late_s=_LATE_S), AnswerCache()
     server = context.config.live.server
     verifier = None if server.oidc is None else TokenVerifier(server.oidc, context.folder)
     app.state.authenticator = Authenticator(

@@ -224,11 +224,14 @@ class AnswerCache:
 class TtlCache:
     """Keeps results for *keep_s* seconds, at most *most* of them.
 
-    Concurrent callers share one query. Use it from one event loop; ``change`` and ``forget`` from any thread.
+    Concurrent callers share one query. For *late_s* more they are given the result they had while it is asked for anew:
+    nobody waits for what is asked for often. Use it from one event loop; ``change`` and ``forget`` from any thread.
     """
 
-    def __init__(self, keep_s: float = 1.0, most: int = 1000, clock: Callable[[], float] = time.monotonic) -> None:
-        self._keep_s, self._most, self._clock = keep_s, most, clock
+    def __init__(
+        self, keep_s: float = 1.0, most: int = 1000, clock: Callable[[], float] = time.monotonic, late_s: float = 0.0
+    ) -> None:
+        self._keep_s, self._late_s, self._most, self._clock = keep_s, late_s, most, clock
         self._results: dict[Hashable, tuple[float, Any]] = {}
         self._pending: dict[Hashable, asyncio.Task[Any]] = {}
         self._lock = threading.Lock()  # of both
@@ -243,6 +246,8 @@ class TtlCache:
             pending = asyncio.get_running_loop().create_task(self._query(key, find))
             pending.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be waiting
             self._pending[key] = pending
+        if kept is not None and self._clock() < kept[0] + self._keep_s + self._late_s:
+            return kept[1]
         return await asyncio.shield(pending)  # a caller that is cancelled leaves the query to the others
 
     async def _query(self, key: Hashable, find: Callable[[], T]) -> T:

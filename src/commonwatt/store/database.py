@@ -92,6 +92,10 @@ def _file(path: Path) -> str:
     return str(within_reach(path.absolute(), "live.store"))
 
 
+_POLL_MS = 10
+"""So long SQLite waits for another process until it is asked again; by itself it would look every 100 ms in the end."""
+
+
 class Database:
     """Connections to one database. Safe to use from several threads.
 
@@ -140,7 +144,7 @@ class Database:
             raise MissingExtraError(str(getattr(error, "name", None) or error), extra) from None
         if self.backend == "sqlite":
             event.listen(self.engine, "connect", partial(_prepare_sqlite, patience_s=patience_s))
-            event.listen(self.engine, "begin", _begin_sqlite)
+            event.listen(self.engine, "begin", partial(_begin_sqlite, patience_s=patience_s))
 
     def __str__(self) -> str:
         return self.url.render_as_string(hide_password=True)
@@ -153,7 +157,7 @@ class Database:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Wait for other threads here: waiting for SQLite itself polls only every 0.1 s."""
+        """Wait for other threads here: in their order, and without polling."""
         taken = self._writing is not None and self._writing.acquire(timeout=self._patience_s)
         try:
             yield
@@ -241,6 +245,22 @@ def _write_ahead(connection: sqlite3.Connection, patience_s: float) -> None:
             return
 
 
-def _begin_sqlite(connection: sa.Connection) -> None:
-    reads = connection.get_execution_options().get("commonwatt_read", False)
-    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+def _begin_sqlite(connection: sa.Connection, *, patience_s: float) -> None:
+    if connection.get_execution_options().get("commonwatt_read", False):
+        connection.exec_driver_sql("BEGIN")
+        return
+    raw, until_s = connection.connection.dbapi_connection, time.monotonic() + patience_s
+    assert isinstance(raw, sqlite3.Connection)
+    raw.execute(f"PRAGMA busy_timeout={_POLL_MS}")
+    try:
+        while time.monotonic() < until_s:
+            try:
+                raw.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    break
+            else:
+                return
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # whose error says what is wrong
+    finally:
+        raw.execute(f"PRAGMA busy_timeout={round(1000 * patience_s)}")
