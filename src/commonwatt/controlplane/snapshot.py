@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,14 +17,16 @@ from commonwatt.control.events import EventKind, lost_work
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.control.usage import TenantShare
 from commonwatt.controlplane.health import HealthNow
-from commonwatt.controlplane.reconciler import Reconciler
-from commonwatt.controlplane.services import SnapshotService
 from commonwatt.controlplane.start_conditions import LONGEST, UNFORESEEN, Waiting, expected_times
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.explanation import PlacementExplanation
 from commonwatt.store.columns import cleaned_column
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus, Packed, Part, SampleRow, packed, with_changes
+
+if TYPE_CHECKING:  # who only reads snapshots loads no controller
+    from commonwatt.controlplane.reconciler import Reconciler
+    from commonwatt.controlplane.services import SnapshotService
 
 __all__ = ["Snapshot", "SnapshotBuilder", "SnapshotJob", "SnapshotNode", "is_late", "why_of"]
 
