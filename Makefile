@@ -41,7 +41,7 @@ stranger: $(VENV)/.dev
 # Kills a hundred times what `make test-all` kills a few times.
 soak: $(VENV)/.dev
 	COMMONWATT_ROUNDS=100 $(BIN)/python -m pytest --timeout 3600 tests/controlplane/test_chaos.py tests/controlplane/test_databases.py \
-		tests/controlplane/test_over_slurm.py tests/controlplane/test_over_kubernetes.py
+		tests/controlplane/test_over_slurm.py tests/controlplane/test_over_kubernetes.py tests/controlplane/test_standby.py
 
 venv: $(VENV)/.dev
 

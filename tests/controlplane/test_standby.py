@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from commonwatt.controlplane import wiring
+from commonwatt.controlplane import state, wiring
 from commonwatt.engines import state_folder
 from commonwatt.model.errors import EngineError, StoreError
 from commonwatt.store import claim as claims
@@ -34,9 +34,13 @@ from tests.controlplane.chaos import (
     until_all_end,
     witness,
 )
+from tests.controlplane.wire import Wire
 from tests.store.conftest import mariadb, postgresql
 
 __all__ = ["mariadb", "postgresql"]
+
+
+OVER_WITHIN_S = 45.0  # on a busy machine
 
 
 def until(condition, limit_s=120.0):
@@ -134,6 +138,53 @@ def test_who_was_frozen_at_any_moment_acts_no_more_when_it_thaws(site, tmp_path,
     until_all_end(store, jobs)
     assert problems(store, tmp_path, jobs) == []
     assert check(store.database).problems == ()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("silently", [True, False])
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_who_is_cut_off_from_the_database_acts_no_more(site, tmp_path, monkeypatch, silently):
+    """The network between a controller and the database is cut, at any moment; it goes on running meanwhile."""
+    path, store, _ = site
+    monkeypatch.setattr(state_folder, "_killed", lambda _: False)  # as on another machine
+    monkeypatch.setattr(claims, "_process", lambda _: None)
+    rng, jobs, wires = np.random.default_rng(3), [], {}
+    path.write_text(path.read_text().replace(f":{store.database.url.port}/", ":${CUT_PORT}/"))
+    hold = state.hold  # to both, it would be one address; here each has a wire of its own
+    monkeypatch.setattr(state, "hold", lambda folder, _, **more: hold(folder, "the store", **more))
+    try:
+        for _ in range(2):
+            wire = Wire(store.database.url.port)
+            monkeypatch.setenv("CUT_PORT", str(wire.port))
+            wires[controller(path)] = wire
+        for k in range(max(1, ROUNDS // 6)):
+            now = active(store)
+            for n in range(6):
+                more = {"epochs": int(rng.integers(1, 4)), "gpus": int(rng.integers(1, 3))}
+                jobs.append(submit(store, f"j{k}-{n}", tmp_path, float(rng.uniform(0.1, 1.5)), **more))
+                time.sleep(float(rng.uniform(0.0, 0.2)))
+            wires[now].cut(silently=silently)
+            began_s = time.monotonic()
+            jobs.append(submit(store, f"cut{k}", tmp_path))
+            other = taken_over(store, now)
+            assert time.monotonic() - began_s < OVER_WITHIN_S
+            until_all_end(store, [jobs[-1]])
+            wires[now].mend()
+            time.sleep(float(rng.uniform(0.0, 1.0)))
+            assert active(store) == other  # who was cut off stands by
+        until_all_end(store, jobs)
+        os.kill(other, signal.SIGKILL)
+        jobs.append(submit(store, "after", tmp_path))
+        assert taken_over(store, other) == now  # it is of use again
+        until_all_end(store, jobs)
+        assert problems(store, tmp_path, jobs) == []
+        assert check(store.database).problems == ()
+    finally:
+        for child, wire in wires.items():
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            wire.close()
 
 
 @contextmanager

@@ -141,8 +141,9 @@ def try_claim(database: Database, *, lease: bool = False) -> Claim | None:
     try:
         value = {
             "token": token, "pid": os.getpid(), "host": socket.gethostname(), "process": _process(os.getpid()),
-            "lease": lease,
+            "lease": lease, "sessions": database.sessions,
         }  # fmt: skip
+        _end_sessions_before(database)
         with database.transaction(what="claim") as c:
             before = get_setting(c, _SETTING, lock=True)
             put_setting(c, _SETTING, value)
@@ -152,6 +153,22 @@ def try_claim(database: Database, *, lease: bool = False) -> Claim | None:
     leased = before is not None and (lease or before.get("lease", False))
     settle_s = _HANDOVER_S if leased and not _gone(before) else 0.0
     return Claim(database, token, lock, lease=lease, settle_s=settle_s, renewed_s=began_s)
+
+
+def _end_sessions_before(database: Database) -> None:
+    """End the connections of the former holder, whose lock we have.
+
+    PostgreSQL does not time out a transaction of which it waits for the rest of a command, as it does where the network
+    was cut in between; its row locks would keep us from the store until TCP gives up.
+    """
+    if database.backend != "postgresql":
+        return
+    with database.reading(what="claim") as c:
+        before = get_setting(c, _SETTING)
+        if before is not None and before.get("sessions") and not before.get("released"):
+            activity = sa.table("pg_stat_activity", sa.column("pid"), sa.column("application_name"))
+            end = sa.select(sa.func.pg_terminate_backend(activity.c.pid))
+            c.execute(end.where(activity.c.application_name == before["sessions"]))
 
 
 def claimed(database: Database) -> bool:

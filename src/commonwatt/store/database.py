@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import sqlite3
 import threading
 import time
@@ -101,13 +102,14 @@ class Database:
 
     *patience_s* is how long a transaction waits for others to end, and how long to try to connect; *answer_s* is how
     long a server may take for a statement. A server ends a transaction in which nothing was said for *idle_s*: a
-    process that is frozen then holds no lock of a row.
+    process that is frozen then holds no lock of a row. PostgreSQL knows its connections by the name *sessions*.
     """
 
     def __init__(
         self, url: URL, *, patience_s: float = 30.0, answer_s: float = 60.0, idle_s: float | None = None
     ) -> None:
         self.url = url
+        self.sessions = f"commonwatt {secrets.token_hex(8)}"
         self.backend = url.get_backend_name()
         self._patience_s = patience_s
         self._writing = threading.Lock() if self.backend == "sqlite" else None
@@ -132,8 +134,8 @@ class Database:
             settings += "" if idle_s is None else f" -c idle_in_transaction_session_timeout={round(1000 * idle_s)}"
             options["connect_args"] = {
                 "connect_timeout": max(2, min(wait_s, 10)), "options": settings, "client_encoding": "utf8",
-                "application_name": "commonwatt", "keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3,
-                "tcp_user_timeout": 20_000,
+                "application_name": self.sessions, "tcp_user_timeout": 20_000, "keepalives_idle": 5,
+                "keepalives_interval": 5, "keepalives_count": 3,
             }  # fmt: skip
         if self.backend != "sqlite":
             options["isolation_level"] = "READ COMMITTED"
