@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import shutil
 import subprocess
 import tempfile
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("pymysql")
@@ -49,14 +51,26 @@ class AccountedSite(Site):
         self.conf.write_text(f"{text}AccountingStorageTRES=gres/gpu\nJobAcctGatherFrequency=0\n")
 
 
+class EnforcedSite(AccountedSite):
+    """A Slurm that takes only accounts and QOS that its users have."""
+
+    def configure(self, slurmd_timeout_s: int = 30) -> None:
+        super().configure(slurmd_timeout_s)
+        self.conf.write_text(f"{self.conf.read_text()}AccountingStorageEnforce=associations,qos\n")
+
+
 @pytest.fixture
 def accounted(mariadb, monkeypatch):  # noqa: F811
     yield from started(AccountedSite, mariadb, monkeypatch)
 
 
+@pytest.fixture
+def enforced(mariadb, monkeypatch):  # noqa: F811
+    yield from started(EnforcedSite, mariadb, monkeypatch)
+
+
 def started(kind, mariadb, monkeypatch):  # noqa: F811
     """Yield a running site of this *kind* with its slurmdbd."""
-    import getpass
     import socket
 
     if reason := missing() or (None if shutil.which("slurmdbd", path=_path()) else "slurmdbd is not installed"):
@@ -128,3 +142,37 @@ def test_the_ledger_and_slurm_charge_the_same(accounted, tmp_path):
     done = run("store", "check", path, "--sacct", nameless)
     assert done.code == 2
     assert "field 'JobName'" in done.err
+
+
+def test_jobs_run_under_the_account_and_qos_of_their_tenant_where_slurm_enforces_them(enforced, tmp_path):
+    for words in (
+        ("qos", "urgent"), ("account", "vision"), ("account", "speech"), ("user", getpass.getuser(), "account=vision"),
+    ):  # fmt: skip
+        enforced.ask("sacctmgr", "-i", "add", *words)
+    enforced.ask("sacctmgr", "-i", "modify", "user", getpass.getuser(), "set", "qos+=urgent")
+    slurm = {
+        "accounts": {"a": "vision", "b": "speech", "c": "vision"},
+        "qos": {"a": "urgent", "b": "normal", "c": "unheard"},
+    }
+    path = config_over(enforced, tmp_path)
+    config = yaml.safe_load(path.read_text())
+    config["live"]["slurm"] = config["live"].get("slurm", {}) | slurm
+    path.write_text(yaml.safe_dump(config))
+    store = store_of(path, tenants="abc")
+    refused = {"b": "Invalid account", "c": "Invalid qos"}
+    with running(path):
+        jobs = {
+            tenant: store.submit(tenant, witness(f"of-{tenant}", tmp_path, 1.0), time.time())[0].id for tenant in "abc"
+        }
+        until_all_end(store, [jobs["a"]], 60.0)
+        for tenant, why in refused.items():  # they wait until the site has mended it
+            until(lambda tenant=tenant, why=why: why in (store.job(jobs[tenant]).sentence or ""), 60.0)
+            assert store.job(jobs[tenant]).status == "waiting"
+        enforced.ask("sacctmgr", "-i", "add", "user", getpass.getuser(), "account=speech")
+        enforced.ask("sacctmgr", "-i", "add", "qos", "unheard")
+        enforced.ask("sacctmgr", "-i", "modify", "user", getpass.getuser(), "set", "qos+=unheard")
+        until_all_end(store, list(jobs.values()), 180.0)
+    assert {str(store.job(job).status) for job in jobs.values()} == {"completed"}
+    told = "sacct", "--allusers", "--allocations", "--noheader", "--parsable2", "--format=JobName,Account,QOS,State"
+    wanted = {f"{jobs['a']}-of-a|vision|urgent", f"{jobs['b']}-of-b|speech|normal", f"{jobs['c']}-of-c|vision|unheard"}
+    until(lambda: {f"{line}|COMPLETED" for line in wanted} <= set(enforced.ask(*told).splitlines()), 60.0)
