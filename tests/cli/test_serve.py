@@ -119,6 +119,19 @@ def test_people_are_told_in_words(config):
 
 
 @pytest.mark.slow
+def test_a_configuration_may_come_from_a_pipe(config):
+    """Which can be read once only: the store's password may come from a program that decrypts it."""
+    absolute = {"server": {"port": 0}, "store": str(config.with_name("live.db"))}
+    text = json.dumps({"engine": "simulated", "nodes": NODES, "live": absolute})
+    ours, theirs = os.pipe()
+    os.write(theirs, text.encode())
+    os.close(theirs)
+    done = run("serve", f"/dev/fd/{ours}", "--log-level", "error", "--json")
+    os.close(ours)
+    assert (done.code, done.document["url"]) == (0, "http://here:1"), done.err
+
+
+@pytest.mark.slow
 def test_where_people_reach_it_is_told(config, tmp_path):
     run("serve", config)
     server = {"port": 0, "public_url": "https://cw.example/live"}

@@ -16,7 +16,7 @@ pytest.importorskip("sqlalchemy")
 from commonwatt.controlplane.snapshot import Snapshot, SnapshotNode
 from commonwatt.model.errors import StoreError
 from commonwatt.service import broadcaster as broadcaster_module
-from commonwatt.service.broadcaster import Broadcaster
+from commonwatt.service.broadcaster import EVENTS_KEPT, Broadcaster
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.database import Database, address
 from commonwatt.store.records import EventRow
@@ -240,6 +240,20 @@ def test_events_are_ones_own_and_come_once(service):
         assert [event["id"] for event in again.events] == ids[-1:]
         for stream in (hers, all_, resumed):
             await stream.aclose()
+
+    asyncio.run(main())
+
+
+def test_of_a_burst_of_events_who_listens_gets_all(service):
+    async def main():
+        broadcaster = Broadcaster(service.snapshot, service.database, poll_s=0.01)
+        listener, stream = Listener(), broadcaster.subscribe(None)
+        await until(listener, stream, lambda: len(listener.events) == 12)
+        burst = [EventRow(0, 1.0, "waits", 1, (), 0, "late", f"{k}") for k in range(2 * EVENTS_KEPT)]
+        service.ticks.write(Tick(events=burst))
+        await until(listener, stream, lambda: len(listener.events) >= 12 + len(burst))
+        assert [event["sentence"] for event in listener.events[12:]] == [event.sentence for event in burst]
+        await stream.aclose()
 
     asyncio.run(main())
 

@@ -13,6 +13,7 @@ from commonwatt.control.capacity import PoolNow, PowerNow
 from commonwatt.control.usage import TenantShare
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.store import tables
+from commonwatt.store.records import RequestKind
 from tests.dashboard.made import MadeService, requests_of
 from tests.report.pages import HOSTILE
 
@@ -464,7 +465,7 @@ def test_text_of_users_is_shown_as_it_is(serve, service, visit):
 
 @pytest.mark.long
 @pytest.mark.parametrize("width", [1440, 360])
-def test_a_thousand_nodes_and_ten_thousand_jobs(tmp_path, serve, visit, width):
+def test_a_thousand_nodes_and_ten_thousand_jobs(tmp_path, serve, visit, monkeypatch, width):
     """The page holds few rows however many there are, and answers to keys while everything changes."""
     service = MadeService(tmp_path, nodes=1000, running=900, waiting=9100)
     server = serve(service)
@@ -487,6 +488,14 @@ def test_a_thousand_nodes_and_ten_thousand_jobs(tmp_path, serve, visit, width):
         page.fill("#queue-find", find)
         page.wait_for_selector(f"{ROW} .name:has-text('{unlisted.name}')")
     page.fill("#queue-find", "")
+    service.change_job(unlisted.id, held=True)
+    service.store.ask(RequestKind.HOLD, 1.0, job=unlisted.id)
+    service.wake()
+    monkeypatch.setattr("commonwatt.service.broadcaster.WAITING_LISTED", 0)
+    service.tick()
+    page.select_option("#queue-status", "held")
+    page.wait_for_selector(f"{ROW} .name:has-text('{unlisted.name}')")
+    page.select_option("#queue-status", "")
     page.select_option("#queue-tenant", unlisted.tenant)  # more of hers than are listed
     page.wait_for_selector("#queue-note:has-text('of those not listed, the first 200')")
     assert no_sideways_scroll(page)

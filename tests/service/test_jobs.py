@@ -41,7 +41,7 @@ def test_a_job_is_accepted_and_seen(as_, service):
     assert "hunter2" not in seen.text
 
 
-def test_jobs_are_found_by_name_and_number(as_):
+def test_jobs_are_found_by_name_and_number(as_, service):
     ada, bob, operator = as_("ada"), as_("bob"), as_("operator")
     first = ada.post("/jobs", json=job(name="train-A")).json()["id"]
     bob.post("/jobs", json=job(name="train-b"))
@@ -53,6 +53,10 @@ def test_jobs_are_found_by_name_and_number(as_):
     assert found(operator, "train", tenant="bob") == found(bob, "train") == ["train-b"]
     assert found(ada, str(first)) == ["train-A"]
     assert found(bob, str(first)) == found(bob, "a-A") == []
+    ada.post(f"/jobs/{first}/hold")
+    service.obey()
+    assert found(operator, "train", held=True) == ["train-A"]
+    assert found(operator, "train", held=False) == ["train-b"]
     for wrong in ("", "x" * 129, "a\0b"):
         assert ada.get("/jobs", params={"find": wrong}).status_code == 422
 

@@ -303,3 +303,18 @@ def test_a_file_that_is_no_database(tmp_path):
     with pytest.raises(StoreError, match="file is not a database"):
         prepare(database)
     database.close()
+
+
+def test_a_file_that_is_damaged_under_an_open_connection(lite, tmp_path):
+    with lite.transaction() as c:
+        c.exec_driver_sql("UPDATE tenants SET weight = 2")
+    other = Database(address("lite.db", tmp_path))
+    with other.transaction() as c:
+        c.exec_driver_sql("UPDATE tenants SET weight = 3")
+    with other.reading() as c:
+        c.exec_driver_sql("PRAGMA wal_checkpoint(truncate)")
+    other.close()
+    with (tmp_path / "lite.db").open("r+b") as file:
+        file.write(b"these are not the pages you are looking for" * 200)
+    with pytest.raises(StoreError, match="file is not a database"), lite.transaction() as c:
+        c.exec_driver_sql("UPDATE tenants SET weight = 4")

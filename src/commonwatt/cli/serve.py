@@ -153,6 +153,8 @@ def _begun_api(config: Path) -> ApiChild | None:
     from commonwatt.model.scenario import Scenario
     from commonwatt.service.own_process import ApiChild, has_own_process
 
+    if not config.is_file():  # a pipe can be read once only
+        return None
     try:
         scenario = load_yaml(config, Scenario)
         if not has_own_process(scenario, len(Cluster.of(scenario.nodes))):

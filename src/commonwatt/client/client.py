@@ -52,7 +52,7 @@ ACTIVE = ("waiting", "running")
 _AWAY = frozenset({0, 429, 502, 503, 504})
 """Statuses from the server, or a proxy in front of it, while it restarts or is busy; 0: no response."""
 
-_KEY = re.compile(r"[!-~]{1,128}")
+_KEY, _TEXT = re.compile(r"[!-~]{1,128}"), re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,128}")
 _log = logging.getLogger("commonwatt.client")
 
 
@@ -140,6 +140,8 @@ class Client:
         newest_first: bool = False, cursor: int = 0, limit: int = 100,
     ) -> JobPage:  # fmt: skip
         """Return one page of jobs; with *find*, of those whose name contains it, or whose number it is."""
+        if find is not None and not _TEXT.fullmatch(find):
+            raise InputError("1 to 128 characters of text", field="find", value=ascii(find))
         asked: dict[str, Any] = {"status": [*status], "tenant": tenant, "find": find, "newest_first": newest_first}
         return self._link.ask(JobPage, "GET", "/jobs", params=asked | {"cursor": cursor, "limit": limit})
 

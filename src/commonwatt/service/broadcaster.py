@@ -31,7 +31,7 @@ from commonwatt.store.records import JobStatus, Part, parts_of, unpacked
 __all__ = ["Broadcaster", "Message"]
 
 EVENTS_AT_FIRST = 100
-EVENTS_KEPT = 2000
+EVENTS_KEPT, _AT_ONCE = 2000, 1000
 WAITING_LISTED = 2000
 """So many waiting jobs are sent at most, those that start first; tens of thousands would hold up all other answers."""
 RECHECK_S = 5.0
@@ -178,6 +178,7 @@ class Broadcaster:
     _seen: Snapshot | None = None
     _events: deque[tuple[int, str | None, Message]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     _reads: int = 0
+    _behind: bool = False  # there are more events than were read
     _after: int = -1  # id of the last event read; -1: none yet
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _encoding: threading.Lock = field(default_factory=threading.Lock)
@@ -264,9 +265,11 @@ class Broadcaster:
         self._reads += 1
         if self._after < 0:
             self._after = last_event(self.database, back=EVENTS_AT_FIRST)
-        elif not fresh and self._reads % 8:
+        elif not (fresh or self._behind) and self._reads % 8:
             return False  # events arrive with ticks, or soon after
-        while events := new_events(self.database, self._after):
+        events = new_events(self.database, self._after, limit=_AT_ONCE)
+        self._behind = len(events) == _AT_ONCE  # who listens gets these before others are read
+        if events:
             self._events.extend((e["id"], e["tenant"], Message("event", _json(e), e["id"])) for e in events)
             self._after = events[-1]["id"]
             fresh = True

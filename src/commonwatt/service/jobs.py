@@ -76,6 +76,8 @@ Text = Annotated[
     ),
 ]  # fmt: skip
 
+Held = Annotated[bool | None, Query(description="Only jobs that are held, or only others.")]
+
 
 @router.post(
     "", status_code=201, response_model=SubmittedJob, openapi_extra=described(JobFile),
@@ -119,7 +121,7 @@ def _one_more(counts: dict[str, int]) -> dict[str, int]:
 @router.get("", response_model=JobPage, responses=refusals(403, 404))
 async def jobs(
     request: Request, caller: Member, status: Annotated[list[JobStatus] | None, Query()] = None,
-    tenant: TenantName = None, find: Text = None, cursor: After = 0, limit: Limit = 100, *,
+    tenant: TenantName = None, find: Text = None, held: Held = None, cursor: After = 0, limit: Limit = 100, *,
     newest_first: NewestFirst = False,
 ) -> Response:  # fmt: skip
     """List jobs by number, a page at a time: a tenant's own; for operators all, or those of one tenant."""
@@ -133,12 +135,13 @@ async def jobs(
             tenant=of,
             status=tuple(status or ()),
             find=find,
+            held=held,
             after=cursor,
             limit=limit + 1,
             newest_first=newest_first,
         )
 
-    of, rows = await run_query(request, read, rows=limit if find is None else FEW + 1)
+    of, rows = await run_query(request, read, rows=limit if find is None and held is None else FEW + 1)
     counts = await cache_of(request).get(("jobs", of), lambda: context.store.counts(of))
     more = len(rows) > limit
     return json_response(_page(rows[:limit], snapshot, rows[limit - 1].id if more else None, counts))

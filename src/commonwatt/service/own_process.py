@@ -88,7 +88,7 @@ class ApiChild:
         code = _CODE.format(parent=os.getpid(), module=__name__, descriptor=theirs.fileno())
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-c", code],
+                [sys.executable, "-P", "-c", code],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],

@@ -200,14 +200,15 @@ class ApiStore:
 
     def page(
         self, latest: Mapping[int, JobRow], *, tenant: str | None = None, status: Sequence[JobStatus] = (),
-        find: str | None = None, after: int = 0, limit: int = 100, newest_first: bool = False,
+        find: str | None = None, held: bool | None = None, after: int = 0, limit: int = 100, newest_first: bool = False,
     ) -> list[JobRow]:  # fmt: skip
         """Return what :meth:`jobs` does, taking rows from *latest* (by id) where their status still matches.
 
-        With *find*, those whose name contains it (small letters match capitals), or whose number it is.
+        With *find*, those whose name contains it (small letters match capitals), or whose number it is; with *held*,
+        those that are held, or are not.
         """
         t = tables.jobs.c
-        query = _ids_of(tenant, tuple(status), find, after, limit, newest_first=newest_first)
+        query = _ids_of(tenant, tuple(status), find, after, limit, held=held, newest_first=newest_first)
         own = sa.true() if tenant is None else t.tenant == cleaned(tenant)
         with self.database.reading(what="jobs", snapshot=bool(status)) as c:
             id_list: str | None = c.scalar(query)
@@ -357,7 +358,7 @@ def job_row(row: sa.RowMapping, files: dict[int, JobFile] | None = None) -> JobR
 
 def _page_of(
     tenant: str | None, status: Sequence[JobStatus], after: int, limit: int, *, find: str | None = None,
-    newest_first: bool,
+    held: bool | None = None, newest_first: bool,
 ) -> sa.Subquery:  # fmt: skip
     """Return the ids of a page. Several statuses are queried one by one: no index has them in one order."""
     t, limit = tables.jobs.c, _page(limit)
@@ -368,6 +369,8 @@ def _page_of(
         every = every.where(t.tenant == cleaned(tenant))  # a name that cannot be stored matches nobody
     if find is not None:
         every = every.where(_matches(find))
+    if held is not None:
+        every = every.where(t.held.is_(held))
     wanted = tuple(dict.fromkeys(status))
     if not wanted or len(wanted) == len(JobStatus):
         return every.subquery()
@@ -390,13 +393,14 @@ def _matches(find: str) -> sa.ColumnElement[bool]:
 
 @lru_cache(maxsize=256)
 def _ids_of(
-    tenant: str | None, status: tuple[JobStatus, ...], find: str | None, after: int, limit: int, *, newest_first: bool
-) -> sa.Select[Any]:
+    tenant: str | None, status: tuple[JobStatus, ...], find: str | None, after: int, limit: int, *,
+    held: bool | None, newest_first: bool,
+) -> sa.Select[Any]:  # fmt: skip
     """Return the query of a page's ids; dashboards ask for the same again, and making it takes as long as asking it.
 
     They come in one row: SQLite's driver lets another thread run before each.
     """
-    there = _page_of(tenant, status, after, limit, find=find, newest_first=newest_first)
+    there = _page_of(tenant, status, after, limit, find=find, held=held, newest_first=newest_first)
     return sa.select(sa.func.aggregate_strings(sa.cast(there.c.id, sa.String(20)), ","))
 
 

@@ -258,8 +258,8 @@ def _begin_sqlite(connection: sa.Connection, *, patience_s: float) -> None:
         while time.monotonic() < until_s:
             try:
                 raw.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
                     break
             else:
                 return

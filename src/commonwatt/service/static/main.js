@@ -66,7 +66,7 @@ function take({ name, data }) {
     drawCharts();
   } else if (name === "event") {
     takeEvent(data);
-    if (["completed", "failed", "cancelled"].includes(data.kind)) endedAnother();
+    if (["completed", "failed", "cancelled"].includes(data.kind)) endedAnother(data.job);
     drawEvents();
   }
   draw();

@@ -10,9 +10,11 @@ import { now_s, state } from "./state.js";
 const ENDED_PAGE = 200;
 const FOUND_PAGE = 200;
 const SEARCH_MS = 10000; // between searches for the same
+const TYPED_MS = 300; // between searches while somebody types
 let rows;
 let ended = [];
 let found = []; // waiting jobs that are not listed
+let searched_ms = 0;
 let choice = { status: "", tenant: "", find: "" };
 let again = () => {};
 let searchAgain = () => {};
@@ -21,15 +23,16 @@ export function setUpQueue(open, failed) {
   rows = new Rows(byId("queue-rows"), { make, fill, open, none: "No such job." });
   const changed = async () => {
     const status = byId("queue-status").value;
-    choice = { status, tenant: byId("queue-tenant").value, find: byId("queue-find").value.trim().toLowerCase() };
+    choice = { status, tenant: byId("queue-tenant").value, find: byId("queue-find").value.trim().replace(/\s+/g, " ").toLowerCase() };
     byId("queue-rows").scrollTop = 0;
     found = [];
     if (status === "ended") await loadEnded().catch(failed);
-    else search().catch(failed);
+    else searchSoon();
     drawQueue();
   };
   again = calmly(() => choice.status === "ended" && loadEnded().then(drawQueue, failed), 2000);
-  searchAgain = calmly(() => search().catch(failed), SEARCH_MS);
+  searchAgain = calmly(() => Date.now() > searched_ms + SEARCH_MS && search().catch(failed), SEARCH_MS);
+  const searchSoon = calmly(() => search().catch(failed), TYPED_MS);
   for (const id of ["queue-status", "queue-tenant"]) byId(id).addEventListener("change", changed);
   byId("queue-find").addEventListener("input", changed);
 }
@@ -46,14 +49,16 @@ function unlisted() {
   return Math.max(0, (state.head?.waiting ?? 0) - listed);
 }
 
-const searches = () => unlisted() > 0 && (choice.tenant || choice.find) && !["running", "ended"].includes(choice.status);
+const searches = () => unlisted() > 0 && (choice.tenant || choice.find || choice.status === "held") && !["running", "ended"].includes(choice.status);
 
 async function search() {
   if (!searches()) return;
   const asked = choice;
+  searched_ms = Date.now();
   const of = new URLSearchParams({ status: "waiting", limit: FOUND_PAGE });
   if (asked.tenant) of.set("tenant", asked.tenant);
-  const find = asked.find.replace(/^\d+\s+(?=\S)/, ""); // a number and a name, as in the table
+  if (asked.status === "held") of.set("held", "true");
+  const find = asked.find.replace(/^(\d+)\s+\S.*/, "$1"); // a number and a name, as in the table: the number decides
   if (find) of.set("find", find);
   const { jobs } = await ask(`/jobs?${of}`);
   if (choice !== asked) return; // another search has begun
@@ -62,7 +67,10 @@ async function search() {
 }
 
 // A job has ended: fetch the ended jobs again, a little later.
-export const endedAnother = () => again();
+export function endedAnother(id) {
+  found = found.filter((job) => job.id !== id);
+  again();
+}
 
 function make() {
   const cells = ["name", "tenant", "state", "progress", "when", "why"].map((name) => h("span", { class: name, role: "gridcell" }));
@@ -125,7 +133,10 @@ function restOf(status) {
   if (status === "ended") return ended.length === ENDED_PAGE ? ` (the latest ${ENDED_PAGE})` : "";
   const rest = status === "running" ? 0 : unlisted();
   if (!rest) return "";
-  if (searches()) return found.length === FOUND_PAGE ? ` (of those not listed, the first ${FOUND_PAGE})` : "";
+  if (searches()) {
+    const first = found.length === FOUND_PAGE ? ` (of those not listed, the first ${FOUND_PAGE})` : "";
+    return choice.find ? `${first}; of ${number(rest)} not listed, only names and whole numbers are searched` : first;
+  }
   return `; ${number(rest)} more wait and start later: choose a tenant, or search by name or number`;
 }
 
