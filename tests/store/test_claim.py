@@ -115,6 +115,24 @@ def test_a_lock_that_was_lost_is_taken_again_if_nobody_else_has(database, again)
     claim.release()
 
 
+def test_who_claims_again_keeps_its_own_connections(database):
+    claim_store(database).release()
+    with claim_store(database) as claim, database.transaction() as c:
+        claim.check(c)
+
+
+def test_a_transaction_that_the_former_holder_left_open_is_ended(database, again, backend):
+    """Where the network was cut in between, it would keep its locks of rows."""
+    if backend != "postgresql":
+        pytest.skip("other servers end it by themselves")
+    claim = claim_store(database)
+    with pytest.raises(StoreError, match=r"terminating connection|closed"), database.transaction() as c:
+        claim.check(c)
+        claim.release()
+        claimed(again()).release()
+        c.exec_driver_sql("SELECT 1")
+
+
 def test_people_need_no_claim(database, again):
     store = ApiStore(again())
     with claim_store(database):

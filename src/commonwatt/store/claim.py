@@ -165,10 +165,11 @@ def _end_sessions_before(database: Database) -> None:
         return
     with database.reading(what="claim") as c:
         before = get_setting(c, _SETTING)
-        if before is not None and before.get("sessions") and not before.get("released"):
+        sessions = None if before is None or before.get("released") else before.get("sessions")
+        if sessions not in (None, database.sessions):
             activity = sa.table("pg_stat_activity", sa.column("pid"), sa.column("application_name"))
             end = sa.select(sa.func.pg_terminate_backend(activity.c.pid))
-            c.execute(end.where(activity.c.application_name == before["sessions"]))
+            c.execute(end.where(activity.c.application_name == sessions))
 
 
 def claimed(database: Database) -> bool:
