@@ -126,11 +126,16 @@ def test_a_transaction_that_the_former_holder_left_open_is_ended(database, again
     if backend != "postgresql":
         pytest.skip("other servers end it by themselves")
     claim = claim_store(database)
-    with pytest.raises(StoreError, match=r"terminating connection|closed"), database.transaction() as c:
-        claim.check(c)
-        claim.release()
-        claimed(again()).release()
-        c.exec_driver_sql("SELECT 1")
+
+    def left_open():
+        with database.transaction() as c:
+            claim.check(c)
+            claim.release()
+            claimed(again()).release()
+            c.exec_driver_sql("SELECT 1")
+
+    with pytest.raises(StoreError, match=r"terminating connection|closed"):
+        left_open()
 
 
 def test_people_need_no_claim(database, again):
