@@ -340,6 +340,11 @@ def test_jobs_are_found_by_a_part_of_their_name_and_by_their_number(store):
     assert found(str(numbers["bert"])) == [name for name in names if str(numbers["bert"]) in name or name == "bert"]
     assert found("²") == found("9" * 100) == found("resnet", status=(JobStatus.RUNNING,)) == []
     assert found("resnet", tenant="bob") == []
+    tick = Tick()
+    tick.change(numbers["bert"], held=True)
+    ControllerStore(store.database).write(tick)
+    assert found(None, held=True) == ["bert"]
+    assert found(None, held=False) == names[:4]
 
 
 def test_a_page_of_several_statuses_walks_through_no_more_than_it_shows(store, backend):

@@ -51,9 +51,8 @@ def new_events(database: Database, after: int, *, limit: int = 1000) -> list[dic
     ).order_by(t.c.id).limit(limit)  # fmt: skip
     with database.reading(what="events") as c:
         rows: Iterable[sa.RowMapping] = c.execute(query).mappings()
-        return [
-            {str(name): value for name, value in row.items()} for row in rows
-        ]  # SQLAlchemy's names are slow as JSON
+        # SQLAlchemy's own strings as keys make JSON slow.
+        return [{str(name): value for name, value in row.items()} for row in rows]
 
 
 def ended_lately(database: Database, tenant: str | None, *, limit: int) -> list[JobRow]:
