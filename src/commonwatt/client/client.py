@@ -141,7 +141,7 @@ class Client:
     ) -> JobPage:  # fmt: skip
         """Return one page of jobs; with *find*, of those whose name contains it, or whose number it is."""
         if find is not None and not _TEXT.fullmatch(find):
-            raise InputError("1 to 128 characters of text", field="find", value=ascii(find))
+            raise InputError("1 to 128 characters of text", field="find", value=find)
         asked: dict[str, Any] = {"status": [*status], "tenant": tenant, "find": find, "newest_first": newest_first}
         return self._link.ask(JobPage, "GET", "/jobs", params=asked | {"cursor": cursor, "limit": limit})
 
