@@ -455,6 +455,7 @@ class JobRegistry:
             class_gpus=np.array([kind.gpus for kind in self.cluster.classes], dtype=np.int64),
             class_types=[kind.gpu_type for kind in self.cluster.classes],
             class_share_weight=self.cluster.share_weights,
+            node_domain=self.cluster.domain,
             class_idle_cost_s=tariff.cost([kind.idle_w for kind in self.cluster.classes], now_s, now_s + 1.0),
             currency=tariff.currency,
             job_names=_Names(self.names, handles),

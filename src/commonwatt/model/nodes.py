@@ -106,7 +106,12 @@ class PowerState(FileModel):
 
 
 OFF = PowerState(name="off")
+_PATH = r"^[^/\s]+(/[^/\s]+)*$"
 PARTITIONS = "partitions it is in, as Slurm has them; none: it runs jobs of every partition"
+DOMAIN = (
+    "where it is in the network, from wide to narrow with slashes between, such as block-1/rack-2: a switch, an NVLink "
+    "domain; of nodes that are otherwise equal, a job of several takes those in the fewest domains"
+)
 SHARE_WEIGHT = (
     "how many GPUs each of its GPUs counts as in the use and the shares of tenants (`fair-share`, `fairness`), such as "
     "its price or its speed over that of another type (Slurm's TRESBillingWeights)"
@@ -130,6 +135,7 @@ class NodeSpec(FileModel):
         "-", None, min_length=1,
     )  # fmt: skip
     partitions: tuple[str, ...] = quantity(PARTITIONS, "-", ())
+    domain: str | None = quantity(DOMAIN, "-", None, pattern=_PATH)
     cpus: int | None = quantity("its CPUs, for jobs that ask for some; absent: not limited", "CPUs", None, ge=1)
     memory_gib: float | None = quantity(
         "its memory, for jobs that ask for some; absent: not limited", "GiB", None, gt=0
@@ -179,6 +185,7 @@ class MixedNodeSpec(FileModel):
         "power added by each busy GPU: one number, or one for each type", "W"
     )
     partitions: tuple[str, ...] = quantity(PARTITIONS, "-", ())
+    domain: str | None = quantity(DOMAIN, "-", None, pattern=_PATH)
     share_weight: _Weight | dict[str, _Weight] = quantity(
         f"{SHARE_WEIGHT}: one number, or one for each type", "GPUs", 1.0
     )
@@ -199,6 +206,7 @@ class MixedNodeSpec(FileModel):
             NodeSpec(
                 name=f"{host}:{gpu_type}", host=host, gpu_type=gpu_type, gpus=gpus, idle_w=self.idle_w * gpus / total,
                 gpu_w=self.gpu_w[gpu_type] if isinstance(self.gpu_w, dict) else self.gpu_w, partitions=self.partitions,
+                domain=self.domain,
                 share_weight=self.share_weight[gpu_type] if isinstance(self.share_weight, dict) else self.share_weight,
             )
             for host in numbered(self.name, self.count)
@@ -308,12 +316,14 @@ class Cluster:
     names: tuple[str, ...]  # [N]
     klass: Ints  # [N] index into classes
     classes: tuple[NodeClass, ...]  # [K]
+    domain: Ints | None = None  # [N, levels] domain of each level, wide to narrow, that a node is in; None: not known
 
     @classmethod
     def of(cls, specs: Iterable[NodeSpec]) -> Cluster:
         """Expand counts; raises ``InputError`` on a duplicate name or an empty cluster."""
         names: list[str] = []
         klass: list[int] = []
+        paths: list[str | None] = []
         classes: dict[NodeClass, int] = {}
         for spec in specs:
             kind = NodeClass(
@@ -324,6 +334,7 @@ class Cluster:
             index = classes.setdefault(kind, len(classes))
             names += numbered(spec.name, spec.count)
             klass += [index] * spec.count
+            paths += [spec.domain] * spec.count
         if not names:
             raise InputError("at least one node", field="nodes", value="none")
         seen: set[str] = set()
@@ -331,7 +342,7 @@ class Cluster:
             if name in seen:
                 raise InputError("distinct node names", field="nodes.name", value=name)
             seen.add(name)
-        return cls(tuple(names), np.array(klass, dtype=np.int64), tuple(classes))
+        return cls(tuple(names), np.array(klass, dtype=np.int64), tuple(classes), _domains(paths))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -369,7 +380,8 @@ class Cluster:
     def without(self, names: Collection[str]) -> Cluster:
         """Return the cluster of the other nodes, with the same classes, some of which may be empty."""
         kept = [n for n, name in enumerate(self.names) if name not in names]
-        return Cluster(tuple(self.names[n] for n in kept), self.klass[kept], self.classes)
+        domain = None if self.domain is None else self.domain[kept]
+        return Cluster(tuple(self.names[n] for n in kept), self.klass[kept], self.classes, domain)
 
     def class_sizes(self) -> Ints:
         """Number of nodes of each class, [K]."""
@@ -396,3 +408,19 @@ class Cluster:
             if nodes:
                 shapes.append((index, nodes, gpus // nodes))
         return shapes
+
+
+def _domains(paths: Sequence[str | None]) -> Ints | None:
+    """Return the domain of each level that a node with each of *paths* is in, [N, levels]; ``None``: all are unknown.
+
+    A node of which no domain is known at a level is in one of its own.
+    """
+    if not any(paths):
+        return None
+    parts: list[tuple[str | int, ...]] = [tuple(path.split("/")) if path else () for path in paths]
+    levels = max(map(len, parts))
+    ids: dict[tuple[str | int, ...], int] = {}
+    return np.array(
+        [[ids.setdefault((*own, n)[: level + 1], len(ids)) for level in range(levels)] for n, own in enumerate(parts)],
+        dtype=np.int64,
+    )

@@ -124,6 +124,7 @@ class PlacementProblem:
     currency: str = ""  # of all costs, for sentences; unknown: none
     class_share_weight: Floats | None = None  # [K] GPUs that one counts as in shares of tenants; None: all count as one
     packable: PackableJobs | None = None  # None: no jobs share GPUs
+    node_domain: Ints | None = None  # [N, levels] domain of each level, wide to narrow; None: not known
 
     def __len__(self) -> int:
         return len(self.due_s)
@@ -496,6 +497,7 @@ class _Compiler:
             tenant_weight=np.array([given[t].weight if t in given else 1.0 for t in self.tenants]),
             tenant_usage_gpu_s=np.array([given[t].usage_gpu_s if t in given else 0.0 for t in self.tenants]),
             use_every_node=file.use_every_node,
+            node_domain=cluster.domain,
             currency=self.tariff.currency,
         )
 
