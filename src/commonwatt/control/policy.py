@@ -21,7 +21,12 @@ from commonwatt.model.policies import SOLVER_NAMES
 from commonwatt.model.scenario import PeerName, PolicyLimits, PolicySpec, PriceWait
 from commonwatt.optimize import KeepGoing, SearchResult, always
 from commonwatt.placement import PlacementProblem, Schedule, TenantFairness
-from commonwatt.placement.guarantees import schedule_with_guarantees, validated_schedule, within_cpus_memory
+from commonwatt.placement.guarantees import (
+    in_few_domains,
+    schedule_with_guarantees,
+    validated_schedule,
+    within_cpus_memory,
+)
 
 if TYPE_CHECKING:
     from commonwatt.placement import PlacementSolver
@@ -134,7 +139,7 @@ class Policy:
             schedule = schedule_with_guarantees(problem, self.fallback, rng, keep_going, self.fairness)
         if self.fallback is not None:
             self._health.now(trouble, self.name, problem.now_s, log)
-        return within_cpus_memory(problem, schedule)
+        return in_few_domains(problem, within_cpus_memory(problem, schedule))
 
 
 def _ours(spec: PolicySpec) -> PlacementSolver:

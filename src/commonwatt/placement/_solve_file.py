@@ -24,6 +24,7 @@ from commonwatt.placement._objective import check, objective
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, PlacementSearch, PlacementSolver
 from commonwatt.placement._random_greedy import RandomGreedy
 from commonwatt.placement._solvers import SOLVERS, make_solver
+from commonwatt.placement.guarantees._domains import in_few_domains
 
 __all__ = ["Best", "solve_file"]
 
@@ -125,12 +126,11 @@ def solve_file(
     began_s = clock()
     search = chosen.solve(problem, seeded(seed), within(time_limit_s, clock))
     solve_s = clock() - began_s
-    check(problem, search.best)
-    worth, why = objective(problem, search.best), Explainer(problem, search.best)
+    best = in_few_domains(problem, search.best)
+    check(problem, best)
+    worth, why = objective(problem, best), Explainer(problem, best)
     listed = {name: n for n, name in enumerate(problem.node_names)}
-    assigned = [
-        (a.job, tuple(sorted(a.nodes, key=listed.__getitem__)), a.gpus) for a in search.best.assignments(problem)
-    ]
+    assigned = [(a.job, tuple(sorted(a.nodes, key=listed.__getitem__)), a.gpus) for a in best.assignments(problem)]
     explained = [(name, why.explain(j)) for j, name in enumerate(problem.job_names)]
     return PlaceResult(
         **stamp(file, seed),
@@ -142,7 +142,7 @@ def solve_file(
         assignments=tuple(
             PlaceAssignment(job=job, node=nodes[0], nodes=nodes, gpus=gpus) for job, nodes, gpus in assigned
         ),
-        postponed=tuple(problem.job_names[int(j)] for j in np.flatnonzero(search.best.choice == POSTPONED)),
+        postponed=tuple(problem.job_names[int(j)] for j in np.flatnonzero(best.choice == POSTPONED)),
         decisions=tuple(PlaceDecision(job=job, reason=e.reason, sentence=e.sentence) for job, e in explained),
         iterations=search.evaluations,
         solve_s=solve_s,
