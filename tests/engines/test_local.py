@@ -17,7 +17,7 @@ import pytest
 from commonwatt.control.engine import JobEnded, JobInterrupted, Outcome, RecordedRun, Start, Stop
 from commonwatt.engines.clocks import RealClock
 from commonwatt.engines.local import runner
-from commonwatt.engines.local.engine import LocalEngine
+from commonwatt.engines.local.engine import LocalEngine, near_each_other
 from commonwatt.engines.local.folder import End, RunFolder
 from commonwatt.engines.local.run import LocalRun
 from commonwatt.engines.reports import read_progress
@@ -108,6 +108,27 @@ def test_a_job_is_given_its_gpus_and_its_output_is_kept(folder):
     assert {started(folder, 1)[0][2], started(folder, 2)[0][2]} == {"3", "5"}
     until(engine.poll)
     assert "done\n" in [log.read_text() for log in folder.glob("runs/*/output.log")]
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "given"),
+    [
+        ([1, 2, 3], 1, (1,)),  # the pair that is broken up already
+        ([1, 2, 3], 2, (2, 3)),
+        ([0, 2, 4, 5, 6, 7], 2, (4, 5)),
+        ([0, 2, 4, 5, 6, 7], 3, (4, 5, 6)),
+        ([0, 1, 2, 5, 6, 7], 3, (0, 1, 2)),
+        ([0, 2, 5, 7], 3, (0, 2, 5)),
+        ([0, 1, 2, 3, 4, 5, 6, 7], 8, (0, 1, 2, 3, 4, 5, 6, 7)),
+    ],
+)
+def test_a_job_gets_gpus_of_one_pair_or_four_where_one_has_enough(free, count, given):
+    assert near_each_other(range(8), free, count) == given
+
+
+def test_blocks_are_those_of_the_order_in_which_the_site_names_its_gpus():
+    assert near_each_other([0, 2, 1, 3], [0, 1, 3], 2) == (1, 3)
+    assert near_each_other([6, 7, 8], [6, 8], 2) == (6, 8)
 
 
 @pytest.mark.slow

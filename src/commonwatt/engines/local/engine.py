@@ -30,7 +30,7 @@ from commonwatt.model.arrays import Ints
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["LocalEngine"]
+__all__ = ["LocalEngine", "near_each_other"]
 
 log = logging.getLogger("commonwatt.engines")
 
@@ -152,7 +152,7 @@ class LocalEngine(HostingEngine[LocalRun]):
         for n in command.nodes:
             free = self._free_for_jobs(n)
             check_free(command, self._cluster.names[n], len(free))
-            slots.append(tuple(free[: command.gpus_per_node]))
+            slots.append(near_each_other(self._slots[n], free, command.gpus_per_node))
         gpus = ",".join(str(slot) for row in slots for slot in row)
         visible = {"CUDA_VISIBLE_DEVICES": gpus, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         spec = self._planner.spec(command, tuple(slots), visible)
@@ -250,3 +250,19 @@ class LocalEngine(HostingEngine[LocalRun]):
 def _counted(gpus: Ints) -> list[list[int]]:
     ends = np.cumsum(gpus)
     return [list(range(int(end - count), int(end))) for end, count in zip(ends, gpus, strict=True)]
+
+
+def near_each_other(slots: Sequence[int], free: Sequence[int], count: int) -> tuple[int, ...]:
+    """Return *count* of the *free* slots of a node, which has *slots*, that are likely to be near each other.
+
+    GPUs numbered by PCI bus share switches and NVLink islands by pairs, fours and eights. So they are taken from the
+    smallest such block that has enough, and of several from the one with the least to spare.
+    """
+    size = 1
+    while size < len(slots):
+        blocks = [[slot for slot in slots[k : k + size] if slot in free] for k in range(0, len(slots), size)]
+        enough = [block for block in blocks if len(block) >= count]
+        if enough:
+            return tuple(min(enough, key=len)[:count])
+        size *= 2
+    return tuple(free[:count])
