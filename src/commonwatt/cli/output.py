@@ -107,7 +107,7 @@ def kubernetes_options(command: F) -> F:
     """Add ``--kubeconfig``, ``--context``, ``--topology`` and ``--near``, of commands that list nodes of Kubernetes."""
     kubeconfig = click.Path(path_type=Path)
     topology = "Label of Kubernetes nodes (rack, zone): a job never spans two values of it."
-    near = "Label of Kubernetes nodes: a job is on nodes with the fewest values of it. Again, from wide to narrow."
+    near = "Label of Kubernetes nodes: a job prefers nodes with the fewest values of it. Repeat: wide to narrow."
     for option in (
         click.option("--near", metavar="LABEL", multiple=True, help=near),
         click.option("--topology", metavar="LABEL", help=topology),
