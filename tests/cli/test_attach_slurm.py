@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
@@ -19,8 +22,12 @@ from commonwatt.model.job_file import JobFile
 from commonwatt.model.live import SlurmSpec
 from commonwatt.store.queries import queue
 from commonwatt.store.records import RequestKind
+from commonwatt.studies.draft import DraftOptions, load_study
 from tests.cli.console import run
 from tests.engines.slurm.conftest import running_site, site  # noqa: F401
+from tests.engines.slurm.site import Site, missing
+from tests.engines.waiting import until
+from tests.machine import lacking
 
 pytestmark = pytest.mark.slow
 HEAD = "JobID|Account|User|Submit|Start|Elapsed|Timelimit|State|AllocTRES|ReqTRES|NodeList|Partition|ConsumedEnergyRaw"
@@ -122,3 +129,39 @@ def test_without_accounts_there_is_no_study_and_everything_else(site, tmp_path):
     assert "expected a slurm.conf that exists" in away.err
     assert not (tmp_path / "other").exists()
     assert "Traceback" not in away.err
+
+
+@pytest.fixture
+def wired(tmp_path, monkeypatch):
+    """The controller of a Slurm whose three nodes are on two switches, below one."""
+    if reason := missing():
+        lacking("slurm", reason)
+    with tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder:
+        slurm = Site(Path(folder))
+        slurm.conf.write_text(f"{slurm.conf.read_text()}TopologyPlugin=topology/tree\n")
+        switches = "SwitchName=s0 Nodes=n-1\nSwitchName=s1 Nodes=n-2,spare\nSwitchName=top Switches=s[0-1]\n"
+        (Path(folder) / "topology.conf").write_text(switches)
+        monkeypatch.setenv("PATH", slurm.env["PATH"])
+        monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
+        try:
+            slurm.begin("slurmctld")
+            until(lambda: "is UP" in slurm.ask("scontrol", "ping"))
+            yield slurm
+        finally:
+            slurm.stop()
+
+
+def test_the_switches_of_nodes_are_their_domains(wired, tmp_path):
+    out, expected = tmp_path / "out", {"n-1": "s0", "n-2": "s1", "spare": "s1"}
+    done = run("attach", "slurm", "--out", out, "--conf", wired.conf)
+    assert done.code == 0, done.err
+    assert {node.name: node.domain for node in read_config(out / "live.yaml").nodes} == expected
+    asked, again = run("init"), run("init", "--from", out / "nodes.txt")
+    for written in (asked, again):
+        assert written.code == 0, written.err
+        assert {node["name"]: node["domain"] for node in yaml.safe_load(written.out)["nodes"]} == expected
+    assert "SwitchName=top Level=1" in (out / "nodes.txt").read_text()
+    (tmp_path / "jobs.txt").write_text(history())
+    options = DraftOptions(nodes=out / "nodes.txt", source="slurm")
+    study, _ = load_study(str(tmp_path / "jobs.txt"), options)
+    assert {node.name: node.domain for node in study.nodes} == expected

@@ -10,6 +10,7 @@ import yaml
 
 from tests.cli.console import run
 from tests.data.test_inventory import KUBERNETES, QUERY, SCONTROL, SMI_TABLE
+from tests.data.test_topology import LISTED, TREE
 
 
 @pytest.fixture
@@ -116,6 +117,48 @@ def test_the_first_command_that_answers_is_asked(nothing_installed):
     assert done.code == 0, done.err
     assert "scontrol: slurm_load_node error: no controller" in done.err
     assert yaml.safe_load(done.out)["nodes"][0]["gpu_type"] == "T4"
+
+
+DOMAINS = {"n": "left/s0", "n-3": "left/s1", "n-4": "right/s2"}
+
+
+def domains(done):
+    assert done.code == 0, done.err
+    return {node["name"]: node.get("domain") for node in yaml.safe_load(done.out)["nodes"]}
+
+
+def test_scontrol_is_asked_where_nodes_are_in_the_network(nothing_installed):
+    said = f"case $2 in node) printf '{LISTED}';; topology) printf '{TREE}';; esac"
+    installed(nothing_installed, "scontrol", said)
+    assert domains(run("init")) == DOMAINS
+
+
+@pytest.mark.parametrize(
+    "answer", ["echo 'No topology information available' >&2", "echo 'SwitchName=s0 Nodes=n-1'; exit 1"]
+)
+def test_a_slurm_that_does_not_say_has_no_domains(nothing_installed, answer):
+    installed(nothing_installed, "scontrol", f"case $2 in node) printf '{LISTED}';; topology) {answer};; esac")
+    done = run("init")
+    assert set(domains(done).values()) == {None}
+    assert "note" not in done.err
+
+
+def test_both_outputs_of_scontrol_on_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(SCONTROL.replace("gpu001", "n-1").replace("gpu002", "n-3") + TREE))
+    done = run("init", "--from", "-")
+    assert domains(done) == {"n-1": "s0", "n-3": "s1"}
+    assert "2 nodes with 13 GPUs from scontrol; left out 1 node without GPUs" in done.err
+
+
+def test_near_is_for_kubernetes(tmp_path):
+    (tmp_path / "nodes.txt").write_text(LISTED)
+    for more in ((), ("--topology", "zone")):
+        refused = run("init", "--from", tmp_path / "nodes.txt", "--near", "rack", *more)
+        assert (refused.code, refused.out) == (2, "")
+        assert (
+            "field '--near': got 'rack', expected nodes of Kubernetes, which have labels; over Slurm, " in refused.err
+        )
+        assert "`scontrol show topology`" in refused.err
 
 
 def test_without_any_command_it_says_what_to_give(nothing_installed):

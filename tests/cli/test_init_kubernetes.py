@@ -142,6 +142,42 @@ def test_a_label_of_nodes_keeps_gangs_within_one_of_its_values(kube, zones, tmp_
     assert cluster.shapes("V100", 4) == cluster.shapes("V100", 2, width=2) == []
 
 
+def test_labels_say_which_nodes_are_near_each_other(kube, zones, tmp_path):
+    kube.admin.merge(path_of("nodes", name="gpu-1"), {"metadata": {"labels": {"rack": "1e3"}}})
+    try:
+        listed = kube.admin.get(path_of("nodes"))
+        where = ("--kubeconfig", kube.kubeconfig("commonwatt"), "--near", ZONE, "--near", "rack")
+        done = run("init", "--from", "kubernetes", *where)
+        attached = run("attach", "kubernetes", "--out", tmp_path / "out", *where, "--json")
+        both = nodes(run("init", "--from", "kubernetes", *where, "--topology", ZONE))
+    finally:
+        kube.admin.merge(path_of("nodes", name="gpu-1"), {"metadata": {"labels": {"rack": None}}})
+    assert [(node["name"], node["domain"]) for node in nodes(done)] == [("gpu-0", "01"), ("gpu-1", "02/1e3")]
+    assert "note: no label rack on 1 node: by it, no node is near any of these" in done.err
+    assert not any("partitions" in node for node in nodes(done))
+    assert [(node["domain"], node["partitions"]) for node in both] == [("01", ["01"]), ("02/1e3", ["02"])]
+    (tmp_path / "nodes.json").write_text(json.dumps(listed))
+    assert nodes(run("init", "--from", tmp_path / "nodes.json", *where[2:])) == nodes(done)
+    assert attached.code == 0, attached.err
+    assert "no label rack on 1 node: by it, no node is near any of these" in attached.document["notes"]
+    written = load_yaml(tmp_path / "out" / "live.yaml", Scenario).nodes
+    assert [node.domain for node in written] == ["01", "02/1e3"]
+    assert Cluster.of(written).shapes("V100", 4)  # a preference: a job may still have both
+
+
+def test_near_needs_labels_that_nodes_have(kube, tmp_path):
+    listed = kube.admin.get(path_of("nodes"))
+    listed["items"][0]["metadata"]["labels"]["rack"] = "a"
+    listed["items"][1]["metadata"]["labels"]["shelf"] = "1"
+    (tmp_path / "nodes.json").write_text(json.dumps(listed))
+    done = run("init", "--from", tmp_path / "nodes.json", "--near", "rack", "--json")
+    assert [node["domain"] for node in done.document["nodes"]] == ["a", None]
+    for labels, wrong in ((("racks",), "racks"), (("racks", "rack"), "racks"), (("rack", "shelf"), "shelf")):
+        refused = run("init", "--from", tmp_path / "nodes.json", *(word for n in labels for word in ("--near", n)))
+        expected = f"field '--near': got '{wrong}', expected a label that nodes with GPUs have"
+        assert (refused.code, expected in refused.err) == (2, True), refused.err
+
+
 def test_a_label_that_some_nodes_lack_is_noted_and_one_that_all_lack_refused(kube, tmp_path):
     listed = kube.admin.get(path_of("nodes"))
     listed["items"][0]["metadata"]["labels"]["rack"] = "a"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from commonwatt.data.files import parse_yaml
 from commonwatt.data.inventory import InventoryNode
 from commonwatt.data.scenario_draft import drafted_nodes, observed_text
+from commonwatt.model.scenario import Scenario
 
 NAMES = [
     "gpu-1",
@@ -50,6 +51,25 @@ def entry(name: str, partitions: tuple[str, ...] = ()) -> None:
 def test_names_that_look_like_something_else(name):
     entry(name)
     entry(name, (name, "b"))
+
+
+@pytest.mark.parametrize("domain", ["01", "1e3", "no", "block-1/rack-2", "b[0-1]/b0", "#1", "a:b/c"])
+def test_domains_are_written_as_they_are(domain):
+    alone = InventoryNode("n1", "A100", 8, domain=domain)
+    mixed = [InventoryNode(f"n1:{kind}", kind, 1, host="n1", domain=domain) for kind in ("A100", "T4")]
+    for nodes in ([alone], mixed):
+        text = observed_text(drafted_nodes(nodes), "it", (0.2, 1.4, "EUR"))
+        assert {node.domain for node in Scenario.model_validate(parse_yaml(text)).nodes} == {domain}
+
+
+def test_only_nodes_of_one_domain_are_one_entry():
+    found = [InventoryNode(f"n-{k}", "T4", 4, domain="a" if k < 3 else "b") for k in range(1, 5)]
+    drafted = drafted_nodes(found)
+    assert [(node.name, node.count, node.domain) for node in drafted] == [
+        ("n", 2, "a"),
+        ("n-3", 1, "b"),
+        ("n-4", 1, "b"),
+    ]
 
 
 @pytest.mark.slow

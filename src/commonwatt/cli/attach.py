@@ -74,7 +74,7 @@ def slurm(
     spec = SlurmSpec(conf=None if conf is None else str(conf.absolute()), read_only=True, command_timeout_s=_HISTORY_S)
     client = slurm_of(spec)
     client.ping()
-    text = client.run("scontrol", "--oneliner", "show", "node")
+    text = client.run("scontrol", "--oneliner", "show", "node") + _topology(client)
     nodes, notes = _nodes(text, "scontrol show node", out)
     now = external_jobs(client, "")
     settings = {"state": "state", "read_only": True} | ({} if conf is None else {"conf": str(conf.absolute())})
@@ -107,7 +107,7 @@ def slurm(
 @json_option
 def kubernetes(
     *, out: Path, price: float, pue: float, currency: str, kubeconfig: Path | None, context: str | None,
-    topology: str | None, overwrite: bool, seed: int, as_json: bool,
+    topology: str | None, near: tuple[str, ...], overwrite: bool, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Count the GPUs and the pods that use or await them, and prepare a read-only control plane.
 
@@ -135,7 +135,7 @@ def kubernetes(
         items = list(listed(api, "nodes"))
         pods = [pod_of(item) for item in listed(api, "pods")]
     text = json.dumps({"kind": "NodeList", "items": items})
-    nodes, notes = _nodes(text, "the nodes of Kubernetes", out, topology)
+    nodes, notes = _nodes(text, "the nodes of Kubernetes", out, topology, near)
     settings = {"state": "state", "read_only": True} | {key: value for key, value in where.items() if value is not None}
     _write_config(out, nodes, (price, pue, currency), ("kubernetes", settings))
     by_name = {node.name: node for node in map(node_of, items)}
@@ -155,16 +155,24 @@ def kubernetes(
         _show(result, None)
 
 
+def _topology(client: Slurm) -> str:
+    """Return what Slurm prints of its network; nothing if it does not say."""
+    from commonwatt.model.errors import EngineError
+
+    try:
+        return f"\n{client.run('scontrol', 'show', 'topology')}"
+    except EngineError:
+        return ""
+
+
 def _nodes(
-    text: str, source: str, out: Path, topology: str | None = None
+    text: str, source: str, out: Path, topology: str | None = None, near: tuple[str, ...] = ()
 ) -> tuple[tuple[InitNode, ...], list[str]]:  # fmt: skip
     from commonwatt.data.inventory import read_inventory
-    from commonwatt.data.scenario_draft import drafted_nodes, in_domains
+    from commonwatt.data.scenario_draft import by_labels, drafted_nodes
     from commonwatt.engines.slurm.parsing import host_names
 
-    inventory = read_inventory(text, host_names, file=source)
-    if topology is not None:
-        inventory = in_domains(inventory, text, topology)
+    inventory = by_labels(read_inventory(text, host_names, file=source), text, topology, near)
     out.mkdir(parents=True, exist_ok=True)
     (out / _NODES).write_text(text, encoding="utf-8")
     nodes = drafted_nodes(inventory.nodes)
@@ -202,7 +210,7 @@ def _declared(node: InitNode) -> NodeSpec:
 
     return NodeSpec(
         name=node.name, count=node.count, gpu_type=node.gpu_type, gpus=node.gpus, idle_w=node.idle_w, gpu_w=node.gpu_w,
-        host=node.host,
+        host=node.host, domain=node.domain,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ COMMANDS = (
     ("nvidia-smi", "--query-gpu=index,name,power.limit", "--format=csv"),
     ("kubectl", "get", "nodes", "-o", "json"),
 )
+TOPOLOGY = ("scontrol", "show", "topology")
 TIMEOUT_S = 20.0
 _KUBERNETES = "kubernetes"
 
@@ -39,19 +40,20 @@ _KUBERNETES = "kubernetes"
 @click.pass_context
 def command(
     ctx: click.Context, source: str | None, *, kubeconfig: Path | None, context: str | None, topology: str | None,
-    out: Path | None, overwrite: bool, as_json: bool,
+    near: tuple[str, ...], out: Path | None, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Write a scenario for this cluster: nodes, power by GPU type, a price, policies.
 
     Nodes come from the first of scontrol, nvidia-smi and kubectl that answers, or from FILE: the output of `scontrol
-    show node`, `sinfo -N -h -o '%N|%G'`, `nvidia-smi` or `kubectl get nodes -o json`. Nothing on the cluster is
-    changed. With `--from kubernetes` the API server is asked, as by `commonwatt attach kubernetes`; kubectl is not
-    needed.
+    show node`, `sinfo -N -h -o '%N|%G'`, `nvidia-smi` or `kubectl get nodes -o json`. What `scontrol show topology`
+    prints, after that, is where nodes are in the network. Nothing on the cluster is changed. With `--from kubernetes`
+    the API server is asked, as by `commonwatt attach kubernetes`; kubectl is not needed.
 
     \b
     Examples:
       commonwatt init --out cluster.yaml
       scontrol show node | commonwatt init --from - --out cluster.yaml
+      (scontrol show node; scontrol show topology) | commonwatt init --from -
       kubectl get nodes -o json | commonwatt init --from -
       commonwatt init --from kubernetes --kubeconfig observer.kubeconfig
     """
@@ -71,7 +73,7 @@ def command(
     else:
         text, origin = _given(source) if source is not None else _asked()
     scenario, result = draft_scenario(
-        text, host_names, file=origin, host=platform.node() or "node", out=out, topology=topology
+        text, host_names, file=origin, host=platform.node() or "node", out=out, topology=topology, near=near
     )
     if out is not None:
         write_atomic(out, scenario)
@@ -128,11 +130,24 @@ def _asked() -> tuple[str, object]:
             print_message(f"{words[0]}: {error}")
             continue
         if done.returncode == 0 and done.stdout.strip():
-            return done.stdout, shown
+            return done.stdout + (_asked_topology() if words[0] == "scontrol" else ""), shown
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         print_message(f"{words[0]}: {lines[-1]}")
     given = "--from FILE with the output of one of them, or --from kubernetes"
     raise InputError(f"scontrol, nvidia-smi or kubectl on this machine, {given}")
+
+
+def _asked_topology() -> str:
+    """Return what Slurm prints of its network; nothing if it does not say."""
+    import subprocess
+
+    try:
+        done = subprocess.run(  # noqa: S603
+            TOPOLOGY, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return f"\n{done.stdout}" if done.returncode == 0 else ""
 
 
 def _sentence(result: InitResult) -> str:

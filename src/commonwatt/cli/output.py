@@ -104,10 +104,12 @@ def seed_option(command: F) -> F:
 
 
 def kubernetes_options(command: F) -> F:
-    """Add ``--kubeconfig``, ``--context`` and ``--topology``, of commands that ask an API server for its nodes."""
+    """Add ``--kubeconfig``, ``--context``, ``--topology`` and ``--near``, of commands that list nodes of Kubernetes."""
     kubeconfig = click.Path(path_type=Path)
     topology = "Label of Kubernetes nodes (rack, zone): a job never spans two values of it."
+    near = "Label of Kubernetes nodes: a job prefers nodes with the fewest values of it. Repeat: wide to narrow."
     for option in (
+        click.option("--near", metavar="LABEL", multiple=True, help=near),
         click.option("--topology", metavar="LABEL", help=topology),
         click.option("--context", metavar="NAME", help="Context of the kubeconfig, instead of its current one."),
         click.option("--kubeconfig", type=kubeconfig, metavar="FILE", help="Instead of KUBECONFIG and ~/.kube/config."),

@@ -1,8 +1,8 @@
 """Nodes and their GPUs, from the output of cluster tools.
 
-``scontrol show node`` (also ``-o`` and ``--json``), ``sinfo`` with node names and gres, ``nvidia-smi`` (a query as CSV,
-``-L``, or its table), and ``kubectl get nodes -o json``. The text itself says which of them it is. The power limit of a
-GPU type comes from data sheets (``gpu_power.csv``).
+``scontrol show node`` (also ``-o`` and ``--json``; ``scontrol show topology`` may follow), ``sinfo`` with node names
+and gres, ``nvidia-smi`` (a query as CSV, ``-L``, or its table), and ``kubectl get nodes -o json``. The text itself says
+which of them it is. The power limit of a GPU type comes from data sheets (``gpu_power.csv``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from commonwatt.data._topology import slurm_domains, split_topology
 from commonwatt.data.catalog import formats_of
 from commonwatt.data.file_kinds import other_kind
 from commonwatt.data.profiles.base import MIG_SLICES, mig_slice, type_in
@@ -69,6 +70,7 @@ class InventoryNode:
     limit_w: float | None = None  # power limit of a GPU, if it is known
     host: str | None = None  # of a node that has several types
     partitions: tuple[str, ...] = ()
+    domain: str | None = None  # where it is in the network, wide to narrow
     cpus: int | None = None  # None: the text does not say, or the node has several types
     memory_gib: float | None = None
 
@@ -88,14 +90,17 @@ def read_inventory(text: str, expand: Expand, file: object = None, host: str = "
 
     Raises ``InputError`` for a text of no such kind, and for one without GPUs.
     """
+    listed, topology = split_topology(text)
     try:
-        inventory = _read(text.strip(), expand, file, host)
+        inventory = _read(listed.strip() or text.strip(), expand, file, host)
     except InputError as error:
         raise (_other_text(text, file) or error) from None
     if not inventory.nodes:
         value = f"{plural(inventory.without_gpus, 'node')} without"
         raise _other_text(text, file) or InputError("at least one node with GPUs", file=file, value=value)
-    return inventory
+    domains, notes = slurm_domains(topology, expand, [node.host or node.name for node in inventory.nodes])
+    nodes = tuple(replace(node, domain=domains.get(node.host or node.name)) for node in inventory.nodes)
+    return replace(inventory, nodes=nodes, notes=(*inventory.notes, *notes))
 
 
 def _read(text: str, expand: Expand, file: object, host: str) -> Inventory:

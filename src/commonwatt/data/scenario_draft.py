@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from commonwatt import __version__
+from commonwatt.data._topology import domain_of, split_topology
 from commonwatt.data.inventory import UNNAMED, Expand, Inventory, InventoryNode, board_power, read_inventory
 from commonwatt.data.profiles.base import canonical, mig_slice
 from commonwatt.data.profiles.declared import is_known
@@ -24,7 +25,7 @@ from commonwatt.model.nodes import REFERENCE_TYPE
 from commonwatt.model.units import plural
 
 __all__ = [
-    "UNNAMED", "draft_scenario", "draft_text", "drafted_nodes", "estimated_types", "in_domains", "observed_text",
+    "UNNAMED", "by_labels", "draft_scenario", "draft_text", "drafted_nodes", "estimated_types", "observed_text",
     "unknown_types",
 ]  # fmt: skip
 
@@ -44,7 +45,7 @@ _PLAIN = re.compile(r"(?=.*\d)[A-Za-z][A-Za-z0-9.-]*")
 
 def draft_scenario(
     text: str, expand: Expand, *, file: object = None, host: str = "node", out: Path | None = None,
-    topology: str | None = None,
+    topology: str | None = None, near: Sequence[str] = (),
 ) -> tuple[str, InitResult]:  # fmt: skip
     """Return a scenario for the cluster that *text* lists, and the document of ``commonwatt init``.
 
@@ -54,17 +55,15 @@ def draft_scenario(
         As ``read_inventory`` takes them: the output of a cluster tool.
     out
         File that the scenario is for; nothing is written.
-    topology
-        Label of nodes, as ``in_domains`` takes it; ``None``: none counts.
+    topology, near
+        Labels of nodes, as ``by_labels`` takes them.
 
     Raises
     ------
     InputError
-        For a text that lists no nodes with GPUs, and as ``in_domains`` does.
+        For a text that lists no nodes with GPUs, and as ``by_labels`` does.
     """
-    inventory = read_inventory(text, expand, file=file, host=host)
-    if topology is not None:
-        inventory = in_domains(inventory, text, topology)
+    inventory = by_labels(read_inventory(text, expand, file=file, host=host), text, topology, near)
     nodes = drafted_nodes(inventory.nodes)
     unknown = unknown_types(nodes)
     notes = list(inventory.notes)
@@ -85,19 +84,39 @@ def draft_scenario(
     return draft_text(inventory, nodes, out or Path("cluster.yaml")), result
 
 
-def in_domains(inventory: Inventory, text: str, topology: str) -> Inventory:
-    """Return the nodes that *text* lists, each in the partition that its label *topology* names.
+def by_labels(inventory: Inventory, text: str, topology: str | None = None, near: Sequence[str] = ()) -> Inventory:
+    """Return the nodes that *text* lists, with what their labels say of where they are.
 
-    A job of several nodes has nodes of the same partitions only. Raises ``ArgumentError`` if no node has that label, or
-    the text is not of Kubernetes, whose nodes have labels.
+    Each is in the partition that its label *topology* names: a job of several nodes has nodes of the same partitions
+    only. Its domain is the values of its labels *near*, from wide to narrow, up to the first that it lacks: such a job
+    has nodes in the fewest domains.
+
+    Raises ``ArgumentError`` if no node has one of the labels (a narrower one beside the wider ones), or the text is not
+    of Kubernetes, whose nodes have labels.
     """
+    if topology is None and not near:
+        return inventory
     if inventory.source != "kubernetes":
-        raise ArgumentError("nodes of Kubernetes, which have labels", field="topology", value=topology)
-    document = json.loads(text)
-    metas = [item["metadata"] for item in document.get("items", [document])]
-    domains = {meta["name"]: (meta.get("labels") or {}).get(topology) for meta in metas}
+        expected = "nodes of Kubernetes, which have labels"
+        if near:
+            expected += "; over Slurm, put what `scontrol show topology` prints after what `scontrol show node` does"
+            raise ArgumentError(expected, field="near", value=near[0])
+        raise ArgumentError(expected, field="topology", value=topology)
+    document = json.loads(split_topology(text)[0])
+    metas = [item["metadata"] for item in document.get("items", [document]) if isinstance(item, dict)]
+    labels = {meta["name"]: meta.get("labels") or {} for meta in metas}
+    if topology is not None:
+        inventory = _in_partitions(inventory, labels, topology)
+    return _in_domains(inventory, labels, near) if near else inventory
+
+
+_Labels = Mapping[str, Mapping[str, str]]  # of each node
+
+
+def _in_partitions(inventory: Inventory, labels: _Labels, topology: str) -> Inventory:
+    values = {name: own.get(topology) for name, own in labels.items()}
     nodes = tuple(
-        replace(node, partitions=(domain,) if (domain := domains[node.host or node.name]) else ())
+        replace(node, partitions=(value,) if (value := values[node.host or node.name]) else ())
         for node in inventory.nodes
     )
     without = len({node.host or node.name for node in nodes if not node.partitions})
@@ -105,6 +124,23 @@ def in_domains(inventory: Inventory, text: str, topology: str) -> Inventory:
         raise ArgumentError("a label that nodes with GPUs have", field="topology", value=topology)
     note = f"no label {topology} on {plural(without, 'node')}: a job of several nodes may have any of these together"
     return replace(inventory, nodes=nodes, notes=(*inventory.notes, note) if without else inventory.notes)
+
+
+def _in_domains(inventory: Inventory, labels: _Labels, near: Sequence[str]) -> Inventory:
+    paths: dict[str, list[str]] = {node.host or node.name: [] for node in inventory.nodes}
+    notes: list[str] = []
+    there = list(paths)
+    for label in near:
+        having = [name for name in there if labels[name].get(label)]
+        if not having:
+            raise ArgumentError("a label that nodes with GPUs have", field="near", value=label)
+        for name in having:
+            paths[name].append(str(labels[name][label]))
+        if without := len(there) - len(having):
+            notes.append(f"no label {label} on {plural(without, 'node')}: by it, no node is near any of these")
+        there = having
+    nodes = tuple(replace(node, domain=domain_of(paths[node.host or node.name])) for node in inventory.nodes)
+    return replace(inventory, nodes=nodes, notes=(*inventory.notes, *notes))
 
 
 def drafted_nodes(inventory: Iterable[InventoryNode]) -> tuple[InitNode, ...]:
@@ -223,11 +259,12 @@ def _entry(own: Sequence[InitNode], *, sizes: bool) -> str:
         gpus = {part.gpu_type: part.gpus for part in own}
         gpu_w = {part.gpu_type: _round(part.gpu_w) for part in own}
         idle_w = _round(sum(part.idle_w for part in own))
-        there = {"partitions": list(node.partitions)} if node.partitions else {}
+        there: dict[str, object] = {"partitions": list(node.partitions)} if node.partitions else {}
+        there |= {"domain": node.domain} if node.domain else {}
         return _flow({"name": node.host, "gpus": gpus, "idle_w": idle_w, "gpu_w": gpu_w, **there})
     rest = _size(
         None if node.count == 1 else node.count, node.gpu_type, node.gpus, node.cpus if sizes else None,
-        node.memory_gib if sizes else None, node.partitions, node.idle_w, node.gpu_w,
+        node.memory_gib if sizes else None, node.partitions, node.domain, node.idle_w, node.gpu_w,
     )  # fmt: skip
     name = node.name if _PLAIN.fullmatch(node.name) else _flow([node.name])[1:-1]
     return f"{{name: {name}, {rest[1:]}"
@@ -236,13 +273,14 @@ def _entry(own: Sequence[InitNode], *, sizes: bool) -> str:
 @cache
 def _size(
     count: int | None, gpu_type: str, gpus: int, cpus: int | None, memory_gib: float | None,
-    partitions: tuple[str, ...], idle_w: float, gpu_w: float,
+    partitions: tuple[str, ...], domain: str | None, idle_w: float, gpu_w: float,
 ) -> str:  # fmt: skip
     """Return what an entry says after the name: a cluster has many nodes and few sizes."""
     fields = {
         "count": count, "gpu_type": gpu_type, "gpus": gpus, "cpus": cpus,
         "memory_gib": None if memory_gib is None else _round(math.floor(memory_gib * 10) / 10),
         "partitions": list(partitions) or None,
+        "domain": domain,
         "idle_w": _round(idle_w), "gpu_w": _round(gpu_w),
     }  # fmt: skip
     return _flow({key: value for key, value in fields.items() if value is not None})
@@ -275,7 +313,7 @@ def _node(node: InventoryNode) -> InitNode:
     board_w = limit_w or PLACEHOLDER_W
     return InitNode(
         name=node.name, host=node.host, count=1, gpu_type=node.gpu_type or UNNAMED, gpus=node.gpus,
-        partitions=node.partitions, cpus=node.cpus, memory_gib=node.memory_gib,
+        partitions=node.partitions, domain=node.domain, cpus=node.cpus, memory_gib=node.memory_gib,
         power_source=source, idle_w=HOST_W + IDLE_PART * board_w * node.gpus, gpu_w=(1 - IDLE_PART) * board_w,
     )  # fmt: skip
 
@@ -288,4 +326,4 @@ def _series(node: InitNode) -> tuple[object, ...]:
     if node.host is not None:
         return (node.host,)
     size = node.gpu_type, node.gpus, node.cpus, node.memory_gib
-    return node.name.rpartition("-")[0], *size, node.idle_w, node.gpu_w, node.partitions
+    return node.name.rpartition("-")[0], *size, node.idle_w, node.gpu_w, node.partitions, node.domain
