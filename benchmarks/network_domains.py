@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -67,39 +68,41 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--begin", default="2017-11-06")
     parser.add_argument("--days", type=float, default=7.0)
-    parser.add_argument("--nodes", type=int, default=60)
+    parser.add_argument("--nodes", nargs="+", type=int, default=[60, 120])
     parser.add_argument("--rack", type=int, default=6, help="nodes of a rack")
     parser.add_argument("--solvers", nargs="+", default=["fifo", "easy", "srtf", "lookahead"])
     options = parser.parse_args()
     out = sys.stderr if options.json else sys.stdout
     rows, sentence = [], ""
-    print(f"{'policy':<10} {'racks':<9} {'starts':>7} {'fewest':>7} {'mean':>6} {'kWh':>9} {'mean h':>8}", file=out)
-    for solver in options.solvers:
-        for declared in (False, True):
-            scenario = Scenario.model_validate(
-                {
-                    "name": "network-domains",
-                    "workload": {
-                        "source": "philly", "stand_in": True, "begin": options.begin, "days": options.days,
-                        "malleable": False, "due_dates": "none", "logged_gpu_type": "P100",
-                    },
-                    "unused_nodes": {"state": "sleep"},
-                    "nodes": racks_of(options.nodes, options.rack, 2, declared=declared),
-                    "policies": [{"solver": solver}],
-                }
-            )  # fmt: skip
-            prepared = prepare(scenario, Path(), 0)
-            sentence = prepared.sentence
-            row = {"declared": declared, **measured(prepared, scenario.policies[0], options.rack)}
-            rows.append(row)
-            print(
-                f"{row['policy']:<10} {'declared' if declared else 'not':<9} {row['starts']:7} "
-                f"{100 * row['fewest']:6.1f}% {row['mean_racks']:6.2f} {row['energy_kwh']:9.2f} "
-                f"{row['mean_completion_h']:8.3f}",
-                file=out, flush=True,
-            )  # fmt: skip
+    print(
+        f"{'nodes':>5} {'policy':<10} {'racks':<9} {'starts':>7} {'fewest':>7} {'mean':>6} {'kWh':>9} {'mean h':>8}",
+        file=out,
+    )
+    for nodes, solver, declared in product(options.nodes, options.solvers, (False, True)):
+        scenario = Scenario.model_validate(
+            {
+                "name": "network-domains",
+                "workload": {
+                    "source": "philly", "stand_in": True, "begin": options.begin, "days": options.days,
+                    "malleable": False, "due_dates": "none", "logged_gpu_type": "P100",
+                },
+                "unused_nodes": {"state": "sleep"},
+                "nodes": racks_of(nodes, options.rack, 2, declared=declared),
+                "policies": [{"solver": solver}],
+            }
+        )  # fmt: skip
+        prepared = prepare(scenario, Path(), 0)
+        sentence = prepared.sentence
+        declares = "declared" if declared else "not"
+        row = {"nodes": nodes, "racks": declares, **measured(prepared, scenario.policies[0], options.rack)}
+        rows.append(row)
+        print(
+            f"{nodes:5} {row['policy']:<10} {declares:<9} {row['starts']:7} {100 * row['fewest']:6.1f}% "
+            f"{row['mean_racks']:6.2f} {row['energy_kwh']:9.2f} {row['mean_completion_h']:8.3f}",
+            file=out, flush=True,
+        )  # fmt: skip
     if options.json:
-        print(json.dumps({"workload": sentence, "rack": options.rack, "nodes": options.nodes, "rows": rows}, indent=2))
+        print(json.dumps({"workload": sentence, "rack": options.rack, "rows": rows}, indent=2))
 
 
 if __name__ == "__main__":

@@ -67,8 +67,8 @@ PRINTS = {"print", "sys.stdout.write", "click.echo"}
 
 FILE_P90_LINES, FILE_MOST_LINES = 350, 600
 FUNCTION_P90_LINES, FUNCTION_MOST_LINES = 35, 100
-MOST_MODULES = 558
-MOST_PUBLIC_MODULES = 446  # those that anybody may import: in decision packages, what is behind a face is private
+MOST_MODULES = 560
+MOST_PUBLIC_MODULES = 447  # those that anybody may import: in decision packages, what is behind a face is private
 FROZEN = "store/migrations/versions/"  # a released migration is never rewritten
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from tests.cli.console import run
 from tests.data.test_inventory import KUBERNETES, QUERY, SCONTROL, SMI_TABLE
-from tests.data.test_topology import LISTED, TREE
+from tests.data.test_node_details import LISTED, TREE
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.store.queries import events_of
 from commonwatt.store.records import RequestKind
 from tests.controlplane.chaos import (
     ENDED,
@@ -145,6 +146,30 @@ def test_what_is_cancelled_in_slurm_is_cancelled(plane, site, tmp_path):  # noqa
         assert store.job(job).attempts == 1
     finally:
         kill(child)
+
+
+def test_a_job_runs_where_the_features_are_that_it_asks_for(site, tmp_path):  # noqa: F811
+    """Of Slurm's, and of ours: Slurm's words say where they differ."""
+    site.ask("scontrol", "update", "NodeName=n-2", "AvailableFeatures=pretended,fast")
+    watts = {"gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 200}
+    nodes = [
+        {"name": "n-1", "features": ["pretended", "unknown-to-slurm"], **watts},
+        {"name": "n-2", "features": ["pretended", "fast"], **watts},
+    ]
+    live = {"slurm": {"conf": str(site.conf), "poll_s": 0.2, "start_s": 30}, "default_time_limit_s": 30}
+    path = config_in(tmp_path, engine="slurm", nodes=nodes, live=live)
+    store = store_of(path, tenants="a")
+    with running(path):
+        fast = [
+            store.submit("a", witness(f"f{k}", tmp_path, 1.0, gpus=2, constraint="[fast]&pretended"), time.time())
+            for k in range(2)
+        ]
+        other = store.submit("a", witness("u", tmp_path, 1.0, constraint="unknown-to-slurm"), time.time())[0].id
+        ids = [made[0].id for made in fast]
+        until(lambda: all(store.job(job).status in ENDED for job in ids), 120.0)
+        until(lambda: "nvalid feature" in (store.job(other).sentence or ""), 60.0)
+    assert {row.nodes for row in events_of(store.database, ids, ["started"])} == {("n-2",)}
+    assert problems(store, tmp_path, ids) == []
 
 
 def test_an_interruption_counts_once_and_is_charged_once_whoever_comes_back(site, tmp_path):  # noqa: F811

@@ -129,6 +129,12 @@ def test_times_to_begin(text, moment):
     assert job(read(lines(f"-G1 --begin={text}"))).begin == moment
 
 
+def test_features_of_nodes():
+    assert job(read(lines('-G1 --constraint="ib&(a100|h100)"'))).constraint == "ib&(a100|h100)"
+    assert job(read(lines("-G1 -C [rack1|rack2]"))).constraint == "[rack1|rack2]"
+    assert job(read(lines("-G1"))).constraint == ""
+
+
 def test_dependencies():
     found = job(read(lines("-G1 -d afterok:12:13,afterany:4")))
     assert found.after == {12: "afterok", 13: "afterok", 4: "afterany"}
@@ -139,7 +145,8 @@ def test_dependencies():
     [
         ("--exclusive", "line 3, --exclusive", "an option that commonwatt supports"),
         ("-w node[1-3]", "line 3, --nodelist", "an option that commonwatt supports"),
-        ("--constraint=a100", "line 3, --constraint", "an option that commonwatt supports"),
+        ("-G1 --constraint=ib*2", "line 3, --constraint", "no numbers of nodes"),
+        ("-G1 -C a&b|c", "line 3, --constraint", "parentheses where both are"),
         ("--hold", "line 3, --hold", "an option that commonwatt supports"),
         ("--frobnicate=3", "line 3, --frobnicate", "an option that commonwatt supports"),
         ("-Z 3", "line 3", "options of sbatch"),

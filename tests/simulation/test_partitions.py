@@ -53,6 +53,22 @@ def test_jobs_wait_for_their_own_nodes(solver):
     assert problem.lower_bound() <= record.result.total_cost
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_jobs_wait_for_nodes_with_their_features(solver):
+    nodes = [node("a", count=2), node("b", features=["ib", "new"]), node("c", features=["ib"])]
+    jobs = [{"constraint": "ib&new"}, {"constraint": "[new|newer]"}, {"constraint": "ib"}, {}]
+    problem = scenario(jobs, nodes=nodes, solver=solver)
+    there, record = places(problem)
+    assert there["j0"] == there["j1"] == "b"
+    assert there["j2"] in "bc"
+    assert problem.lower_bound() <= record.result.total_cost
+
+
+def test_features_that_no_node_has_are_refused():
+    with pytest.raises(InputError, match=r"jobs\.j0"):
+        scenario([{"constraint": "ib"}])
+
+
 def test_of_several_partitions_any_will_do():
     there, record = places(scenario([{"partition": "left,right"}] * 3))
     assert sorted(there.values()) == ["a-1", "a-2", "b"]

@@ -210,7 +210,7 @@ def _declared(node: InitNode) -> NodeSpec:
 
     return NodeSpec(
         name=node.name, count=node.count, gpu_type=node.gpu_type, gpus=node.gpus, idle_w=node.idle_w, gpu_w=node.gpu_w,
-        host=node.host, domain=node.domain,
+        host=node.host, features=node.features, domain=node.domain,
     )  # fmt: skip
 
 

@@ -508,8 +508,8 @@ def _class_asked(table: JobArrays, j: int, cluster: Cluster) -> int:
     ]  # fmt: skip
     smallest = sorted(rows, key=lambda c: int(table.config_gpus[c]))
     for c in (*asked, *smallest):
-        key = table.gpu_types[table.config_type[c]], int(table.config_gpus[c]), table.partition_of(j), table.width_of(j)
-        if shapes := cluster.shapes(*key):
+        gpu_type, gpus = table.gpu_types[table.config_type[c]], int(table.config_gpus[c])
+        if shapes := cluster.shapes(gpu_type, gpus, *table.nodes_of(j)):
             return shapes[0][0]
     return 0
 

@@ -292,9 +292,7 @@ def _alone_w(table: JobArrays, cluster: Cluster, rest_w: Floats, *, whole: bool)
         least_w = np.inf
         for c in range(int(table.start[j]), int(table.start[j + 1])):
             gpus, own_w = int(table.config_gpus[c]), float(table.config_gpu_w[c])
-            for klass, width, _ in cluster.shapes(
-                table.gpu_types[table.config_type[c]], gpus, table.partition_of(j), table.width_of(j)
-            ):
+            for klass, width, _ in cluster.shapes(table.gpu_types[table.config_type[c]], gpus, *table.nodes_of(j)):
                 kind = cluster.classes[klass]
                 busy_w = width * kind.gpus * kind.gpu_w if whole else gpus * (kind.gpu_w if np.isnan(own_w) else own_w)
                 least_w = min(least_w, busy_w + width * (kind.idle_w - float(rest_w[klass])))

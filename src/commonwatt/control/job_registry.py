@@ -147,7 +147,7 @@ class JobRegistry:
         """Says what nodes have beside GPUs, and what jobs, by handle, take with so many GPUs on each of their nodes."""
         self._packing: Packing | None = None  # what says which jobs may share GPUs; None: none do
         self._use: list[GpuFootprint | None] = []  # of GPUs, by handle, where that says it
-        self._shapes: dict[tuple[str, int, str, int], list[tuple[int, int, int]]] = {}
+        self._shapes: dict[tuple[str, int, str, int, str], list[tuple[int, int, int]]] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -208,7 +208,7 @@ class JobRegistry:
         entries = []
         for c in range(int(table.start[j]), int(table.start[j + 1])):
             gpu_type, gpus = table.gpu_types[table.config_type[c]], int(table.config_gpus[c])
-            key = gpu_type, gpus, table.partition_of(j), table.width_of(j)
+            key = gpu_type, gpus, *table.nodes_of(j)
             if key not in self._shapes:
                 self._shapes[key] = self.cluster.shapes(*key)
             own_w = float(table.config_gpu_w[c])

@@ -75,6 +75,7 @@ def work_of(config: Scenario, store: ControllerStore) -> Callable[[str], JobWork
             reserve_bytes=int(config.live.reserve_mb * 1e6),
             batch=file.batch,
             partition=file.partition,
+            constraint=file.constraint,
             user=user_of(config, rows[0].tenant),
             options=options_of(config, rows[0].tenant),
             cpus_per_gpu=None if file.batch else file.cpus_per_gpu,

@@ -160,7 +160,7 @@ class JobMaker:
             limits = [name for name in ("gpu_types", "gpu_counts") if getattr(file, name) is not None]
             raise InputError(f"a time that {' and '.join(limits)} allow", field="times_s", value=_declared_times(file))
         figures = declared or self._by_limit(file, types)
-        shapes = [self.cluster.shapes(f.gpu_type, f.gpus, file.partition, file.nodes) for f in figures]
+        shapes = [self.cluster.shapes(f.gpu_type, f.gpus, *file.where) for f in figures]
         fitting = [figure for figure, ways in zip(figures, shapes, strict=True) if ways]
         needs = self.usual.of(file)
         candidates = [figure for figure, ways in zip(figures, shapes, strict=True) if self._hold(ways, needs)]
@@ -174,6 +174,7 @@ class JobMaker:
             asked = " or ".join(f"{f.gpus} of {f.gpu_type}" for f in figures[:5]) or "a GPU type this cluster lacks"
             asked += f" on {plural(file.nodes, 'node')}" if file.nodes else ""
             asked += f" in partition {file.partition}" if file.partition else ""
+            asked += f" with {file.constraint}" if file.constraint else ""
             raise JobNeverFitsError("GPUs that one node, or several alike together, have", field="gpus", value=asked)
         return candidates
 
@@ -225,6 +226,7 @@ class JobMaker:
             kind=file.kind,
             partition=file.partition,
             width=file.nodes,
+            constraint=file.constraint,
             cpus_per_gpu=needs.cpus or math.nan,
             memory_gib_per_gpu=needs.memory_gib or math.nan,
         )

@@ -314,8 +314,8 @@ class Reconciler:
         if row.times is None:
             return declared, self.profiler.figures(row, declared)
         kept = [TimeFigure(**figure) for figure in row.times]
-        cluster, partition, nodes = self.maker.cluster, row.file.partition, row.file.nodes
-        return declared, [f for f in kept if cluster.shapes(f.gpu_type, f.gpus, partition, nodes)] or declared
+        cluster, where = self.maker.cluster, row.file.where
+        return declared, [f for f in kept if cluster.shapes(f.gpu_type, f.gpus, *where)] or declared
 
     def _submit(self, job: Job, state: TrackedJob, *, new: bool) -> int:
         table = JobArrays.of([job])

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import FieldError, InputError
+from commonwatt.model.features import check_constraint
 from commonwatt.model.job_file import ADDRESS, LONGEST_SCRIPT, PASSED_ON, JobFile, check_passed_on
 from commonwatt.model.units import slurm_time_s
 
@@ -229,6 +230,8 @@ class _Reader:
         }  # fmt: skip
         batch["options"] = tuple(self._passed_on())
         fields |= {"batch": batch, "after": self.dependency(), "partition": self.get("partition") or ""}
+        if (features := self.get("constraint")) is not None:
+            fields["constraint"] = self.features(features)
         if (limit := self.get("time")) is not None:
             fields["time_limit_s"] = self._limit_s(limit)
         for option, own, moment in (("begin", "begin", self.moment), ("deadline", "due", self.moment)):
@@ -251,6 +254,12 @@ class _Reader:
             self.warnings.append(f"{self.path}: {where}: no mail is sent without an address (--mail-user=NAME@DOMAIN)")
             return {}
         return {"mail_to": address, "mail_on": asked} if asked else {}
+
+    def features(self, text: str) -> str:
+        try:
+            return check_constraint(text)
+        except FieldError as error:
+            raise self.wrong(error.expected, text) from None
 
     def _limit_s(self, text: str) -> float:
         limit_s = slurm_time_s(text)
@@ -365,7 +374,7 @@ class _Reader:
 
 
 _OPTIONS = frozenset({
-    "account", "array", "begin", "chdir", "cpus-per-task", "deadline", "dependency", "error", "export", "gpus",
-    "gpus-per-node", "gres", "job-name", "mail-type", "mail-user", "nodes", "ntasks", "ntasks-per-node", "open-mode",
-    "output", "partition", "time",
+    "account", "array", "begin", "chdir", "constraint", "cpus-per-task", "deadline", "dependency", "error", "export",
+    "gpus", "gpus-per-node", "gres", "job-name", "mail-type", "mail-user", "nodes", "ntasks", "ntasks-per-node",
+    "open-mode", "output", "partition", "time",
 })  # fmt: skip

@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from commonwatt.data._topology import slurm_domains, split_topology
+from commonwatt.data._node_details import features_of_kinds, slurm_domains, split_topology
 from commonwatt.data.catalog import formats_of
 from commonwatt.data.file_kinds import other_kind
 from commonwatt.data.profiles.base import MIG_SLICES, mig_slice, type_in
@@ -70,6 +70,7 @@ class InventoryNode:
     limit_w: float | None = None  # power limit of a GPU, if it is known
     host: str | None = None  # of a node that has several types
     partitions: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
     domain: str | None = None  # where it is in the network, wide to narrow
     cpus: int | None = None  # None: the text does not say, or the node has several types
     memory_gib: float | None = None
@@ -131,8 +132,9 @@ def _scontrol(text: str, expand: Expand, file: object) -> Inventory:
         fields = dict(re.findall(r"(\w+)=(\S+)", block))
         if "NodeName" in fields:
             size = _size(fields, ("CPUEfctv", "CPUTot"), "RealMemory")
+            features = fields.get("ActiveFeatures") or fields.get("Feature", "")  # the latter in slurm.conf
             for name in _hosts(fields["NodeName"], expand, file):
-                rows.append((name, fields.get("Gres", ""), fields.get("Partitions", ""), *size))
+                rows.append((name, fields.get("Gres", ""), fields.get("Partitions", ""), features, *size))
             if _AWAY.search(fields.get("State", "")) and _GRES.search(fields.get("Gres", "")):
                 away.append(f"{fields['NodeName']} ({fields['State']})")
     inventory = _of_gres("scontrol", rows)
@@ -173,21 +175,27 @@ def _sinfo(text: str, expand: Expand, file: object) -> Inventory:
         if len(cells) <= max(names, gres):
             raise InputError(f"a node and its gres, as in: {SINFO}", file=file, value=line)
         try:
-            rows += [(name, cells[gres], "", None, None) for name in expand(cells[names])]
+            rows += [(name, cells[gres], "", "", None, None) for name in expand(cells[names])]
         except ValueError:
             raise InputError("a list of node names", file=file, value=cells[names]) from None
     return _of_gres("sinfo", list(dict.fromkeys(rows)))
 
 
+def _listed(names: object) -> str:
+    """Return a list with commas, as which older versions of Slurm write it, too."""
+    return ",".join(map(str, names)) if isinstance(names, list) else str(names or "")
+
+
 _Size = tuple[int | None, float | None]
-_Row = tuple[str, str, str, int | None, float | None]  # name, gres, partitions, CPUs, memory in GiB
+_Row = tuple[str, str, str, str, int | None, float | None]  # name, gres, partitions, features, CPUs, memory in GiB
 
 
 def _of_gres(source: Source, rows: Sequence[_Row]) -> Inventory:
     nodes: list[InventoryNode] = []
     notes: list[str] = []
     with_gpus = 0
-    for name, gres, partitions, cpus, memory_gib in rows:
+    features: list[str] = []
+    for name, gres, partitions, own, cpus, memory_gib in rows:
         kinds: dict[str, int] = {}
         for kind, count in _GRES.findall(gres):
             kinds[kind] = kinds.get(kind, 0) + int(count)
@@ -197,8 +205,11 @@ def _of_gres(source: Source, rows: Sequence[_Row]) -> Inventory:
         alone: dict[str, Any] = {"cpus": cpus, "memory_gib": memory_gib} if len(parts) == 1 else {}
         there = tuple(filter(None, partitions.split(",")))
         nodes += [replace(node, partitions=there, **alone) for node in parts]
+        features += [own.replace("(null)", "")] * len(parts)
         with_gpus += 1
-    return Inventory(source, tuple(nodes), len(rows) - with_gpus, tuple(notes))
+    kept, more = features_of_kinds([replace(node, name="", host=None) for node in nodes], features)
+    nodes = [replace(node, features=names) for node, names in zip(nodes, kept, strict=True)]
+    return Inventory(source, tuple(nodes), len(rows) - with_gpus, (*notes, *more))
 
 
 Part = tuple[str, int, str, float | None]  # GPU type, GPUs, as it is spelt, power limit
@@ -226,6 +237,7 @@ def _json(text: str, file: object) -> Inventory:
                 str(node.get("name")),
                 str(node.get("gres") or ""),
                 ",".join(map(str, node.get("partitions") or ())),
+                _listed(node.get("active_features")),
                 *_size(node, ("effective_cpus", "cpus"), "real_memory"),
             )
             for node in document["nodes"]

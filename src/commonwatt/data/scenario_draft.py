@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from commonwatt import __version__
-from commonwatt.data._topology import domain_of, split_topology
+from commonwatt.data._node_details import domain_of, split_topology
 from commonwatt.data.inventory import UNNAMED, Expand, Inventory, InventoryNode, board_power, read_inventory
 from commonwatt.data.profiles.base import canonical, mig_slice
 from commonwatt.data.profiles.declared import is_known
@@ -260,11 +260,13 @@ def _entry(own: Sequence[InitNode], *, sizes: bool) -> str:
         gpu_w = {part.gpu_type: _round(part.gpu_w) for part in own}
         idle_w = _round(sum(part.idle_w for part in own))
         there: dict[str, object] = {"partitions": list(node.partitions)} if node.partitions else {}
+        there |= {"features": list(node.features)} if node.features else {}
         there |= {"domain": node.domain} if node.domain else {}
         return _flow({"name": node.host, "gpus": gpus, "idle_w": idle_w, "gpu_w": gpu_w, **there})
     rest = _size(
         None if node.count == 1 else node.count, node.gpu_type, node.gpus, node.cpus if sizes else None,
-        node.memory_gib if sizes else None, node.partitions, node.domain, node.idle_w, node.gpu_w,
+        node.memory_gib if sizes else None, node.partitions, node.features, node.domain,
+        node.idle_w, node.gpu_w,
     )  # fmt: skip
     name = node.name if _PLAIN.fullmatch(node.name) else _flow([node.name])[1:-1]
     return f"{{name: {name}, {rest[1:]}"
@@ -273,13 +275,14 @@ def _entry(own: Sequence[InitNode], *, sizes: bool) -> str:
 @cache
 def _size(
     count: int | None, gpu_type: str, gpus: int, cpus: int | None, memory_gib: float | None,
-    partitions: tuple[str, ...], domain: str | None, idle_w: float, gpu_w: float,
+    partitions: tuple[str, ...], features: tuple[str, ...], domain: str | None, idle_w: float, gpu_w: float,
 ) -> str:  # fmt: skip
     """Return what an entry says after the name: a cluster has many nodes and few sizes."""
     fields = {
         "count": count, "gpu_type": gpu_type, "gpus": gpus, "cpus": cpus,
         "memory_gib": None if memory_gib is None else _round(math.floor(memory_gib * 10) / 10),
         "partitions": list(partitions) or None,
+        "features": list(features) or None,
         "domain": domain,
         "idle_w": _round(idle_w), "gpu_w": _round(gpu_w),
     }  # fmt: skip
@@ -313,8 +316,9 @@ def _node(node: InventoryNode) -> InitNode:
     board_w = limit_w or PLACEHOLDER_W
     return InitNode(
         name=node.name, host=node.host, count=1, gpu_type=node.gpu_type or UNNAMED, gpus=node.gpus,
-        partitions=node.partitions, domain=node.domain, cpus=node.cpus, memory_gib=node.memory_gib,
-        power_source=source, idle_w=HOST_W + IDLE_PART * board_w * node.gpus, gpu_w=(1 - IDLE_PART) * board_w,
+        partitions=node.partitions, features=node.features, domain=node.domain, cpus=node.cpus,
+        memory_gib=node.memory_gib, power_source=source,
+        idle_w=HOST_W + IDLE_PART * board_w * node.gpus, gpu_w=(1 - IDLE_PART) * board_w,
     )  # fmt: skip
 
 
@@ -326,4 +330,4 @@ def _series(node: InitNode) -> tuple[object, ...]:
     if node.host is not None:
         return (node.host,)
     size = node.gpu_type, node.gpus, node.cpus, node.memory_gib
-    return node.name.rpartition("-")[0], *size, node.idle_w, node.gpu_w, node.partitions, node.domain
+    return node.name.rpartition("-")[0], *size, node.idle_w, node.gpu_w, node.partitions, node.features, node.domain

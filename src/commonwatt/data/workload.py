@@ -242,6 +242,7 @@ def _job(job: ScenarioJob, gpu_types: Sequence[str]) -> Job:
             requested_type=asked,
             time_limit_s=math.inf if job.time_limit_s is None else job.time_limit_s,
             partition=job.partition,
+            constraint=job.constraint,
             restart_s=math.nan if job.restart_s is None else job.restart_s,
             iterations=math.nan if job.iterations is None else job.iterations,
             cpus_per_gpu=math.nan if job.cpus_per_gpu is None else job.cpus_per_gpu,

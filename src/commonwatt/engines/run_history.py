@@ -105,9 +105,10 @@ def _variables(batch: ScriptSpec, command: Start, name: str) -> dict[str, str]:
     return variables
 
 
-def batch_options(batch: ScriptSpec | None, partition: str) -> tuple[str, ...]:
+def batch_options(batch: ScriptSpec | None, partition: str, constraint: str = "") -> tuple[str, ...]:
     """Return the options for Slurm of a job: those that it keeps better than a plan of GPUs can."""
     options = [f"--partition={partition}"] if partition else []
+    options += [f"--constraint={constraint}"] if constraint else []
     if batch is not None:
         options.append(f"--ntasks-per-node={batch.tasks_per_node}")
         options += [] if batch.cpus_per_task is None else [f"--cpus-per-task={batch.cpus_per_task}"]
@@ -242,7 +243,7 @@ class RunPlanner:
             cpus=None if work.cpus_per_gpu is None else work.cpus_per_gpu * command.gpus_per_node,
             memory_gib=None if work.memory_gib_per_gpu is None else work.memory_gib_per_gpu * command.gpus_per_node,
             apart=self.in_slurm and work.user is not None,
-            options=(*batch_options(work.batch, work.partition), *work.options),
+            options=(*batch_options(work.batch, work.partition, work.constraint), *work.options),
             fence=self.fence[0] if self.fence else "",
             fence_file=str(self.fence[1]) if self.fence else None,
             image=work.image,

@@ -53,6 +53,8 @@ class JobWork:
         Script that runs in place of the command, which then has its name and arguments.
     partition
         Partitions of Slurm it may run in, with commas between them; "" for the site's.
+    constraint
+        Features of nodes that it asks of Slurm; "" for none.
     user
         Unix user it runs as; that of this process if not given.
     options
@@ -75,6 +77,7 @@ class JobWork:
     reserve_bytes: int = 0
     batch: ScriptSpec | None = None
     partition: str = ""
+    constraint: str = ""
     user: str | None = None
     options: tuple[str, ...] = ()
     cpus_per_gpu: float | None = None

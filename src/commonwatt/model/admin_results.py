@@ -114,6 +114,7 @@ class InitNode(ResultModel):
     gpu_type: str = quantity("type of its GPUs")
     gpus: int = quantity("GPUs of each node", "GPUs")
     partitions: tuple[str, ...] = quantity("partitions of Slurm it is in", "-", ())
+    features: tuple[str, ...] = quantity("features that all nodes of its kind have", "-", ())
     domain: str | None = quantity("where it is in the network, from wide to narrow; null: not said", "-", None)
     cpus: int | None = quantity("its CPUs; null: not said", "CPUs", None)
     memory_gib: float | None = quantity("its memory; null: not said", "GiB", None)

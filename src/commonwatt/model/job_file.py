@@ -8,12 +8,13 @@ import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import AfterValidator, field_validator, model_validator
 
 from commonwatt.model.dependencies import Dependency
 from commonwatt.model.errors import FieldError, InputError
+from commonwatt.model.features import check_constraint
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 
 __all__ = [
@@ -266,6 +267,10 @@ class JobFile(FileModel):
         "partitions it may run in, with commas between them; empty: any", "-", "",
         pattern=r"^([A-Za-z0-9_.-]+(,[A-Za-z0-9_.-]+)*)?$", max_length=512,
     )  # fmt: skip
+    constraint: Annotated[str, AfterValidator(check_constraint)] = quantity(
+        "features its nodes must have, joined by & or |, with parentheses where both are; empty: none", "-", "",
+        max_length=512,
+    )  # fmt: skip
     begin: str | None = quantity(
         "time before which it does not start (ISO 8601; UTC without a time zone)", "-", None, max_length=64
     )
@@ -296,6 +301,11 @@ class JobFile(FileModel):
             return tuple(shlex.split(value))
         except ValueError as error:
             raise FieldError(f"a command that a shell can split ({error})", value=value) from None
+
+    @property
+    def where(self) -> tuple[str, int, str]:
+        """What ``Cluster.shapes`` is to know of where it may run: partitions, nodes, features."""
+        return self.partition, self.nodes, self.constraint
 
     @model_validator(mode="after")
     def _check(self) -> JobFile:

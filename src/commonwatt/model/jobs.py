@@ -57,6 +57,8 @@ class Job:
         Partitions it may run in, with commas between them; "" for any.
     width
         Nodes it runs on, with equally many GPUs each; 0: as few as possible.
+    constraint
+        Features its nodes must have, joined by & or |; "" for none.
     restart_s
         Time it has its GPUs before it works when it is started again; NaN: what the scenario says.
     iterations
@@ -85,6 +87,7 @@ class Job:
     kind: str = ""
     partition: str = ""
     width: int = 0
+    constraint: str = ""
     restart_s: float = math.nan
     iterations: float = math.nan
     cpus_per_gpu: float = math.nan
@@ -166,6 +169,7 @@ class JobArrays:
     series: tuple[str, ...] = ()  # [J] what repeated jobs of an owner share; empty: their names, but for digits
     partition: tuple[str, ...] = ()  # [J] partitions it may run in, with commas between them; empty: any
     width: tuple[int, ...] = ()  # [J] nodes it runs on, 0: as few as possible; empty: of all jobs
+    constraint: tuple[str, ...] = ()  # [J] features its nodes must have; empty: none
     restart_s: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: the scenario's; empty: of all jobs
     iterations: Floats = field(default_factory=lambda: np.zeros(0))  # [J] NaN: unknown; empty: of all jobs
     user: tuple[str, ...] = ()  # [J] who submitted it; empty: unknown
@@ -217,6 +221,7 @@ class JobArrays:
             config_gpu_w=_floats(c[3] for c in configs),
             partition=tuple(job.partition for job in rows) if any(job.partition for job in rows) else (),
             width=tuple(job.width for job in rows) if any(job.width for job in rows) else (),
+            constraint=tuple(job.constraint for job in rows) if any(job.constraint for job in rows) else (),
             restart_s=_column(job.restart_s for job in rows),
             iterations=_column(job.iterations for job in rows),
             cpus_per_gpu=_column(job.cpus_per_gpu for job in rows),
@@ -234,9 +239,10 @@ class JobArrays:
         """Partitions job *row* may run in, with commas between them; "" for any."""
         return self.partition[row] if self.partition else ""
 
-    def width_of(self, row: int) -> int:
-        """Nodes job *row* runs on; 0: as few as possible."""
-        return self.width[row] if self.width else 0
+    def nodes_of(self, row: int) -> tuple[str, int, str]:
+        """Return what ``Cluster.shapes`` is to know of where job *row* may run: partitions, nodes, features."""
+        width, constraint = self.width[row] if self.width else 0, self.constraint[row] if self.constraint else ""
+        return self.partition_of(row), width, constraint
 
     def power_limit_of(self, config: int) -> float:
         """Power limit of GPUs in configuration *config*, as a part of their highest."""

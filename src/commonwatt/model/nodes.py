@@ -23,6 +23,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import FieldError, InputError
+from commonwatt.model.features import FEATURE, meets
 from commonwatt.model.fields import FileModel, quantity
 
 __all__ = [
@@ -106,7 +107,9 @@ class PowerState(FileModel):
 
 
 OFF = PowerState(name="off")
+_Feature = Annotated[str, Field(pattern=f"^{FEATURE}$")]
 _PATH = r"^[^/\s]+(/[^/\s]+)*$"
+FEATURES = "features it has, as Slurm has them, for jobs that ask for some (`constraint`)"
 PARTITIONS = "partitions it is in, as Slurm has them; none: it runs jobs of every partition"
 DOMAIN = (
     "where it is in the network, from wide to narrow with slashes between, such as block-1/rack-2: a switch, an NVLink "
@@ -135,6 +138,7 @@ class NodeSpec(FileModel):
         "-", None, min_length=1,
     )  # fmt: skip
     partitions: tuple[str, ...] = quantity(PARTITIONS, "-", ())
+    features: tuple[_Feature, ...] = quantity(FEATURES, "-", ())
     domain: str | None = quantity(DOMAIN, "-", None, pattern=_PATH)
     cpus: int | None = quantity("its CPUs, for jobs that ask for some; absent: not limited", "CPUs", None, ge=1)
     memory_gib: float | None = quantity(
@@ -185,6 +189,7 @@ class MixedNodeSpec(FileModel):
         "power added by each busy GPU: one number, or one for each type", "W"
     )
     partitions: tuple[str, ...] = quantity(PARTITIONS, "-", ())
+    features: tuple[_Feature, ...] = quantity(FEATURES, "-", ())
     domain: str | None = quantity(DOMAIN, "-", None, pattern=_PATH)
     share_weight: _Weight | dict[str, _Weight] = quantity(
         f"{SHARE_WEIGHT}: one number, or one for each type", "GPUs", 1.0
@@ -206,7 +211,7 @@ class MixedNodeSpec(FileModel):
             NodeSpec(
                 name=f"{host}:{gpu_type}", host=host, gpu_type=gpu_type, gpus=gpus, idle_w=self.idle_w * gpus / total,
                 gpu_w=self.gpu_w[gpu_type] if isinstance(self.gpu_w, dict) else self.gpu_w, partitions=self.partitions,
-                domain=self.domain,
+                features=self.features, domain=self.domain,
                 share_weight=self.share_weight[gpu_type] if isinstance(self.share_weight, dict) else self.share_weight,
             )
             for host in numbered(self.name, self.count)
@@ -247,7 +252,7 @@ else:  # what is read may have several types on a node; what code sees has one
 
 @dataclass(frozen=True)
 class NodeClass:
-    """Nodes of one GPU type, size and power, in the same partitions."""
+    """Nodes of one GPU type, size and power, in the same partitions, with the same features."""
 
     gpu_type: str
     gpus: int
@@ -260,10 +265,15 @@ class NodeClass:
     cpus: int | None = None
     memory_gib: float | None = None
     share_weight: float = 1.0
+    features: tuple[str, ...] = ()
 
-    def admits(self, partition: str) -> bool:
-        """Whether jobs of *partition*, or of one of several with commas between them, run on these nodes."""
-        return not (partition and self.partitions) or any(name in self.partitions for name in partition.split(","))
+    def admits(self, partition: str, constraint: str = "") -> bool:
+        """Whether jobs of *partition*, or of one of several with commas between them, run on these nodes.
+
+        They also need the features of *constraint*; "": none.
+        """
+        inside = not (partition and self.partitions) or any(name in self.partitions for name in partition.split(","))
+        return inside and (not constraint or meets(constraint, self.features))
 
     def holds(self, gpus: int, cpus_per_gpu: float, memory_gib_per_gpu: float) -> bool:
         """Whether a node has the CPUs and the memory that so many GPUs need; a node without a figure has enough."""
@@ -329,7 +339,7 @@ class Cluster:
             kind = NodeClass(
                 spec.gpu_type, spec.gpus, spec.idle_w, spec.gpu_w, spec.states, tuple(sorted(set(spec.partitions))),
                 tuple(sorted(set(spec.share))), spec.platform, spec.cpus, spec.memory_gib,
-                spec.share_weight,
+                spec.share_weight, tuple(sorted(set(spec.features))),
             )  # fmt: skip
             index = classes.setdefault(kind, len(classes))
             names += numbered(spec.name, spec.count)
@@ -391,16 +401,18 @@ class Cluster:
     def _sizes(self) -> tuple[int, ...]:
         return tuple(np.bincount(self.klass, minlength=len(self.classes)).tolist())
 
-    def shapes(self, gpu_type: str, gpus: int, partition: str = "", width: int = 0) -> list[tuple[int, int, int]]:
+    def shapes(
+        self, gpu_type: str, gpus: int, partition: str = "", width: int = 0, constraint: str = ""
+    ) -> list[tuple[int, int, int]]:  # fmt: skip
         """Return the ways to allocate *gpus* GPUs of *gpu_type*: ``(class, nodes, GPUs on each)``.
 
         One node if they fit; else a gang: the fewest nodes of one class with equally many GPUs each; *width* nodes if
-        that is not 0. Only nodes that admit jobs of *partition* count.
+        that is not 0. Only nodes that admit jobs of *partition* with *constraint* count.
         """
         sizes = self._sizes
         shapes = []
         for index, kind in enumerate(self.classes):
-            if kind.gpu_type != gpu_type or not kind.admits(partition):
+            if kind.gpu_type != gpu_type or not kind.admits(partition, constraint):
                 continue
             fewest, most = max(1, -(-gpus // kind.gpus)), min(gpus, sizes[index])
             widths = range(fewest, most + 1) if not width else (width,) if fewest <= width <= most else ()

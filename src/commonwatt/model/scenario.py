@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from commonwatt.model.accounting import AssociationSpecs, QosSpecs
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.dependencies import Dependency
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.errors import FieldError
+from commonwatt.model.features import check_constraint
 from commonwatt.model.fields import FileModel, FileVersion, quantity
 from commonwatt.model.fleet import FractionalWorkload, ServiceSpec, SharingSpec
 from commonwatt.model.jobs import Tenant
@@ -226,6 +227,10 @@ class ScenarioJob(FileModel):
     requested_gpu_type: str = quantity("requested GPU type; empty: none", "-", "")
     time_limit_s: float | None = quantity("declared run time", "s", None, gt=0)
     partition: str = quantity("partitions it may run in, with commas between them; empty: any", "-", "")
+    constraint: Annotated[str, AfterValidator(check_constraint)] = quantity(
+        "features that its nodes must have, joined by & or |, with parentheses where both are; empty: none", "-", "",
+        max_length=512,
+    )  # fmt: skip
     restart_s: float | None = quantity("its own `restart_s`; absent: that of `preemption`", "s", None, ge=0)
     user: str = quantity("who submits it, for limits per user; empty: unknown", "-", "")
     qos: str = quantity("its quality of service; empty: none", "-", "")

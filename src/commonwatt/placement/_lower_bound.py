@@ -44,13 +44,14 @@ class _Rows:
     @classmethod
     def of(cls, table: JobArrays, cluster: Cluster, slowdown: Floats | None) -> _Rows:
         rows: list[tuple[int, int, int, float, float]] = []
-        shapes: dict[tuple[int, int, str], list[tuple[int, int, int]]] = {}
+        shapes: dict[tuple[int, int, str, str], list[tuple[int, int, int]]] = {}
         for j in range(len(table)):
             factor = 1.0 if slowdown is None or not len(slowdown) else float(slowdown[j])
             for c in range(int(table.start[j]), int(table.start[j + 1])):
-                key = (int(table.config_type[c]), int(table.config_gpus[c]), table.partition_of(j))
+                partition, _, constraint = table.nodes_of(j)
+                key = (int(table.config_type[c]), int(table.config_gpus[c]), partition, constraint)
                 if key not in shapes:
-                    shapes[key] = cluster.shapes(table.gpu_types[key[0]], *key[1:])
+                    shapes[key] = cluster.shapes(table.gpu_types[key[0]], key[1], partition, constraint=constraint)
                 for klass, _, _ in shapes[key]:
                     kind = cluster.classes[klass]
                     own_w = float(table.config_gpu_w[c])

@@ -1,7 +1,7 @@
-"""Where nodes are in the network, from what ``scontrol show topology`` prints.
+"""What a cluster says of its nodes beside their GPUs: where they are in the network, and what features they have.
 
-Of topology/tree, a line for each switch, with its nodes and the switches below it. Of topology/block, a line for each
-block, and for several blocks that are a larger one.
+``scontrol show topology`` prints a line for each switch (topology/tree), with its nodes and the switches below it, or
+for each block (topology/block), and for several blocks that are a larger one.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-__all__ = ["domain_of", "slurm_domains", "split_topology"]
+from commonwatt.model.features import FEATURE
+
+__all__ = ["domain_of", "features_of_kinds", "slurm_domains", "split_topology"]
 
 _LINE = re.compile(r"^[ \t]*(?:SwitchName|BlockName|AggregatedBlock)=.*(?:\n|\Z)", re.MULTILINE)
+_SHOWN = 8
 _FIELD = re.compile(r"(\w+)=(\S+)")
 _Expand = Callable[[str], Sequence[str]]
 _Path = tuple[str, ...]
@@ -25,6 +28,28 @@ def split_topology(text: str) -> tuple[str, str]:
 def domain_of(path: Sequence[str]) -> str | None:
     """Return *path*, the names of domains from wide to narrow, as ``NodeSpec`` has it; ``None`` if it is empty."""
     return "/".join(re.sub(r"[/\s]+", "-", name) for name in path) or None
+
+
+def features_of_kinds(kinds: Sequence[object], features: Sequence[str]) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Return the features that all nodes of a kind have, by node, and what there is to tell of the others.
+
+    *features* of a node have commas between them. Those that only some nodes of a kind have would tell apart nodes that
+    are otherwise alike: a job of several nodes, which gets nodes alike, would find fewer of them.
+    """
+    own = [dict.fromkeys(filter(None, text.split(","))) for text in features]
+    shared: dict[object, set[str]] = {}
+    for kind, names in zip(kinds, own, strict=True):
+        shared[kind] = shared.get(kind, set(names)) & names.keys()
+    kept = [
+        tuple(name for name in names if name in shared[kind] and re.fullmatch(FEATURE, name))
+        for kind, names in zip(kinds, own, strict=True)
+    ]
+    left = list(
+        dict.fromkeys(name for names, some in zip(own, kept, strict=True) for name in names if name not in some)
+    )
+    shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
+    note = f"features left out, as they tell apart nodes that are otherwise alike: {shown}"
+    return kept, [f"{note}; add them to `features` of nodes if jobs ask for them"] if left else []
 
 
 def slurm_domains(topology: str, expand: _Expand, nodes: Collection[str]) -> tuple[dict[str, str | None], list[str]]:
