@@ -17,7 +17,7 @@ from commonwatt.placement._needless_moves import filled
 from commonwatt.placement._objective import check, objective
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement._solvers import SOLVERS, make_solver
-from commonwatt.placement.guarantees import Reservation, domains_of, in_few_domains, within_cpus_memory
+from commonwatt.placement.guarantees import Reservation, in_few_domains, within_cpus_memory
 
 NODE = {"gpu_type": "A100", "gpus": 4, "idle_w": 100, "gpu_w": 300}
 
@@ -48,6 +48,11 @@ def started(p):
 
 def of(p, schedule, name):
     return sorted(p.node_names[n] for n in schedule.nodes_of(p, p.job_names.index(name)))
+
+
+def domains_of(p, nodes):
+    """How many domains of each level *nodes* are in."""
+    return np.array([len(np.unique(level)) for level in p.node_domain[nodes].T])
 
 
 def test_a_job_takes_the_domain_that_has_all_its_nodes_and_the_least_to_spare():

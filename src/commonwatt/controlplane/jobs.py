@@ -160,7 +160,8 @@ class JobMaker:
             limits = [name for name in ("gpu_types", "gpu_counts") if getattr(file, name) is not None]
             raise InputError(f"a time that {' and '.join(limits)} allow", field="times_s", value=_declared_times(file))
         figures = declared or self._by_limit(file, types)
-        shapes = [self.cluster.shapes(f.gpu_type, f.gpus, *file.where) for f in figures]
+        where = file.partition, file.nodes, file.constraint
+        shapes = [self.cluster.shapes(f.gpu_type, f.gpus, *where) for f in figures]
         fitting = [figure for figure, ways in zip(figures, shapes, strict=True) if ways]
         needs = self.usual.of(file)
         candidates = [figure for figure, ways in zip(figures, shapes, strict=True) if self._hold(ways, needs)]

@@ -314,7 +314,7 @@ class Reconciler:
         if row.times is None:
             return declared, self.profiler.figures(row, declared)
         kept = [TimeFigure(**figure) for figure in row.times]
-        cluster, where = self.maker.cluster, row.file.where
+        cluster, where = self.maker.cluster, (row.file.partition, row.file.nodes, row.file.constraint)
         return declared, [f for f in kept if cluster.shapes(f.gpu_type, f.gpus, *where)] or declared
 
     def _submit(self, job: Job, state: TrackedJob, *, new: bool) -> int:

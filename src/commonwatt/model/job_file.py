@@ -302,11 +302,6 @@ class JobFile(FileModel):
         except ValueError as error:
             raise FieldError(f"a command that a shell can split ({error})", value=value) from None
 
-    @property
-    def where(self) -> tuple[str, int, str]:
-        """What ``Cluster.shapes`` is to know of where it may run: partitions, nodes, features."""
-        return self.partition, self.nodes, self.constraint
-
     @model_validator(mode="after")
     def _check(self) -> JobFile:
         texts = {"command": self.command, "environment": (*self.environment, *self.environment.values())}

@@ -22,7 +22,7 @@ from commonwatt.optimize import ranked
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 from commonwatt.placement.guarantees._cpus_memory import left_by
 
-__all__ = ["domains_of", "in_few_domains"]
+__all__ = ["in_few_domains"]
 
 
 def in_few_domains(problem: PlacementProblem, schedule: Schedule) -> Schedule:
@@ -36,13 +36,6 @@ def in_few_domains(problem: PlacementProblem, schedule: Schedule) -> Schedule:
     if not starts.any():
         return schedule
     return _Exchange(problem, schedule, starts, problem.node_domain).schedule()
-
-
-def domains_of(problem: PlacementProblem, nodes: Ints) -> Ints:
-    """Return how many domains of each level *nodes* are in, [levels]; none where no domain is known."""
-    if problem.node_domain is None:
-        return np.zeros(0, dtype=np.int64)
-    return np.array([len(np.unique(level)) for level in problem.node_domain[nodes].T], dtype=np.int64)
 
 
 def _starts(problem: PlacementProblem, schedule: Schedule) -> Bools:
