@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from commonwatt.model.job_file import JobFile, ScriptSpec
 from commonwatt.store.queries import events_of
 from commonwatt.store.records import RequestKind
 from tests.controlplane.chaos import (
@@ -146,6 +147,21 @@ def test_what_is_cancelled_in_slurm_is_cancelled(plane, site, tmp_path):  # noqa
         assert store.job(job).attempts == 1
     finally:
         kill(child)
+
+
+def test_srun_in_a_batch_script_hands_on_its_environment(plane, tmp_path):
+    """As ``sbatch`` without ``--export`` has it: all of it, what the script has set too."""
+    path, store = plane
+    text = f"#!/bin/bash\nexport OWN=own\nsrun bash -c 'echo $OWN $GIVEN $COMMONWATT_JOB' >{tmp_path}/said\n"
+    batch = ScriptSpec(script=text, submit_folder=str(tmp_path))
+    file = JobFile(name="j", command=("j",), environment={"GIVEN": "given"}, batch=batch, folder=str(tmp_path))
+    with running(path):
+        job = store.submit("a", file, time.time())[0].id
+        until(lambda: store.job(job).status in ENDED, 120.0)
+    assert store.job(job).status == "completed"
+    own, given, number = (tmp_path / "said").read_text().split()
+    assert (own, given) == ("own", "given")
+    assert number.startswith(str(job))
 
 
 def test_a_job_runs_where_the_features_are_that_it_asks_for(site, tmp_path):  # noqa: F811

@@ -24,7 +24,7 @@ from commonwatt.control.job_registry import Shortage
 from commonwatt.control.scheduling import JobCondition
 from commonwatt.controlplane.jobs import begin_of
 from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.dependencies import Dependency, WaitedFor, handovers, met
+from commonwatt.model.dependencies import Dependency, WaitedFor, handovers, met, together
 from commonwatt.model.explanation import Reason
 from commonwatt.model.units import amount_of
 from commonwatt.store.controller_store import ControllerStore
@@ -36,7 +36,7 @@ _NODES_S = 30.0  # between looks at what nodes have for jobs that wait
 
 
 def _waited_for(row: JobRow) -> WaitedFor:
-    """Return what is known of a job that others wait for, by the store."""
+    """Return what is known of a job that others wait for, or of a task of it, by the store."""
     return WaitedFor(
         began=row.began_s is not None,
         ended=row.status not in ACTIVE,
@@ -57,6 +57,7 @@ class StartConditions:
     controller: Controller
     _begin_s: dict[int, float] = field(default_factory=dict)  # by handle
     _after: dict[int, Mapping[int, Dependency]] = field(default_factory=dict)  # by handle: kinds by job
+    _tasks: dict[int, list[int]] = field(default_factory=dict)  # jobs of each array that others wait for, by its first
     # by handle: when the jobs it waits for are expected to have ended, and their GPUs, which it takes over
     _ends: dict[int, tuple[float, int]] = field(default_factory=dict)
     _unadmitted: tuple[Mapping[int, str], Callable[[int], int | None]] = field(default=({}, lambda _: None))
@@ -132,7 +133,8 @@ class StartConditions:
             self._release(self._begin_s, handle)
         waited_for = sorted({job for handle, after in self._after.items() if handle in active for job in after})
         rows = self.store.jobs_by_id(waited_for) if waited_for else ()
-        others = {row.id: _waited_for(row) for row in rows}
+        self._tasks = {row.id: self._tasks[row.id] for row in rows if row.id in self._tasks}
+        others = {row.id: together([_waited_for(task) for task in self._tasks_of(row)]) for row in rows}
         for handle, after in list(self._after.items()):
             verdicts = {job: met(kind, others.get(job)) for job, kind in after.items()}
             if handle not in active or all(verdicts.values()):
@@ -147,6 +149,18 @@ class StartConditions:
             self._say(handle, "admission", self._awaiting[handle], now_s)
         self._look_at_nodes(now_s)
         self._mark()
+
+    def _tasks_of(self, row: JobRow) -> list[JobRow]:
+        """Return the tasks of an array, which its first job stands for, or the job itself."""
+        array = row.file.batch.array if row.file.batch else None
+        if array is None or array[0]:
+            return [row]
+        if row.id in self._tasks:
+            return self.store.jobs_by_id(self._tasks[row.id])
+        tasks = self.store.array_of(row)
+        if len(tasks) == array[2]:  # else it is still being submitted
+            self._tasks[row.id] = [task.id for task in tasks]
+        return tasks
 
     def _look_at_nodes(self, now_s: float) -> None:
         """Hold jobs that no node has enough for, even if it were empty: new ones at once, all now and then.

@@ -28,6 +28,7 @@ __all__ = [
     "notices",
     "parse_after",
     "shown_circle",
+    "together",
 ]
 
 Dependency = Literal["after", "afterany", "afterok", "afternotok"]
@@ -83,6 +84,19 @@ class WaitedFor:
     completed: bool = False
     expected_end_s: float | None = None
     gpus: int = 0
+
+
+def together(tasks: Sequence[WaitedFor]) -> WaitedFor:
+    """Return what is known of an array, for jobs that wait for all its *tasks*, of which there is at least one."""
+    left = [task for task in tasks if not task.ended]
+    ends = [task.expected_end_s for task in left]
+    return WaitedFor(
+        began=all(task.began or task.ended for task in tasks),
+        ended=not left,
+        completed=all(task.completed for task in tasks),
+        expected_end_s=None if not left or None in ends else max(end_s for end_s in ends if end_s is not None),
+        gpus=sum(task.gpus for task in left),
+    )
 
 
 def met(kind: Dependency, other: WaitedFor | None) -> bool | None:

@@ -184,6 +184,23 @@ class ControllerStore:
                 rows += [job_row(row) for row in c.execute(query).mappings()]
         return rows
 
+    def array_of(self, first: JobRow) -> list[JobRow]:
+        """Return the tasks of an array, those that there are so far; *first* alone, if that is not the first of one."""
+        batch = first.file.batch
+        if batch is None or batch.array is None or batch.array[0]:
+            return [first]
+        t, tasks, last = tables.jobs, [first], first.id
+        later = sa.select(t).where(t.c.tenant == first.tenant, t.c.id > sa.bindparam("last")).order_by(t.c.id)
+        with self.database.reading(what="jobs") as c:
+            while len(tasks) < batch.array[2]:
+                rows = [job_row(row) for row in c.execute(later.limit(500), {"last": last}).mappings()]
+                own = [row for row in rows if row.file.batch and (row.file.batch.array or (0,))[0] == first.id]
+                if not own:  # they are submitted one after the other: it was given up
+                    break
+                tasks += own
+                last = rows[-1].id
+        return tasks
+
     def submit_times(self, jobs: Sequence[int]) -> dict[int, float]:
         """Return when jobs of the given ids were submitted; those that do not exist are left out."""
         t = tables.jobs.c

@@ -300,6 +300,11 @@ def _await_turn(path: str, folder: Path, signals: _Signals) -> IO[str] | None:
     return None
 
 
+def _inherited() -> dict[str, str]:
+    """Our environment, without what tells a job's own ``srun`` to hand on what ``sbatch`` was told to."""
+    return {name: value for name, value in os.environ.items() if name != "SLURM_EXPORT_ENV"}
+
+
 def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | None, str, str]:
     """Run the command; returns its exit code, the cause in words, and a typed reason (or "")."""
     locks = [*filter(None, [spec.get("lock")]), *spec.get("locks", ())]
@@ -316,7 +321,7 @@ def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | N
             job = subprocess.Popen(  # noqa: S603
                 spec["command"],
                 cwd=spec["folder"],
-                env={**os.environ, **own, **spec["environment"]},
+                env={**_inherited(), **own, **spec["environment"]},
                 **owner,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
