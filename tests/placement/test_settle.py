@@ -1,5 +1,7 @@
 """No job is stopped or moved for nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -33,6 +35,37 @@ def test_no_eviction_unless_its_gpus_are_needed(p):
         free = p.node_gpus - used_gpus(p, s)
         for j in np.flatnonzero((p.stay >= 0) & (s.choice == POSTPONED)):
             assert np.any(free[p.nodes_held(j)] < p.per_node[p.stay[j]])
+
+
+def unweighted(running_s, waiting_s, free_nodes=0):
+    """One job that runs on a node, and others that would like to; none has a due date."""
+    node = {"gpu_type": "A", "gpus": 8, "idle_w": 100, "gpu_w": 100}
+    nodes = [{"name": "n", **node}, *({"name": f"m{i}", **node} for i in range(free_nodes))]
+    job = {"tardiness_weight": 0.0}
+    current = {"nodes": ["n"], "gpus": 8, "remaining_s": running_s}
+    jobs = [{"name": "runs", "times_s": {"A": {8: running_s + 20}}, "current": current, **job}]
+    jobs += [{"name": f"w{i}", "times_s": {"A": {8: time_s}}, **job} for i, time_s in enumerate(waiting_s)]
+    return PlacementProblem.of(PlaceFile.model_validate({"nodes": nodes, "jobs": jobs}))
+
+
+@pytest.mark.parametrize("solver", ["random-greedy", "local-search", "exact"])
+def test_of_jobs_without_due_dates_one_that_runs_is_not_stopped_for_a_shorter_one(solver):
+    policy = Policy.of(PolicySpec(solver=solver, iterations=20, aim="objective", limits={}))
+    for seed in range(5):
+        p = unweighted(100.0, [40.0, 30.0])
+        assert policy.decide(p, np.random.default_rng(seed)).choice.tolist() == [p.stay[0], POSTPONED, POSTPONED]
+        p = unweighted(100.0, [40.0, 30.0], free_nodes=1)
+        s = policy.decide(p, np.random.default_rng(seed))
+        assert s.choice[0] == p.stay[0]
+        assert (s.choice != POSTPONED).sum() == 2
+
+
+def test_a_job_that_is_due_still_stops_one_that_is_not():
+    p = unweighted(100.0, [40.0])
+    p = replace(p, weight=np.array([0.0, 1.0]), due_s=np.array([np.inf, 50.0]))
+    s = Policy.of(PolicySpec(solver="random-greedy", iterations=20)).decide(p, np.random.default_rng(0))
+    assert s.choice[0] == POSTPONED
+    assert s.choice[1] != POSTPONED
 
 
 def pays(p: PlacementProblem, s: Schedule, j: int) -> bool:

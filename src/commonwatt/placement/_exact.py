@@ -51,6 +51,7 @@ class Exact:
 
     plans: ClassVar[bool] = False
     leaves_room: ClassVar[bool] = True
+    by_objective: ClassVar[bool] = True
 
     def solve(
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always  # noqa: ARG002

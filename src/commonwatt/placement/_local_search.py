@@ -45,6 +45,7 @@ class LocalSearch:
 
     plans: ClassVar[bool] = False
     leaves_room: ClassVar[bool] = True
+    by_objective: ClassVar[bool] = True
 
     def solve(
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always

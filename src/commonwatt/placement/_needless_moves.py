@@ -8,11 +8,18 @@ from commonwatt.model.arrays import Bools, Floats, Index, Ints
 from commonwatt.optimize import ranked
 from commonwatt.placement._problem import POSTPONED, PlacementProblem, Schedule
 
-__all__ = ["drop_needless_moves", "filled", "without_idle_evictions", "without_idle_moves"]
+__all__ = [
+    "drop_needless_moves", "filled", "without_gainless_evictions", "without_idle_evictions", "without_idle_moves",
+]  # fmt: skip
 
 
 def drop_needless_moves(
-    problem: PlacementProblem, schedule: Schedule, *, planned: bool = False, fill: bool = False
+    problem: PlacementProblem,
+    schedule: Schedule,
+    *,
+    planned: bool = False,
+    fill: bool = False,
+    by_objective: bool = False,
 ) -> Schedule:
     """Return *schedule* without moves and evictions that gain nothing.
 
@@ -22,9 +29,11 @@ def drop_needless_moves(
         The moves of the schedule were weighed against each other. See ``without_idle_moves``.
     fill
         Start waiting jobs that still fit.
+    by_objective
+        The schedule is the best by eq. (1) that was found. See ``without_gainless_evictions``.
     """
     moved = schedule if schedule.weighed else without_idle_moves(problem, schedule, planned=planned)
-    kept = without_idle_evictions(problem, moved)
+    kept = without_idle_evictions(problem, without_gainless_evictions(problem, moved) if by_objective else moved)
     return filled(problem, kept) if fill else kept
 
 
@@ -44,6 +53,31 @@ def without_idle_evictions(problem: PlacementProblem, schedule: Schedule) -> Sch
             free[own_nodes] -= per_node
             _stay(problem, job, choice, nodes)
     return Schedule(choice, nodes)
+
+
+def without_gainless_evictions(problem: PlacementProblem, schedule: Schedule) -> Schedule:
+    """Keep running every job that was postponed for waiting jobs of no weight alone: they wait in its place.
+
+    Waiting costs these nothing by eq. (1), which takes what ends first on a node, and counts no work that is lost: of
+    jobs without due dates, one that runs would be stopped for any that is expected to end sooner.
+    """
+    evicted = np.flatnonzero((problem.stay >= 0) & (schedule.choice == POSTPONED))
+    waited = (problem.stay < 0) & (schedule.choice != POSTPONED)
+    if not len(evicted) or not (waited & (problem.weight == 0)).any():
+        return schedule
+    choice, nodes = schedule.choice.copy(), schedule.nodes.copy()
+    wait = np.zeros(len(problem), dtype=bool)
+    for job in evicted[ranked(-problem.pressure_s[evicted])].tolist():
+        now = Schedule(choice, nodes)
+        own, free = problem.nodes_held(job), now.free_gpus(problem)
+        light = np.flatnonzero(waited & (choice != POSTPONED) & (problem.weight == 0))
+        light = np.array([j for j in light if np.isin(now.nodes_of(problem, j), own).any()], dtype=np.int64)
+        for other in light:
+            free[now.nodes_of(problem, other)] += problem.per_node[choice[other]]
+        if len(light) and np.all(free[own] >= problem.per_node[problem.stay[job]]):
+            choice[light], wait[light] = POSTPONED, True
+            _stay(problem, job, choice, nodes)
+    return filled(problem, Schedule(choice, nodes), among=wait)  # there may be room elsewhere
 
 
 def without_idle_moves(problem: PlacementProblem, schedule: Schedule, *, planned: bool = False) -> Schedule:

@@ -46,6 +46,7 @@ class RandomGreedy:
 
     plans: ClassVar[bool] = False
     leaves_room: ClassVar[bool] = False
+    by_objective: ClassVar[bool] = True
 
     def solve(
         self, problem: PlacementProblem, rng: np.random.Generator, keep_going: KeepGoing = always

@@ -58,7 +58,10 @@ def schedule_with_guarantees(
         search = solver.solve(part, rng, keep_going)
         if isinstance(solver, Peer):
             return search.best
-        return drop_needless_moves(part, search.best, planned=solver.plans, fill=solver.leaves_room)
+        by_objective = getattr(solver, "by_objective", False)
+        return drop_needless_moves(
+            part, search.best, planned=solver.plans, fill=solver.leaves_room, by_objective=by_objective
+        )
 
     schedule = _within_guarantees(problem, solver, solve)
     return schedule if fairness is None else replace(schedule, shares=shares_of(problem, fairness))
