@@ -59,6 +59,30 @@ def test_where_the_disk_is_nearly_full_little_is_kept(tmp_path):
         assert text.endswith(b"the last words\n")
 
 
+WRITES = """
+import os, time
+from pathlib import Path
+for number in range(40):
+    Path(os.environ["COMMONWATT_SNAPSHOTS"], f"{number}.pt").write_bytes(os.urandom(1_000_000))
+    time.sleep(SECONDS)
+time.sleep(SECONDS * 1000)
+"""
+
+
+@pytest.mark.long
+def test_a_job_whose_checkpoints_take_too_much_has_failed(tmp_path):
+    """40 MB and then nothing, where 10 MB are allowed; another one is left alone."""
+    with served(tmp_path, live={"files_gb": 0.01}) as site:
+        job = site.submit(sys.executable, "-c", WRITES.replace("SECONDS", "0.05"))
+        small = site.submit(sys.executable, "-c", "import time; time.sleep(6)")
+        until(lambda: site.status(job) == "failed", 60)
+        detail = site.call("GET", f"/jobs/{job}").json()
+        assert detail["reason"] == "files-limit"
+        assert "GB, more than 0.01" in detail["sentence"]
+        assert detail["attempts"] == 1
+        until(lambda: site.status(small) == "completed", 60)
+
+
 def test_only_engines_with_real_jobs_are_warned_of():
     said = {}
     for engine in ("local", "slurm", "simulated"):

@@ -72,6 +72,7 @@ def work_of(config: Scenario, store: ControllerStore) -> Callable[[str], JobWork
             time_limit_s=file.time_limit_s,
             mark=mark_of(rows[0].submit_s),
             output_bytes=None if config.live.output_mb is None else int(config.live.output_mb * 1e6),
+            files_bytes=None if config.live.files_gb is None else int(config.live.files_gb * 1e9),
             reserve_bytes=int(config.live.reserve_mb * 1e6),
             batch=file.batch,
             partition=file.partition,

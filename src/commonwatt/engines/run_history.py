@@ -238,6 +238,8 @@ class RunPlanner:
             epochs=work.epochs,
             mark=work.mark,
             output_bytes=work.output_bytes,
+            files_bytes=work.files_bytes,
+            files_folder=str(places["own"]),
             reserve_bytes=work.reserve_bytes,
             user=work.user,
             cpus=None if work.cpus_per_gpu is None else work.cpus_per_gpu * command.gpus_per_node,

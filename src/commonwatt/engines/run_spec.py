@@ -47,6 +47,8 @@ class JobWork:
         Longest time one run of it may take; seconds, unlimited if not given.
     output_bytes, reserve_bytes
         Most output that is kept of a run, unlimited if not given; and the space to leave free where it is kept.
+    files_bytes
+        Most space that the files in its own folder may take, unlimited if not given.
     mark
         Tells it from another job of the same number, where a store is older than the engine's records.
     batch
@@ -74,6 +76,7 @@ class JobWork:
     time_limit_s: float | None = None
     mark: str = ""
     output_bytes: int | None = None
+    files_bytes: int | None = None
     reserve_bytes: int = 0
     batch: ScriptSpec | None = None
     partition: str = ""
@@ -113,6 +116,8 @@ class RunSpec:
     epochs: float | None = None  # of the job
     mark: str = ""  # of its ``JobWork``
     output_bytes: int | None = None  # most output to keep: the end of it
+    files_bytes: int | None = None  # most space that files in ``files_folder`` may take
+    files_folder: str = ""
     reserve_bytes: int = 0  # space to leave free where the output is
     user: str | None = None  # it runs as; the runner's own if not given
     apart: bool = False  # whether its runner, too, is that user's, and so works in a folder of that user

@@ -491,6 +491,10 @@ class LiveSpec(FileModel):
     output_mb: float | None = quantity(
         "most output that is kept of a run, its end; null: all of it", "MB", 1000.0, ge=1
     )
+    files_gb: float | None = quantity(
+        "most space that a job's checkpoints and other files in its own folder (`jobs/NUMBER` of the state folder) may "
+        "take, by engines local and slurm: with more it has failed; null: no limit", "GB", None, gt=0,
+    )  # fmt: skip
     reserve_mb: float = quantity(
         "space to leave free where output is kept: below it, 1 MB is kept of each run", "MB", 500.0, ge=0
     )

@@ -56,8 +56,8 @@ log = logging.getLogger("commonwatt.engine")
 
 _NAME = re.compile(r"[0-9]{1,18}-[0-9]{1,9}")
 _REASONS = frozenset({
-    EVICTED, LEFT_EARLY, OWN, TAKEN, "command-not-found", "image-not-pulled", "no-folder", "not-executable",
-    "out-of-memory", "pod-refused", "time-limit",
+    EVICTED, LEFT_EARLY, OWN, TAKEN, "command-not-found", "files-limit", "image-not-pulled", "no-folder",
+    "not-executable", "out-of-memory", "pod-refused", "time-limit",
 })  # fmt: skip
 _OBSTACLES = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EPERM})
 """Errors of opening a file in whose place there is something else."""

@@ -42,6 +42,7 @@ _IN_VAIN = 20  # attempts before processes that cannot be killed are left alone
 _OUTPUT_S, _OUTPUT_MOST_S = 0.25, 5.0  # how often to look at how much was printed; less often while nothing is
 _LEAST_OUTPUT = 1_000_000
 _ECHO_S, _ECHO_MOST_S = 0.25, 5.0  # how often to copy what was printed; how long to wait at the end for its reader
+_FILES_S, _FILES_PART = 2.0, 0.02  # how often to add up a job's files, and the part of time that may take
 _LONGEST_WAIT_S = 3600.0  # poll() takes milliseconds, 24.8 days at most
 
 
@@ -172,6 +173,36 @@ class _Echo(threading.Thread):
         """Wait until all is copied, but not for long."""
         self._over.set()
         self.join(_ECHO_MOST_S)
+
+
+class _Files(threading.Thread):
+    """Adds up the files of a folder now and then, beside our other work: a walk can take long."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        super().__init__(daemon=True)
+        self._folder, self._most = folder, most
+        self.over = 0  # their size, once it is more than they may have
+
+    def run(self) -> None:
+        """Look until there are too many."""
+        while not self.over:
+            began_s = time.monotonic()
+            size = _size_of(self._folder)
+            self.over = size if size > self._most else 0
+            time.sleep(max(_FILES_S, (time.monotonic() - began_s) / _FILES_PART))
+
+
+def _size_of(folder: Path) -> int:
+    """Return the space that the files in *folder* take; those that go meanwhile, and links, count as none."""
+    size, seen = 0, set()
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                there = os.lstat(f"{place}/{name}")
+                if there.st_nlink == 1 or (there.st_dev, there.st_ino) not in seen:
+                    seen.add((there.st_dev, there.st_ino))
+                    size += 512 * there.st_blocks
+    return size
 
 
 class _Signals:
@@ -345,11 +376,17 @@ def _run(spec: dict[str, Any], folder: Path, signals: _Signals) -> tuple[int | N
         echo.start()
     with (folder / "output.log").open("r+b") as written:
         kept = _Output(written.fileno(), spec.get("output_bytes"), spec.get("reserve_bytes") or 0)
-        over = _wait(job, signals, spec, folder / "end.json", kept)
+        files = _Files(Path(spec["files_folder"]), spec["files_bytes"]) if spec.get("files_bytes") else None
+        if files is not None:
+            files.start()
+        over = _wait(job, signals, spec, folder / "end.json", kept, files)
         code = _clear(job, signals)
         if echo is not None:
             echo.finish()
         kept.finish()
+    if files is not None and files.over and over:
+        took, most = files.over / 1e9, spec["files_bytes"] / 1e9
+        return _OVER_LIMIT, f"its files in {spec['files_folder']} took {took:.3g} GB, more than {most:g}", "files-limit"
     if over:
         return _OVER_LIMIT, f"its time limit of {spec['limit_s']:g} s was over", "time-limit"
     return code, f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}", ""
@@ -377,11 +414,14 @@ def _refused(spec: dict[str, Any], error: OSError) -> tuple[int | None, str, str
     return _NOT_EXECUTABLE, f"its command cannot be run: {error}", "not-executable"
 
 
-def _wait(job: subprocess.Popen[bytes], signals: _Signals, spec: dict[str, Any], end: Path, output: _Output) -> bool:
+def _wait(
+    job: subprocess.Popen[bytes], signals: _Signals, spec: dict[str, Any], end: Path, output: _Output,
+    files: _Files | None,
+) -> bool:  # fmt: skip
     """Return when the job has ended, or has to be killed; returns whether its time limit was over.
 
-    It has to be killed if it, or a process it started, does not end within its grace time after a stop was requested or
-    its time limit was over; at once if the engine gave the run up.
+    It has to be killed if it, or a process it started, does not end within its grace time after a stop was requested,
+    its time limit was over, or its *files* took too much; at once if the engine gave the run up.
     """
     limit_s, look_s = spec.get("limit_s"), spec.get("look_s")
     over_s = math.inf if limit_s is None else time.monotonic() + limit_s
@@ -393,6 +433,8 @@ def _wait(job: subprocess.Popen[bytes], signals: _Signals, spec: dict[str, Any],
         if job.returncode is not None and not (left and (warned or signals.stop_s is not None)):
             return warned
         now_s = time.monotonic()
+        if files is not None and files.over:
+            over_s = min(over_s, now_s)
         if signals.stop_s is None and now_s >= over_s and not warned:
             warned = True
             signals.pass_on(signal.SIGTERM)
@@ -400,7 +442,7 @@ def _wait(job: subprocess.Popen[bytes], signals: _Signals, spec: dict[str, Any],
         if now_s >= kill_s or (look_s is not None and end.exists()):
             return warned
         next_s = min(kill_s if warned else min(over_s, kill_s), math.inf if look_s is None else now_s + look_s)
-        next_s = min(next_s, output.tend())
+        next_s = min(next_s, output.tend(), math.inf if files is None or files.over else now_s + _FILES_S)
         waiting.poll(1000 * min(_LONGEST_WAIT_S, max(0.0, next_s - now_s)))
         signals.rest()
 
