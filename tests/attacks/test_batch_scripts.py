@@ -75,6 +75,7 @@ def test_it_has_the_folder_the_environment_the_arguments_and_the_output_that_sba
     assert (out, (user.folder / f"sub-{number}.err").read_text()) == (f"out fast in {user.folder}\n", "err\n")
     env = user.env()
     assert (env["MINE"], env["HOME"], env["SLURM_JOB_NAME"]) == ("1", os.environ["HOME"], "train")
+    assert (env["SLURM_JOB_NODELIST"] in ("n-1", "n-2"), env["SLURM_GPUS_PER_NODE"]) == (True, "1")
     assert (env["SLURM_SUBMIT_DIR"], env["SLURM_JOB_ID"], env["SLURM_NNODES"]) == (str(user.folder), str(number), "1")
     assert env["CUDA_VISIBLE_DEVICES"] != "7"
     assert "COMMONWATT_TOKEN" not in env  # it would let the job speak for its owner
@@ -128,5 +129,9 @@ def test_what_this_site_cannot_keep_is_refused(user):
     user.submit(options="--nodes=3", code=2)
     user.submit(options="--partition=cpu", code=2)
     assert "in partition cpu" in user.said
+    user.submit(options="--constraint=ib", code=2)
+    assert (
+        "field 'constraint': got 'ib', expected features that nodes with these GPUs have (no node has any)" in user.said
+    )
     user.submit(options="--dependency=afterok:4711", code=2)
     assert "numbers of jobs of the same tenant" in user.said

@@ -172,10 +172,13 @@ class JobMaker:
                 value=_needed(fitting[0], needs),
             )
         if not fitting:
+            if file.constraint and any(self.cluster.shapes(f.gpu_type, f.gpus, *where[:2]) for f in figures):
+                there = sorted({name for kind in self.cluster.classes for name in kind.features})
+                expected = f"features that nodes with these GPUs have ({', '.join(there) or 'no node has any'})"
+                raise JobNeverFitsError(expected, field="constraint", value=file.constraint)
             asked = " or ".join(f"{f.gpus} of {f.gpu_type}" for f in figures[:5]) or "a GPU type this cluster lacks"
             asked += f" on {plural(file.nodes, 'node')}" if file.nodes else ""
             asked += f" in partition {file.partition}" if file.partition else ""
-            asked += f" with {file.constraint}" if file.constraint else ""
             raise JobNeverFitsError("GPUs that one node, or several alike together, have", field="gpus", value=asked)
         return candidates
 

@@ -215,6 +215,9 @@ class RunPlanner:
         attempt = self.history.next_attempt(command.handle)
         if work.batch is not None:
             run, named = prepare_batch(work, command, places["own"], attempt)
+            names = ",".join(self.cluster.names[n] for n in command.nodes)
+            named |= {"SLURM_JOB_NODELIST": names, "SLURM_NODELIST": names, "SLURM_JOB_PARTITION": work.partition}
+            named["SLURM_GPUS_PER_NODE"] = str(command.gpus_per_node)
             # inside of Slurm, its own variables are true
             work, variables = replace(work, command=run), {**({} if self.in_slurm else named), **variables}
             variables |= {name: value for name, value in named.items() if name.startswith(_OURS)}
