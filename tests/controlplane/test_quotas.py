@@ -17,6 +17,8 @@ POLICIES = [
     {"solver": "fair-share"},
 ]
 
+TENANTS = [{"name": name} for name in "abc"]
+
 
 @pytest.fixture
 def bench(tmp_path):
@@ -58,6 +60,58 @@ def test_no_tenant_ever_has_more_than_its_quota(bench, policy, limits):
     assert {str(b.status(job)) for job in (*mine, *others)} == {"completed"}
     assert most[0] > 1  # the quota was used
     assert most[2] >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["solver"])
+def test_tenants_of_an_account_share_its_limits(bench, policy):
+    """Beside those of each; a tenant of no account gets what is left, and all jobs run in the end."""
+    lab = {"tenants": ["a", "b"], "gpus": 4, "running_jobs": 3}
+    b = bench(own={"a": {"running_jobs": 2}}, policies=[policy], tenants=TENANTS, live={"accounts": {"lab": lab}})
+    jobs = [b.submit(30.0, gpus=gpus, tenant=name, epochs=1) for gpus in (1, 2, 1, 1) for name in "ab"]
+    jobs += [b.submit(30.0, tenant="c", epochs=1) for _ in range(6)]
+    most = [0, 0, 0]
+    for _ in range(120):
+        b.look()
+        (a_jobs, a_gpus), (b_jobs, b_gpus) = running(b, "a"), running(b, "b")
+        assert a_jobs <= 2
+        assert a_jobs + b_jobs <= 3
+        assert a_gpus + b_gpus <= 4
+        most = [max(most[0], a_jobs + b_jobs), max(most[1], a_gpus + b_gpus), max(most[2], running(b, "c")[0])]
+        b.advance(5.0)
+    assert {str(b.status(job)) for job in jobs} == {"completed"}
+    assert most[:2] == [3, 4]
+    assert most[2] >= 4
+
+
+def test_who_waits_for_others_of_the_account_is_told(bench):
+    b = bench(live={"accounts": {"lab": {"tenants": ["a", "b"], "running_jobs": 1}}})
+    first = b.submit(100.0, tenant="b")
+    b.settle()
+    second = b.submit(100.0)
+    b.settle()
+    assert (b.status(first), b.status(second)) == (JobStatus.RUNNING, JobStatus.WAITING)
+    said = "waits: account lab has 1 running job and may have 1; it can start when one of them ends"
+    assert (b.row(second).reason, b.row(second).sentence.endswith(said)) == ("quota", True)
+
+
+def test_a_budget_of_an_account_is_used_up_by_all_its_tenants(bench):
+    lab = {"tenants": ["a", "b"], "gpu_hours": 1.0}
+    b = bench(tenants=TENANTS, live={"budget_period": "day", "accounts": {"lab": lab}})
+    b.hand.time_s = period_of(b.hand.time_s, "day")[1] + 60.0
+    for tenant in "ab":
+        b.submit(2000.0, tenant=tenant)
+    b.settle()
+    for _ in range(60):
+        b.advance(50.0)
+        b.look()
+    late, other = b.submit(10.0), b.submit(10.0, tenant="c")
+    b.settle()
+    assert (b.row(late).reason, str(b.status(other))) == ("budget", "running")
+    assert "account lab has used 1.1" in b.row(late).sentence
+    b.hand.time_s = period_of(b.hand.time_s, "day")[1] + 1.0
+    b.settle()
+    assert b.status(late) is JobStatus.RUNNING
 
 
 @pytest.mark.slow

@@ -46,6 +46,22 @@ def test_a_weight_above_the_cap_is_refused(limited):
     assert as_("bob").post("/jobs", json=job(tardiness_weight=1.0, due_in_s=60)).status_code == 201
 
 
+def test_tenants_of_an_account_share_its_queue(limited):
+    lab = {"tenants": ["ada", "bob"], "queued_jobs": 3, "gpus": 1}
+    as_ = callers(limited(tenant_limits={"ada": {"queued_jobs": 2}}, accounts={"lab": lab}))
+    answers = [as_(who).post("/jobs", json=job()) for who in ("ada", "ada", "ada", "bob", "bob")]
+    assert [answer.status_code for answer in answers] == [201, 201, 403, 201, 403]
+    assert "tenant ada has 2 queued jobs and may have 2" in answers[2].text
+    assert "account lab has 3 queued jobs and may have 3" in answers[4].text
+
+
+@pytest.mark.parametrize(("own", "gpus"), [(None, 4), (2, 2), (8, 4)])
+def test_no_tenant_may_have_more_gpus_than_its_accounts(own, gpus):
+    accounts = {"lab": {"tenants": ["ada", "bob"], "gpus": 4}, "site": {"tenants": ["ada", "eve"], "gpus": 9}}
+    live = LiveSpec.model_validate({"limits": {"gpus": own}, "accounts": accounts})
+    assert [live.limits_of(name).gpus for name in ("ada", "joe")] == [gpus, own]
+
+
 @pytest.mark.slow
 def test_thirty_urgent_jobs_share_one_budget(limited):
     service = limited(limits={"tardiness_weight": 1.0, "tardiness_budget": 0.3})
@@ -135,6 +151,7 @@ def test_promises_that_nothing_keeps_are_said(solver, weights, limits, said):
     ("engine", "live", "said"),
     [
         ("kubernetes", {"kubernetes": {"jobs": {"team": ["ada", "bop"]}}}, "live.kubernetes.jobs"),
+        ("simulated", {"accounts": {"lab": {"tenants": ["ada", "bop"]}}}, "live.accounts.lab.tenants"),
         ("simulated", {"tenant_limits": {"bop": {"gpus": 1}, "ada": {"gpus": 1}}}, "live.tenant_limits"),
         ("local", {"local": {"users": {"ada": "root", "bob": "daemon", "bop": "bin"}}}, "live.local.users"),
     ],

@@ -48,21 +48,17 @@ class Use:
 
 
 class QuotaTracker:
-    """Keeps schedules within limits, by key; here the keys are tenants.
-
-    Attributes
-    ----------
-    limits
-        The limit of each key that has one.
-    """
+    """Keeps schedules within the ``limits`` of keys: here tenants, and what is in ``groups`` for their jobs, too."""
 
     def __init__(self, registry: JobRegistry) -> None:
         self.registry = registry
         self.limits: Mapping[Hashable, Quota] = {}
+        self.groups: Mapping[str, Sequence[Hashable]] = {}
 
     def keys(self, handle: int, klass: int) -> Sequence[Hashable]:  # noqa: ARG002
         """Return what a job counts for on nodes of a class (-1: unknown)."""
-        return (self.registry.tenants[int(self.registry.job("tenant")[handle])],)
+        tenant = self.registry.tenants[int(self.registry.job("tenant")[handle])]
+        return (tenant, *self.groups.get(tenant, ()))
 
     def quotas(self, handle: int, klass: int) -> Sequence[tuple[Hashable, Quota]]:
         """Return what limits a job on nodes of a class, each with the key whose use counts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from typing import Any
 from commonwatt.model.errors import InputError, JobNeverFitsError
 from commonwatt.model.job_file import JobFile, memory_gib
 from commonwatt.model.jobs import Job, read_times
-from commonwatt.model.live import TenantLimits
+from commonwatt.model.live import AccountLimits, TenantLimits
 from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
@@ -144,6 +144,7 @@ class JobMaker:
     default_time_limit_s: float
     limits_of: Callable[[str], TenantLimits] = lambda _: TenantLimits()  # of a tenant
     usual: GpuNeeds = GpuNeeds()
+    accounts_of: Callable[[str], Mapping[str, AccountLimits]] = lambda _: {}  # that a tenant is in
 
     def check(self, file: JobFile, *, anew: bool = True) -> list[TimeFigure]:
         """Return the configurations *file* allows, with their times.

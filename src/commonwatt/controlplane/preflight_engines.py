@@ -549,6 +549,7 @@ def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[
         yield line
     users, where = config.live.users_of(config.engine), f"live.{config.engine}.users"
     named = {"live.tenant_limits": set(config.live.tenant_limits), where: set(users)}
+    named |= {f"live.accounts.{name}.tenants": set(of.tenants) for name, of in config.live.accounts.items()}
     if config.engine == "kubernetes":
         named["live.kubernetes.jobs"] = {name for names in config.live.kubernetes.jobs.values() for name in names}
     for place, names in named.items():

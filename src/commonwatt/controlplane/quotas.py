@@ -1,8 +1,8 @@
-"""Limits of what tenants have at once and use in a period: which jobs may not start, why, and what makes room."""
+"""Limits of what tenants and accounts have at once and use in a period: which jobs may not start, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -11,7 +11,7 @@ from commonwatt.control.controller import Controller
 from commonwatt.control.events import Event, EventKind
 from commonwatt.control.quotas import Quota, Use
 from commonwatt.control.scheduling import JobCondition
-from commonwatt.model.live import LiveSpec, TenantLimits
+from commonwatt.model.live import AccountLimits, LiveSpec, TenantLimits
 from commonwatt.model.units import NANO, plural
 from commonwatt.store.controller_store import ControllerStore, Tick
 
@@ -22,6 +22,23 @@ _UJ_PER_KWH, _US_PER_HOUR = 3.6e12, 3.6e9
 
 Usage = Mapping[str, int | None]
 """What a tenant has used, by column of the ledger; ``None``: unknown."""
+
+
+@dataclass(frozen=True)
+class _Account:
+    """Key of an account, which is never that of a tenant."""
+
+    name: str
+
+
+def _named(key: Hashable) -> str:
+    return f"account {key.name}" if isinstance(key, _Account) else f"tenant {key}"
+
+
+def _sum(amounts: Iterable[int | None]) -> int | None:
+    """Return the sum; ``None`` if any is unknown."""
+    known = list(amounts)
+    return None if None in known else sum(amount for amount in known if amount is not None)
 
 
 def period_of(now_s: float, kind: Literal["day", "week", "month"]) -> tuple[float, float]:
@@ -58,18 +75,18 @@ class Quotas:
 
     def look(self, tick: Tick, now_s: float) -> bool:
         """Mark the jobs that may not start now; the log says why, once. Returns whether they are others than before."""
-        names = list(self.controller.registry.tenants)
-        limits = {name: own for name in names if (own := self.live.limits_of(name)).of_running}
-        self.controller.quotas.limits = {name: Quota(of.running_jobs, of.gpus) for name, of in limits.items()}
+        limits = self._limits()
+        quotas, jobs = self.controller.quotas, self.controller.registry
+        quotas.groups = {name: [_Account(of) for of in self.live.accounts_of(name)] for name in jobs.tenants}
+        quotas.limits = {key: Quota(of.running_jobs, of.gpus) for key, of in limits.items()}
         used_up = dict(self._used_up(limits, tick, now_s))
         marked: dict[int, str] = {}
-        use, jobs = self.controller.quotas.use(self.controller.gpus), self.controller.registry
-        tenant = jobs.job("tenant")
+        use = quotas.use(self.controller.gpus)
         for handle in sorted(jobs.active - jobs.nodes.keys()) if limits else ():
-            name = names[int(tenant[handle])]
-            if name not in limits:
-                continue
-            why = used_up.get(name) or self._beyond(name, limits[name], use.get(name, Use()), self._least(handle))
+            own = [key for key in quotas.keys(handle, -1) if key in limits]
+            why = next((used_up[key] for key in own if key in used_up), None)
+            for key in own:
+                why = why or self._beyond(_named(key), limits[key], use.get(key, Use()), self._least(handle))
             if why is not None:
                 marked[handle] = why[0]
                 self._say(handle, *why, now_s)
@@ -80,6 +97,14 @@ class Quotas:
         others = marked.keys() != self._why.keys()
         self._why = marked
         return others
+
+    def _limits(self) -> dict[Hashable, TenantLimits | AccountLimits]:
+        """Return what limits running jobs, by tenant and account."""
+        limits: dict[Hashable, TenantLimits | AccountLimits] = {
+            name: self.live.limits_of(name) for name in self.controller.registry.tenants
+        }
+        limits |= {_Account(name): account for name, account in self.live.accounts.items()}
+        return {key: own for key, own in limits.items() if own.of_running}
 
     def _say(self, handle: int, reason: str, sentence: str, now_s: float) -> None:
         if self._why.get(handle) != reason:
@@ -95,22 +120,24 @@ class Quotas:
         return int((jobs.row("width")[rows] * jobs.row("per_node")[rows]).min())
 
     @staticmethod
-    def _beyond(name: str, limits: TenantLimits, use: Use, gpus: int) -> tuple[str, str] | None:
-        """Return why a job with so many GPUs would exceed the quota of its tenant; ``None`` if it would not."""
+    def _beyond(
+        whose: str, limits: TenantLimits | AccountLimits, use: Use, gpus: int
+    ) -> tuple[str, str] | None:  # fmt: skip
+        """Return why a job with so many GPUs would exceed a quota; ``None`` if it would not."""
         frees = "it can start when one of them ends"
         if limits.running_jobs is not None and use.jobs >= limits.running_jobs:
             has = plural(use.jobs, "running job")
-            return "quota", f"tenant {name} has {has} and may have {limits.running_jobs}; {frees}"
+            return "quota", f"{whose} has {has} and may have {limits.running_jobs}; {frees}"
         if limits.gpus is not None and use.gpus + gpus > limits.gpus:
             needs = f"the job needs {gpus}"
-            return "quota", f"jobs of tenant {name} use {use.gpus} of {limits.gpus} GPUs, and {needs}; {frees}"
+            return "quota", f"jobs of {whose} use {use.gpus} of {limits.gpus} GPUs, and {needs}; {frees}"
         return None
 
     def _used_up(
-        self, limits: Mapping[str, TenantLimits], tick: Tick, now_s: float
-    ) -> Iterator[tuple[str, tuple[str, str]]]:
-        """Yield the tenants that have used up a budget, each with the reason and a sentence."""
-        budgets = {name: own for name, own in limits.items() if own.has_budget}
+        self, limits: Mapping[Hashable, TenantLimits | AccountLimits], tick: Tick, now_s: float
+    ) -> Iterator[tuple[Hashable, tuple[str, str]]]:
+        """Yield the tenants and accounts that have used up a budget, each with the reason and a sentence."""
+        budgets = {key: own for key, own in limits.items() if own.has_budget}
         self._end_s = None
         if not budgets:
             return
@@ -118,17 +145,18 @@ class Quotas:
         used = self.store.tenant_usage()
         before = self._before(used, tick, begin_s)
         since, until = (datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d") for at_s in (begin_s, end_s))
-        for name, of in budgets.items():
+        for key, of in budgets.items():
+            tenants = of.tenants if isinstance(of, AccountLimits) else (str(key),)
             for what, unit, budget, scale in (
                 ("gpu_us", "GPU h", of.gpu_hours, _US_PER_HOUR), ("energy_uj", "kWh", of.energy_kwh, _UJ_PER_KWH),
                 ("cost_n", "of electricity cost", of.cost, NANO),
             ):  # fmt: skip
-                now, then = used.get(name, {}).get(what, 0), before.get(name, {}).get(what, 0)
+                now, then = (_sum(usage.get(name, {}).get(what, 0) for name in tenants) for usage in (used, before))
                 if budget is None or now is None or then is None or (now - then) / scale < budget:
                     continue
                 self._end_s = end_s
                 spent = f"has used {(now - then) / scale:.6g} of {budget:g} {unit} since {since}"
-                yield name, ("budget", f"tenant {name} {spent}; the next period begins on {until} (UTC)")
+                yield key, ("budget", f"{_named(key)} {spent}; the next period begins on {until} (UTC)")
                 break
 
     def _before(self, used: Mapping[str, Usage], tick: Tick, begin_s: float) -> Mapping[str, Usage]:

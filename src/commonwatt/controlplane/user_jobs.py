@@ -284,8 +284,10 @@ class UserJobIntake:
                     return is_suspended
                 raise InputError("a field that the server keeps: its answer has lost it, so its definition is too old",
                                  field=".".join(KINDS[job.kind].suspend), value="true")  # fmt: skip
-            limits = self.maker.limits_of(job.tenant)
-            row, _ = self.store.submit(job.tenant, file, now_s, due_s=due_s, key=key_of(job), limits=limits)
+            limits, accounts = self.maker.limits_of(job.tenant), self.maker.accounts_of(job.tenant)
+            row, _ = self.store.submit(
+                job.tenant, file, now_s, due_s=due_s, key=key_of(job), limits=limits, accounts=accounts
+            )
         except (ValueError, ServiceError) as error:
             return False if self._refuse(job, str(error), now_s) else None
         self.refused.pop(job.uid, None)

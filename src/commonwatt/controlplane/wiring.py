@@ -326,7 +326,7 @@ def open_live(
     clock = clock or SteadyClock()
     maker = JobMaker(
         cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s,
-        config.live.limits_of, GpuNeeds.usual(config),
+        config.live.limits_of, GpuNeeds.usual(config), config.live.accounts_of,
     )  # fmt: skip
     engine_of = make_engine(config, folder, cluster, controller_store, clock)
     marks, fits = Marks(cluster), FitCache()

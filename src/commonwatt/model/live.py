@@ -16,6 +16,7 @@ __all__ = [
     "ECC",
     "TEMPERATURE",
     "XID",
+    "AccountLimits",
     "HealthSpec",
     "KubernetesSpec",
     "LiveSpec",
@@ -328,18 +329,7 @@ class NotifySpec(FileModel):
     mail: MailSpec | None = quantity("owners of jobs; absent: no mail", "-", None)
 
 
-class TenantLimits(FileModel):
-    """Limits of a tenant; an absent one is no limit."""
-
-    tardiness_weight: float | None = quantity(
-        "largest tardiness weight of a job; a job accepted with more counts with this", "currency/s", None, ge=0
-    )
-    tardiness_budget: float | None = quantity(
-        "largest sum of the tardiness weights of all queued and running jobs", "currency/s", None, ge=0
-    )
-    due_after_s: float | None = quantity(
-        "earliest due date that decisions take into account, as time from submission", "s", None, ge=0
-    )
+class _Limits(FileModel):
     queued_jobs: int | None = quantity("largest number of queued jobs", "-", None, ge=0)
     running_jobs: int | None = quantity("largest number of jobs that run at once", "-", None, ge=0)
     gpus: int | None = quantity("largest number of GPUs in use at once", "GPUs", None, ge=0)
@@ -356,6 +346,26 @@ class TenantLimits(FileModel):
     def has_budget(self) -> bool:
         """Whether it has a budget of a period."""
         return any(value is not None for value in (self.gpu_hours, self.energy_kwh, self.cost))
+
+
+class TenantLimits(_Limits):
+    """Limits of a tenant; an absent one is no limit."""
+
+    tardiness_weight: float | None = quantity(
+        "largest tardiness weight of a job; a job accepted with more counts with this", "currency/s", None, ge=0
+    )
+    tardiness_budget: float | None = quantity(
+        "largest sum of the tardiness weights of all queued and running jobs", "currency/s", None, ge=0
+    )
+    due_after_s: float | None = quantity(
+        "earliest due date that decisions take into account, as time from submission", "s", None, ge=0
+    )
+
+
+class AccountLimits(_Limits):
+    """Limits of several tenants together, beside those of each; an absent one is no limit."""
+
+    tenants: tuple[str, ...] = quantity("tenants whose jobs count, by name", "-", min_length=1)
 
 
 XID, ECC, TEMPERATURE = "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_GPU_TEMP"
@@ -485,6 +495,9 @@ class LiveSpec(FileModel):
     tenant_limits: dict[str, TenantLimits] = quantity(
         "limits of tenants by name, in place of those of `limits`", "-", dict
     )
+    accounts: dict[str, AccountLimits] = quantity(
+        "limits of several tenants together, by a name for them; a tenant may be in several", "-", dict
+    )
     budget_period: Literal["day", "week", "month"] = quantity(
         "period of budgets, by the calendar in UTC; weeks begin on Mondays", "-", "month"
     )
@@ -509,9 +522,18 @@ class LiveSpec(FileModel):
         return (engine == "slurm" and self.slurm.read_only) or (engine == "kubernetes" and self.kubernetes.read_only)
 
     def limits_of(self, tenant: str) -> TenantLimits:
-        """Return the limits of a *tenant*: its own where there are any, else those of every tenant."""
+        """Return the limits of a *tenant*: its own where there are any, else those of every tenant.
+
+        It has no more GPUs than its accounts.
+        """
         own = self.tenant_limits.get(tenant)
-        return self.limits if own is None else self.limits.model_copy(update=own.model_dump(exclude_unset=True))
+        limits = self.limits if own is None else self.limits.model_copy(update=own.model_dump(exclude_unset=True))
+        gpus = [each.gpus for each in (limits, *self.accounts_of(tenant).values()) if each.gpus is not None]
+        return limits.model_copy(update={"gpus": min(gpus)}) if gpus else limits
+
+    def accounts_of(self, tenant: str) -> dict[str, AccountLimits]:
+        """Return the accounts that a *tenant* is in."""
+        return {name: account for name, account in self.accounts.items() if tenant in account.tenants}
 
     @field_validator("folder")
     @classmethod

@@ -101,8 +101,11 @@ def submit(
         if key is None or context.store.submitted(owner, key) is None:
             raise
         warnings = ()  # it was valid when it was accepted
-    limits = context.config.live.limits_of(owner)
-    row, new = context.store.submit(owner, file, now_s, due_s=due, key=key, actor=actor_of(caller), limits=limits)
+    live = context.config.live
+    row, new = context.store.submit(
+        owner, file, now_s, due_s=due, key=key, actor=actor_of(caller), limits=live.limits_of(owner),
+        accounts=live.accounts_of(owner),
+    )  # fmt: skip
     about(request, f"job {row.id}", tenant=owner, name=file.name, new=new)
     if new:
         noted(request)

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from commonwatt.model.errors import InputError, QuotaError, ServiceError, StoreError
 from commonwatt.model.job_file import JobFile
-from commonwatt.model.live import TenantLimits
+from commonwatt.model.live import AccountLimits, TenantLimits
 from commonwatt.store import tables
 from commonwatt.store.columns import (
     LONGEST_NAME,
@@ -130,12 +130,13 @@ class ApiStore:
     def submit(
         self, tenant: str, file: JobFile, now_s: float, *, due_s: float | None = None, key: str | None = None,
         actor: str | None = None, limits: TenantLimits | None = None,
+        accounts: Mapping[str, AccountLimits] | None = None,
     ) -> tuple[JobRow, bool]:  # fmt: skip
         """Accept a job: once this returns, it is on disk. With the same *key*, it is accepted once.
 
         Returns the job and whether it is new; a new job gets a line in the audit log if an *actor* is named. Raises
         ``InputError`` if there is no such tenant or *key* cannot be stored, ``ServiceError`` (409) if it was used for
-        another job, ``QuotaError`` if the *limits* of its tenant leave no room for another one.
+        another job, ``QuotaError`` if the *limits* of its tenant, or of its *accounts*, leave no room for another one.
         """
         if key is not None:
             check_name(key, "idempotency key")
@@ -149,7 +150,7 @@ class ApiStore:
                 _check_tenant(c, tenant)
                 earlier = self._submitted(c, tenant, key)
                 if earlier is None:
-                    check_quotas(c, tenant, file, limits or TenantLimits())
+                    check_quotas(c, tenant, file, limits or TenantLimits(), accounts or {})
                     record = c.execute(tables.jobs.insert().values(**values).returning(tables.jobs)).mappings().one()
                     row = job_row(record)
                     _ask(c, RequestKind.SUBMIT, now_s, job=row.id)
@@ -462,21 +463,29 @@ _ROUNDING = 1e-9  # relative: a sum of floats may be a little more than the budg
 _ANY_ENDS = "one of its queued or running jobs ends, or is cancelled"
 
 
-def check_quotas(c: sa.Connection, tenant: str, file: JobFile, limits: TenantLimits) -> None:
-    """Raise ``QuotaError`` if the *limits* of a tenant leave no room for another job.
+def check_quotas(
+    c: sa.Connection, tenant: str, file: JobFile, limits: TenantLimits, accounts: Mapping[str, AccountLimits]
+) -> None:  # fmt: skip
+    """Raise ``QuotaError`` if the *limits* of a tenant, or of its *accounts*, leave no room for another job.
 
-    Its submissions are checked one at a time, so that two at once cannot exceed a limit together.
+    Submissions under one limit are checked one at a time, so that two at once cannot exceed it together.
     """
-    if limits.queued_jobs is None and limits.tardiness_budget is None:
+    limited = [of for of in accounts.values() if of.queued_jobs is not None]
+    if limits.queued_jobs is None and limits.tardiness_budget is None and not limited:
         return
     t, j = tables.tenants.c, tables.jobs.c
-    c.execute(sa.select(t.name).where(t.name == tenant).with_for_update())
-    if limits.queued_jobs is not None:
-        own = sa.and_(j.tenant == tenant, j.status == JobStatus.WAITING)
+    names = sorted({tenant, *(name for of in limited for name in of.tenants)})  # all at once: nobody waits in a circle
+    c.execute(sa.select(t.name).where(t.name.in_(names)).order_by(t.name).with_for_update())
+    counted: list[tuple[str, tuple[str, ...], int | None]] = [(f"tenant {tenant}", (tenant,), limits.queued_jobs)]
+    counted += [(f"account {name}", of.tenants, of.queued_jobs) for name, of in accounts.items()]
+    for whose, tenants, most in counted:
+        if most is None:
+            continue
+        own = sa.and_(j.tenant.in_(tenants), j.status == JobStatus.WAITING)
         queued = int(c.scalar(sa.select(sa.func.count()).where(own)) or 0)
-        if queued >= limits.queued_jobs:
+        if queued >= most:
             raise QuotaError(
-                f"tenant {tenant} has {queued} queued jobs and may have {limits.queued_jobs}",
+                f"{whose} has {queued} queued jobs and may have {most}",
                 reason="quota", field="queued_jobs", value=queued + 1,
                 frees="one of them starts, or is cancelled",
             )  # fmt: skip
