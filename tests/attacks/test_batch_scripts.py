@@ -81,6 +81,8 @@ def test_it_has_the_folder_the_environment_the_arguments_and_the_output_that_sba
     assert "COMMONWATT_TOKEN" not in env  # it would let the job speak for its owner
     log = user.site.call("GET", f"/jobs/{number}/log").text
     assert log == f"[commonwatt: output goes to {user.folder}/train-{number}.out]\n"
+    with mock.patch.dict(os.environ, {"COMMONWATT_URL": user.site.url, "COMMONWATT_TOKEN": user.site.operator}):
+        assert [run("log", number, *follow).out for follow in ((), ("--follow",))] == [out, out]
 
 
 @pytest.mark.long

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -101,6 +103,9 @@ def test_waiting_for_the_end(served, monkeypatch, status, code):
     done = run("submit", "--wait", "--", "true")
     assert done.code == code
     assert f"(true): {status}, " in done.out
+    bare = run("submit", "--wait", "--parsable", "--", "true")
+    assert (bare.code, bare.out) == (code, f"{int(bare.out)}\n")
+    assert run("submit", "--parsable", "--json", "--", "true").code == 2
 
 
 @pytest.mark.slow
@@ -171,6 +176,96 @@ def test_what_was_done_is_told_though_the_server_went_away(served, as_operator, 
     assert (done.code, [node["name"] for node in done.document["nodes"]]) == (1, ["v-1"])
     run("undrain", "v-1")
     assert done.err == "warning: it failed at v-2\nerror: the store does not answer\n"
+
+
+@pytest.mark.slow
+def test_options_of_sbatch_on_the_command_line(served, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = "#!/bin/sh\n#SBATCH -G1 -d afterany:999\ntrue\n"
+    (tmp_path / "a.sh").write_text(script.replace(" -d afterany:999", ""))
+    (tmp_path / "b.sh").write_text(script)
+    first = run("submit", "--parsable", "a.sh")
+    assert (first.code, first.out) == (0, f"{int(first.out)}\n"), first.err
+    number = int(first.out)
+    second = run("submit", "-d", f"afterok:{number}", "-b", "now+2hours", "-N", 1, "--json", "b.sh")
+    assert second.code == 0, second.err
+    file = served.service.store.job(second.document["id"]).file
+    assert (file.after, file.nodes, bool(file.begin)) == ({number: "afterok"}, 1, True)
+    array = run("submit", "--parsable", "-a", "0-1", "a.sh")
+    assert array.out.strip().count(":") == 1
+    both = run("submit", "--json", "--dependency", f"afterok:{array.out.strip()}", "--nodes", 1, "--", "true")
+    assert both.code == 0, both.err
+    file = served.service.store.job(both.document["id"]).file
+    assert (list(file.after), file.nodes) == ([int(one) for one in array.out.split(":")], 1)
+    refused = run("submit", "-q", "high", "a.sh")
+    assert (refused.code, "has no Slurm that would keep it" in refused.err) == (2, True)
+    gpus = run("submit", "--cpus-per-gpu", 2, "--json", "a.sh")
+    assert served.service.store.job(gpus.document["id"]).file.cpus_per_gpu == 2.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [("--parsable",), ()])
+def test_a_script_from_standard_input_that_prints_its_number(options, served, monkeypatch):
+    text = f"#!/bin/sh\n#SBATCH -G1 {'' if options else '--parsable'}\ntrue\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    done = run("submit", *options, "-")
+    assert (done.code, done.out) == (0, f"{int(done.out)}\n"), done.err
+    assert served.service.store.job(int(done.out)).file.batch.script == text
+
+
+@pytest.mark.slow
+def test_the_file_of_a_batch_script_is_shown_where_it_can_be_read(served, monkeypatch, tmp_path):
+    number = run("submit", "--json", "--", "true").document["id"]
+    file = tmp_path / "slurm-1.out"
+    line = f"[commonwatt: output goes to {file}]\n"
+    monkeypatch.setattr(ServiceContext, "job_log", lambda service, job, attempt, last: line.encode()[-last:])
+    assert run("log", number).out == line  # it is not here
+    file.write_text("epoch 1\n\x1b[31mred\n")
+    shown = run("log", number)
+    assert (shown.out, shown.err) == ("epoch 1\n?[31mred\n", f"-- {file} --\n")
+    document = run("log", number, "--last-bytes", 4, "--json")
+    assert (document.document, document.err) == ({"job": number, "text": "red\n"}, "")
+    file.rename(tmp_path / "secret")
+    file.symlink_to(tmp_path / "secret")
+    assert run("log", number).out == line
+    file.unlink()
+    os.mkfifo(file)
+    assert run("log", number).out == line  # and nobody waits
+
+
+@pytest.mark.slow
+def test_the_file_of_a_batch_script_is_followed_through_all_runs(served, monkeypatch, tmp_path):
+    service, file = served.service, tmp_path / "slurm-1.out"
+    number = run("submit", "--json", "--", "true").document["id"]
+    line = f"[commonwatt: output goes to {file}]\n".encode()
+    monkeypatch.setattr(
+        ServiceContext, "job_log_after", lambda _, job, attempt, after, most: (line[after : after + most], len(line))
+    )
+    steps = iter(["attempts=2", "two\n", "over"])
+
+    def state(**values) -> None:
+        tick = Tick()
+        tick.change(number, **values)
+        service.ticks.write(tick)
+
+    def goes_on(_: float) -> None:
+        step = next(steps)
+        if step == "attempts=2":
+            state(attempts=2)
+        else:
+            with file.open("a") as more:
+                more.write(step)
+            if step == "over":
+                state(status="completed", ended_s=1e9)
+
+    state(status="running", attempts=1)
+    file.write_text("one\n")
+    monkeypatch.setattr("commonwatt.cli.jobs.time", SimpleNamespace(sleep=goes_on))
+    shown = run("log", number, "--follow")
+    assert (shown.code, shown.out) == (0, "one\ntwo\nover")
+    assert shown.err == f"-- {file} --\n-- run 2 of job {number} --\n-- {file} --\n"
+    file.unlink()
+    assert run("log", number, "--follow", "--attempt", 1).out == line.decode()
 
 
 @pytest.mark.slow
@@ -399,6 +494,15 @@ def test_a_server_that_is_not_there(monkeypatch):
         (["submit", "--epochs", "0", "--", "y"], "field 'epochs': got '0'"),
         (["submit", "--gpus", "99", "--", "y"], "field 'gpus': got '99 of V100 or 99 of T4'"),
         (["submit", "--deadline", "x", "--", "y"], "field 'due': got 'x', expected a time such as"),
+        (
+            ["submit", "--array", "0-3", "--", "y"],
+            "field '--array': got '0-3', expected no such option without a batch",
+        ),
+        (["submit", "-L", "matlab:1", "--", "y"], "field '--licenses'"),
+        (["submit", "--nodes", "2-4", "--", "y"], "field '--nodes': got '2-4', expected a whole number, 1 or more"),
+        (["submit", "-d", "singleton", "--", "y"], "field '--dependency': got 'singleton'"),
+        (["submit", "-b", "someday", "--", "y"], "field '--begin': got 'someday', expected now+2hours"),
+        (["submit", "-C", "a&b|c", "--", "y"], "field '--constraint'"),
         (["submit", "--key", "a b", "--", "y"], "field '--key'"),
         (["submit", "--wrap", "x", "--", "y"], "field '--wrap'"),
         (["submit", "--export", "ALL", "--", "y"], "field '--export'"),

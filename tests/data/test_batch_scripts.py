@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonwatt.data.batch_scripts import is_batch_script, read_batch_script
+from commonwatt.data.batch_scripts import conditions_of, is_batch_script, read_batch_script
 from commonwatt.data.files import validate
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import JobFile
@@ -108,6 +108,46 @@ def test_the_command_line_comes_first():
     assert (made.gpus, made.nodes, made.time_limit_s, made.name) == (2, 2, 600.0, "other")
 
 
+def test_gpus_of_tasks_and_cpus_of_gpus():
+    made = job(read(lines("-n 8 --gpus-per-task=v100:2 --cpus-per-gpu=6")))
+    assert (made.gpus, made.gpu_type, made.nodes, made.cpus_per_gpu) == (16, "v100", 0, 6.0)
+    made = job(read(lines("-N 2 --ntasks-per-node=4 --gpus-per-task=1")))
+    assert (made.gpus, made.nodes, made.batch.tasks_per_node) == (8, 2, 4)
+    made = job(read(lines("-N 2 --ntasks-per-node=4 --gpus-per-node=4 --gpus-per-task=1")))
+    assert (made.gpus, made.nodes) == (8, 2)
+    assert job(read(lines("-n 8 --gpus-per-task=2"), gpus="4")).gpus == 4
+
+
+def test_only_the_number_is_to_be_printed():
+    assert read(lines("-G1 --parsable")).parsable
+    assert not read(lines("-G1")).parsable
+
+
+def test_a_script_from_standard_input():
+    script = read_batch_script(Path("-"), ("x",), Path("/home/ada"), NOW, {}, lines("-G1").encode())
+    assert (job(script).name, job(script).command) == ("sbatch", ("sbatch", "x"))
+    with pytest.raises(InputError, match="begins with #!"):
+        read_batch_script(Path("-"), (), Path("/home/ada"), NOW, {}, b"")
+
+
+def test_conditions_of_a_job_file():
+    options = {
+        "dependency": "afterok:12:13",
+        "begin": "now+2hours",
+        "partition": "a,b",
+        "nodes": "2",
+        "constraint": "ib",
+    }
+    assert conditions_of(options, NOW) == {
+        "after": {12: "afterok", 13: "afterok"}, "begin": "2026-11-25T16:30:00+00:00", "partition": "a,b", "nodes": 2,
+        "constraint": "ib",
+    }  # fmt: skip
+    assert conditions_of({}, NOW) == {}
+    with pytest.raises(InputError, match="a whole number") as refused:
+        conditions_of({"nodes": "2-4"}, NOW)
+    assert (refused.value.file, refused.value.field) == (None, "--nodes")
+
+
 def test_the_jobs_of_an_array_know_their_indices():
     script = read(lines("-G1 --array=2,5"))
     first, second = script.jobs(job(script))
@@ -168,6 +208,11 @@ def test_dependencies():
         ("--deadline=now+99999999hours", "line 3, --deadline", "before the year 10000"),
         ("--mem='1 G'", "line 3, --mem", "expected one of"),
         ("--open-mode=both", "line 3, --open-mode", "append or truncate"),
+        ("--gpus-per-task=2", "line 3, --gpus-per-task", "the number of tasks, too"),
+        ("--gpus-per-task=2 -n 4", "line 3, --gpus-per-task", "0.5, by --gpus"),
+        ("--cpus-per-gpu=2 -c 4", "line 3, --cpus-per-gpu", "--cpus-per-gpu or --cpus-per-task"),
+        ("--cpus-per-gpu=1.5", "line 3, --cpus-per-gpu", "a whole number"),
+        ("--no-requeue", "line 3, --no-requeue", "an option that commonwatt supports"),
         ("-n 3 -N 2", "line 3, --ntasks", "a multiple"),
     ],
 )

@@ -268,3 +268,35 @@ def test_a_node_that_is_full_of_what_cannot_be_killed_is_not_down(folder, monkey
         view = engine.nodes()
     assert (view.usable_gpus.tolist(), view.up.tolist()) == ([0], [True])
     engine.apply([Stop(1)])
+
+
+def test_all_output_that_was_dropped_is_counted(folder):
+    path, printed = folder / "output.log", 0
+    path.touch()
+    with path.open("r+b") as file, path.open("ab") as job:
+        output = runner._Output(file.fileno(), 1_000_000, 0)
+        for size in (1_500_000, 300_000, 2_000_000, 10):
+            job.write(b"x" * size)
+            job.flush()
+            printed += size
+            output.finish()
+    note, _, kept = path.read_bytes().partition(b"\n")
+    assert note.decode() == f"[commonwatt: {printed - len(kept)} bytes of output before this line were dropped]"
+
+
+def test_output_that_came_during_a_cut_is_counted(folder, monkeypatch):
+    path = folder / "output.log"
+    path.write_bytes(b"x" * 2_000_000)
+    pread = os.pread
+
+    def late(number, size, at):
+        if not (part := pread(number, size, at)):
+            with path.open("ab") as job:
+                job.write(b"y" * 1000)
+        return part
+
+    monkeypatch.setattr(runner.os, "pread", late)
+    with path.open("r+b") as file:
+        runner._Output(file.fileno(), 1_000_000, 0).finish()
+    note, _, kept = path.read_bytes().partition(b"\n")
+    assert note.decode() == f"[commonwatt: {2_001_000 - len(kept)} bytes of output before this line were dropped]"

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import os
+import re
+import stat
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
@@ -173,6 +179,9 @@ def log(
 ) -> None:  # fmt: skip
     """Show the end of the output of JOB, from its current or last run (not of engine simulated).
 
+    A batch script prints to a file, which has all its runs. It is shown where it is on this machine and you may read
+    it; else the command only names it.
+
     \b
     Examples:
       commonwatt log 17
@@ -188,19 +197,85 @@ def log(
             _follow(client, job, attempt)
             return
         text = client.log(job, last_bytes=last_bytes, attempt=attempt)
+        named = _GOES_TO.search(text)
+        if named is None and last_bytes < _LONGEST_LINE and text.endswith("]\n"):  # perhaps the end of that line
+            named = _GOES_TO.search(client.log(job, last_bytes=_LONGEST_LINE, attempt=attempt))
+    if named is not None and (end := _File(named[1]).end(last_bytes)) is not None:
+        text = end
+        if not as_json:
+            print_message(plain(f"-- {named[1]} --"))
     if as_json:
         print_json(JobOutput(job=job, text=text))
     else:
         click.echo(plain(text, keep="\n\t"), nl=not text.endswith("\n"))
 
 
+_GOES_TO = re.compile(r"^\[commonwatt: output goes to (/.*)\]$", re.M)
+_LONGEST_LINE, _PART, _POLL_S = 8192, 1_000_000, 1.0
+
+
+@dataclass
+class _File:
+    """The file that a batch script prints to, read as the user of this command; no link, and nothing but a file."""
+
+    path: str
+    at: int = 0
+    decoder: codecs.IncrementalDecoder = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
+
+    def end(self, last_bytes: int) -> str | None:
+        """Return the last bytes of it, or ``None`` if it cannot be read."""
+        part = self._read(last_bytes, from_end=True)
+        return None if part is None else part.decode("utf-8", "replace")
+
+    def more(self) -> str | None:
+        """Return what follows, or ``None`` if it cannot be read."""
+        part = self._read(_PART)
+        return None if part is None else self.decoder.decode(part)
+
+    def _read(self, most: int, *, from_end: bool = False) -> bytes | None:
+        try:
+            number = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(number, "rb") as file:
+                status = os.fstat(number)
+                if not stat.S_ISREG(status.st_mode):
+                    return None
+                if from_end:
+                    self.at = max(0, status.st_size - most)
+                elif status.st_size < self.at:  # it was emptied
+                    self.at = 0
+                part = os.pread(file.fileno(), most, self.at)
+        except (OSError, ValueError):
+            return None
+        self.at += len(part)
+        return part
+
+
 def _follow(client: Client, job: int, attempt: int | None) -> None:
-    shown = None
+    shown, files = None, dict[str, _File]()
     for run, text in client.follow_log(job, attempt=attempt):
         if shown not in (None, run):
             print_message(f"-- run {run} of job {job} --")
         shown = run
-        click.echo(plain(text, keep="\n\t"), nl=False)
+        named = _GOES_TO.search(text)
+        file = None if named is None else files.setdefault(named[1], _File(named[1]))  # a later run appends to it
+        if file is None or (first := file.more()) is None:
+            click.echo(plain(text, keep="\n\t"), nl=False)
+            continue
+        print_message(plain(f"-- {file.path} --"))
+        click.echo(plain(first, keep="\n\t"), nl=False)
+        _follow_file(client, job, run, file)
+
+
+def _follow_file(client: Client, job: int, run: int, file: _File) -> None:
+    """Print what comes to *file* until this run is over."""
+    over = False
+    while not over:
+        state = client.job(job)
+        over = state.attempts > run or state.status not in STATUSES[:2]
+        while text := file.more():
+            click.echo(plain(text, keep="\n\t"), nl=False)
+        if not over:
+            time.sleep(_POLL_S)
 
 
 @click.command()

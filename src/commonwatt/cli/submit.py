@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -142,10 +142,19 @@ class WithCommand(click.Command):
 @click.option("--kind", metavar="LABEL", help="Kind of job: jobs of one kind are assumed to scale alike.")
 @click.option("--profile", "profiles", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
               help="Take run times and kind from a profile (`commonwatt profile`); repeatable.")  # fmt: skip
+@click.option("-d", "--dependency", metavar="WHAT:JOB,...", help="Wait for jobs: afterok:17, afterany:17:18.")
+@click.option("-b", "--begin", metavar="TIME", help="Do not start before: now+2hours, 16:00, tomorrow, a date.")
+@click.option("-p", "--partition", metavar="NAME,...", help="Partitions that it may run in.")
+@click.option("-N", "--nodes", metavar="N", help="Nodes, with equally many GPUs each.")
+@click.option("-C", "--constraint", metavar="FEATURES", help="Features that its nodes must have, such as ib&a100.")
+@click.option("-a", "--array", metavar="INDICES", help="One job for each index, such as 0-15 (batch scripts).")
+@click.option("-q", "--qos", metavar="NAME", help="Quality of service of Slurm (batch scripts).")
+@click.option("-L", "--licenses", metavar="NAME:N,...", help="Licenses that it needs from Slurm (batch scripts).")
 @click.option("--mail-user", metavar="ADDRESS", help="Address to notify, if the site sends mail.")
 @click.option("--mail-type", metavar="TYPE,...", help="Mail on: BEGIN, END, FAIL, REQUEUE, ALL.  [default: END]")
 @click.option("--wrap", metavar="TEXT", help="Run TEXT in a shell (sh -c).")
 @click.option("-A", "--account", "--tenant", "tenant", metavar="NAME", help="Tenant to submit for (operators).")
+@click.option("--parsable", is_flag=True, help="Print only the job's number (of an array: all, with colons between).")
 @click.option("--key", metavar="TEXT", help="Idempotency key: submissions with the same key are one job.")
 @click.option("-W", "--wait", is_flag=True, help="Wait until the job ends; exit with 1 unless it completes.")
 @server_option
@@ -153,18 +162,20 @@ class WithCommand(click.Command):
 @click.pass_context
 def command(
     ctx: click.Context, /, file: Path | None, arguments: tuple[str, ...], *, tenant: str | None, key: str | None,
-    wait: bool, url: str | None, as_json: bool, **flags: Any,  # noqa: ANN401
+    wait: bool, parsable: bool, url: str | None, as_json: bool, **flags: Any,  # noqa: ANN401
 ) -> None:  # fmt: skip
     """Submit FILE: a job file (YAML or JSON), or a batch script with its ARGUMENTS, as sbatch takes it.
 
-    Without FILE, options like those of sbatch describe the job. Options override FILE. A batch script gets your
-    environment, as with sbatch (--export=NONE: none of it). #SBATCH options that commonwatt does not support are
-    refused with file and line.
+    FILE - is a batch script from standard input. Without FILE, options like those of sbatch describe the job. Options
+    override FILE. A batch script gets your environment, as with sbatch (--export=NONE: none of it). #SBATCH options
+    that commonwatt does not support are refused with file and line.
 
     \b
     Examples:
       commonwatt submit job.yaml
       commonwatt submit job.sbatch
+      commonwatt submit --parsable - < job.sbatch
+      commonwatt submit --dependency afterok:17 --partition gpu job.sbatch
       commonwatt submit --job-name x --gpus 2 --gpu-type V100 --time 02:00:00 --epochs 10 -- python train.py
     """
     from commonwatt.data.batch_scripts import is_batch_script
@@ -172,10 +183,13 @@ def command(
 
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key and 0 < len(key) <= 128):
         raise InputError("up to 128 visible characters of ASCII", field="--key", value=key)
-    if file is not None and is_batch_script(file):
+    if parsable and as_json:
+        raise click.UsageError("--parsable prints a bare number, not a JSON document: leave out one of the two")
+    if file is not None and (str(file) == "-" or is_batch_script(file)):
         if COMMAND in ctx.meta:
             raise InputError("a batch script or a command after `--`, not both", field="FILE", value=file)
-        _submit_script(file, arguments, flags, tenant=tenant, key=key, wait=wait, url=url, as_json=as_json)
+        how = _Told(as_json=as_json, parsable=parsable)
+        _submit_script(file, arguments, flags, tenant=tenant, key=key, wait=wait, url=url, how=how)
         return
     if arguments:
         raise InputError("one job file; arguments are those of a batch script", field="ARGUMENTS", value=arguments[0])
@@ -184,11 +198,19 @@ def command(
         accepted = client.submit(job, tenant=tenant, key=key)
         for warning in accepted.warnings:
             print_message(f"warning: {warning}")
+        if parsable or not wait:
+            _tell(accepted, as_json=as_json, parsable=parsable)
         if not wait:
-            _tell(accepted, as_json=as_json)
             return
         ended = _awaited(client, accepted.id)
-    _tell_end(ended, as_json=as_json)
+    _tell_end(ended, as_json=as_json, silent=parsable)
+
+
+class _Told(NamedTuple):
+    """How the outcome is printed."""
+
+    as_json: bool
+    parsable: bool
 
 
 def _awaited(client: Client, job: int) -> JobDetail:
@@ -197,13 +219,16 @@ def _awaited(client: Client, job: int) -> JobDetail:
 
 
 _OVERRIDE = {"name": "job-name", "gpus": "gpus", "gres": "gres", "time_limit": "time", "chdir": "chdir",
-             "mem_per_gpu": "mem-per-gpu", "mail_user": "mail-user", "mail_type": "mail-type"}  # fmt: skip
-_NOT_OF_SCRIPTS = {"gpu_counts": "--gpu-counts", "cpus_per_gpu": "--cpus-per-gpu", "wrap": "--wrap"}
+             "mem_per_gpu": "mem-per-gpu", "mail_user": "mail-user", "mail_type": "mail-type", "array": "array",
+             "qos": "qos", "licenses": "licenses", "cpus_per_gpu": "cpus-per-gpu"}  # fmt: skip
+_CONDITIONS = ("dependency", "begin", "partition", "nodes", "constraint")  # a job file has them, too
+_NOT_OF_SCRIPTS = {"gpu_counts": "--gpu-counts", "wrap": "--wrap"}
+_OF_SCRIPTS = ("array", "qos", "licenses")
 
 
 def _submit_script(
     file: Path, arguments: tuple[str, ...], flags: Mapping[str, Any], *, tenant: str | None, key: str | None,
-    wait: bool, url: str | None, as_json: bool,
+    wait: bool, url: str | None, how: _Told,
 ) -> None:  # fmt: skip
     """Submit a batch script: one job, or one for each task of its array."""
     from commonwatt.model.errors import CommonwattError
@@ -226,13 +251,18 @@ def _submit_script(
                 raise
         for warning in accepted[0].warnings:
             print_message(f"warning: {warning}")
+        parsable = (how.parsable or script.parsable) and not how.as_json
+        if parsable:
+            click.echo(":".join(str(one.id) for one in accepted))  # as --dependency takes them
         if wait:
             ended = [_awaited(client, one.id) for one in accepted]
     if wait:
-        _tell_ends(ended, array=bool(script.tasks), as_json=as_json)
+        _tell_ends(ended, array=bool(script.tasks), as_json=how.as_json, silent=parsable)
+    elif parsable:
+        return
     elif not script.tasks:
-        _tell(accepted[0], as_json=as_json)
-    elif as_json:
+        _tell(accepted[0], as_json=how.as_json)
+    elif how.as_json:
         from commonwatt.model.live_results import SubmittedArray
 
         print_json(SubmittedArray(jobs=tuple(accepted)))
@@ -248,15 +278,19 @@ def script_of(file: Path, arguments: Sequence[str], flags: Mapping[str, Any]) ->
     from commonwatt.data.batch_scripts import read_batch_script
     from commonwatt.data.files import validate
     from commonwatt.model.errors import InputError
-    from commonwatt.model.job_file import JobFile
+    from commonwatt.model.job_file import LONGEST_SCRIPT, JobFile
 
     for name, flag in _NOT_OF_SCRIPTS.items():
         if flags.get(name) is not None:
             raise InputError("no such option with a batch script", field=flag, value=flags[name])
-    options = {name: flags[flag] for flag, name in _OVERRIDE.items() if flags.get(flag) is not None}
-    script = read_batch_script(file, arguments, Path.cwd(), datetime.now().astimezone(), options)
+    names = _OVERRIDE | {name: name for name in _CONDITIONS}
+    options = {name: flags[flag] for flag, name in names.items() if flags.get(flag) is not None}
+    if "cpus-per-gpu" in options:
+        options["cpus-per-gpu"] = f"{options['cpus-per-gpu']:g}"
+    content = _from_stdin(4 * LONGEST_SCRIPT + 1) if str(file) == "-" else None
+    script = read_batch_script(file, arguments, Path.cwd(), datetime.now().astimezone(), options, content)
     export = flags["export"] if flags.get("export") is not None else script.export
-    others = {name: value for name, value in flags.items() if name not in (*_OVERRIDE, "export")}
+    others = {name: value for name, value in flags.items() if name not in (*names, "export")}
     fields = {**script.fields, "environment": _exported(export or "ALL", os.environ), **_declared(others, None)}
     if flags.get("profiles"):
         fields |= _profiled(flags["profiles"], fields)
@@ -264,6 +298,14 @@ def script_of(file: Path, arguments: Sequence[str], flags: Mapping[str, Any]) ->
         return script, validate(fields, JobFile)
     except InputError as error:
         raise error.within(file) from None
+
+
+def _from_stdin(most: int) -> bytes:
+    from commonwatt.model.errors import InputError
+
+    if sys.stdin is None:
+        raise InputError("a batch script on standard input, which is closed", field="FILE", value="-")
+    return sys.stdin.buffer.read(most)
 
 
 def _exported(text: str, own: Mapping[str, str]) -> dict[str, str]:
@@ -284,6 +326,9 @@ def job_of(file: Path | None, flags: Mapping[str, Any], program: list[str] | Non
     from commonwatt.model.errors import InputError
     from commonwatt.model.job_file import JobFile
 
+    for name in _OF_SCRIPTS:
+        if flags.get(name) is not None:
+            raise InputError("no such option without a batch script", field=f"--{name}", value=flags[name])
     fields: dict[str, Any] = {}
     if file is not None:
         fields = load_yaml(file, JobFile).model_dump(exclude_unset=True)
@@ -345,6 +390,13 @@ def _declared(flags: Mapping[str, Any], program: list[str] | None) -> dict[str, 
             declared["mail_on"], _ = mail_kinds(flags["mail_type"])
         except ValueError as error:
             raise InputError(str(error), field="--mail-type", value=flags["mail_type"]) from None
+    conditions = {name: flags[name] for name in _CONDITIONS if flags.get(name) is not None}
+    if conditions:
+        from datetime import datetime
+
+        from commonwatt.data.batch_scripts import conditions_of
+
+        declared |= conditions_of(conditions, datetime.now().astimezone())
     if flags.get("export") is not None:
         declared["environment"] = environment(flags["export"], os.environ)
     if flags.get("wrap") is not None:
@@ -365,22 +417,24 @@ def script_name(program: Sequence[str]) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", stem).lstrip("._-")[:100] or "job"
 
 
-def _tell(job: SubmittedJob, *, as_json: bool) -> None:
+def _tell(job: SubmittedJob, *, as_json: bool, parsable: bool = False) -> None:
     if as_json:
         print_json(job)
+    elif parsable:
+        click.echo(job.id)
     else:
         click.echo(f"Submitted job {job.id}")
 
 
-def _tell_ends(jobs: Sequence[JobDetail], *, array: bool, as_json: bool) -> None:
+def _tell_ends(jobs: Sequence[JobDetail], *, array: bool, as_json: bool, silent: bool) -> None:
     from commonwatt.model.live_results import EndedArray
 
     if not array:
-        _tell_end(jobs[0], as_json=as_json)
+        _tell_end(jobs[0], as_json=as_json, silent=silent)
         return
     if as_json:
         print_json(EndedArray(jobs=tuple(jobs)))
-    else:
+    elif not silent:
         counts = {status: sum(job.status == status for job in jobs) for status in ("completed", "failed", "cancelled")}
         said = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
         click.echo(f"jobs {jobs[0].id} to {jobs[-1].id} have ended: {said}")
@@ -388,12 +442,12 @@ def _tell_ends(jobs: Sequence[JobDetail], *, array: bool, as_json: bool) -> None
         sys.exit(1)
 
 
-def _tell_end(job: JobDetail, *, as_json: bool) -> None:
+def _tell_end(job: JobDetail, *, as_json: bool, silent: bool = False) -> None:
     from time import time
 
     if as_json:
         print_json(job)
-    else:
+    elif not silent:
         said = (job.sentence or job.status).removeprefix(f"{job.name} ")
         click.echo(f"job {job.id} ({job.name}): {said}, {when(job.ended_s, time())}")
     if job.status != "completed":

@@ -16,7 +16,7 @@ from commonwatt.model.features import check_constraint
 from commonwatt.model.job_file import ADDRESS, LONGEST_SCRIPT, PASSED_ON, JobFile, check_passed_on
 from commonwatt.model.units import slurm_time_s
 
-__all__ = ["BatchScript", "is_batch_script", "mail_kinds", "read_batch_script"]
+__all__ = ["BatchScript", "conditions_of", "is_batch_script", "mail_kinds", "read_batch_script"]
 
 _SHORT = {
     "A": "account", "a": "array", "b": "begin", "c": "cpus-per-task", "C": "constraint", "d": "dependency",
@@ -30,7 +30,7 @@ _FLAGS = frozenset({
     "no-requeue", "parsable", "reboot", "requeue", "spread-job", "test-only", "use-min-nodes", "verbose",
 })  # fmt: skip
 _OPTIONAL = frozenset({"exclusive", "no-kill", "oversubscribe"})  # long options that may have a value
-_WITHOUT_EFFECT = frozenset({"comment", "ignore-pbs", "parsable", "quiet", "requeue", "verbose"})
+_WITHOUT_EFFECT = frozenset({"comment", "ignore-pbs", "quiet", "requeue", "verbose"})
 """Options that change nothing here: jobs are always started again after an interruption."""
 _PASSED_ON = frozenset(option.removeprefix("--") for option in PASSED_ON)
 _MAIL = {"BEGIN": ("begin",), "END": ("end",), "FAIL": ("fail",), "REQUEUE": ("requeue",), "NONE": (),
@@ -38,7 +38,7 @@ _MAIL = {"BEGIN": ("begin",), "END": ("end",), "FAIL": ("fail",), "REQUEUE": ("r
 _NO_MAIL = frozenset({
     "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT", "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS",
 })  # fmt: skip
-_GPUS = ("gpus-per-node", "gres", "gpus")
+_GPUS = ("gpus-per-node", "gres", "gpus", "gpus-per-task")
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _ARRAY = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::([1-9]\d{0,6}))?)?")
 _DEPENDENCY = re.compile(r"(after|afterany|afterok|afternotok)((?::\d{1,15})+)")
@@ -63,6 +63,8 @@ class BatchScript:
         Indices of its array; none if it is no array.
     warnings
         What is accepted and has no effect.
+    parsable
+        Whether only the job's number is to be printed.
     """
 
     fields: Mapping[str, Any]
@@ -70,6 +72,7 @@ class BatchScript:
     export: str | None = None
     tasks: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
+    parsable: bool = False
 
     def jobs(self, job: JobFile) -> Iterator[Callable[[int], JobFile]]:
         """Yield a function for each job of *job* that takes the number of the first one, as far as it is known."""
@@ -111,15 +114,17 @@ def is_batch_script(path: Path) -> bool:
 
 
 def read_batch_script(
-    path: Path, arguments: Sequence[str], folder: Path, now: datetime, options: Mapping[str, str] | None = None
-) -> BatchScript:
+    path: Path, arguments: Sequence[str], folder: Path, now: datetime, options: Mapping[str, str] | None = None,
+    content: bytes | None = None,
+) -> BatchScript:  # fmt: skip
     """Read the batch script *path*, submitted from *folder* at *now*.
 
-    *options* (by their long names) replace those in the script, as on the command line of ``sbatch``. Raises
+    *options* (by their long names) replace those in the script, as on the command line of ``sbatch``. *content* is
+    that of a script that came from standard input, which *path* only names, as ``-``. Raises
     ``InputError`` naming file, line and option for what is not supported.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = (path.read_bytes() if content is None else content).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InputError(f"a batch script that can be read ({cause})", file=path) from None
@@ -136,7 +141,20 @@ def read_batch_script(
             for other in _GPUS:
                 reader.values.pop(other, None)
         reader.set(name, value)
-    return reader.result(text, path.name, arguments)
+    return reader.result(text, path.name if content is None else "sbatch", arguments)
+
+
+def conditions_of(options: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    """Return the fields of a job file that *options* of ``sbatch``, by their long names, stand for.
+
+    These are ``dependency``, ``begin``, ``partition``, ``nodes`` and ``constraint``. Raises ``InputError``.
+    """
+    reader = _Reader(None, Path(), now)
+    for name, value in options.items():
+        reader.at = f"--{name}"
+        reader.set(name, value)
+    fields = reader.conditions()
+    return fields if (nodes := reader.count("nodes")) is None else {**fields, "nodes": nodes}
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -171,7 +189,7 @@ def _bare(name: str, words: Sequence[str]) -> bool:
 
 @dataclass
 class _Reader:
-    path: Path
+    path: Path | None
     folder: Path
     now: datetime
     at: str = ""
@@ -229,16 +247,27 @@ class _Reader:
             "error": self.place("error", folder),
         }  # fmt: skip
         batch["options"] = tuple(self._passed_on())
-        fields |= {"batch": batch, "after": self.dependency(), "partition": self.get("partition") or ""}
-        if (features := self.get("constraint")) is not None:
-            fields["constraint"] = self.features(features)
+        fields |= {"batch": batch, **self.conditions()}
+        if (cpus := self.count("cpus-per-gpu")) is not None:
+            if "cpus-per-task" in self.values:
+                raise self.wrong("--cpus-per-gpu or --cpus-per-task, not both", str(cpus))
+            fields["cpus_per_gpu"] = cpus
         if (limit := self.get("time")) is not None:
             fields["time_limit_s"] = self._limit_s(limit)
-        for option, own, moment in (("begin", "begin", self.moment), ("deadline", "due", self.moment)):
-            if (value := self.get(option)) is not None:
-                fields[own] = moment(value)
+        if (due := self.get("deadline")) is not None:
+            fields["due"] = self.moment(due)
         fields |= self._mail()
-        return BatchScript(fields, self.get("account"), self.get("export"), tasks, tuple(self.warnings))
+        account, export, parsable = self.get("account"), self.get("export"), "parsable" in self.values
+        return BatchScript(fields, account, export, tasks, tuple(self.warnings), parsable)
+
+    def conditions(self) -> dict[str, Any]:
+        """Return when and where the job may start, as far as options say so."""
+        readers: dict[str, tuple[str, Callable[[str], Any]]] = {
+            "dependency": ("after", self.dependency), "partition": ("partition", str),
+            "constraint": ("constraint", self.features), "begin": ("begin", self.moment),
+        }  # fmt: skip
+        given = ((field, read, self.get(name)) for name, (field, read) in readers.items())
+        return {field: read(text) for field, read, text in given if text is not None}
 
     def _mail(self) -> dict[str, Any]:
         """Return whom to mail, and when; Slurm mails the submitting user where no address is given, which we cannot."""
@@ -296,11 +325,25 @@ class _Reader:
             kind, colon, count = (text, ":", "1") if each == "gres" else (kind, colon, "")
         if not count or (colon and not kind) or ":" in kind:
             raise self.wrong("a number of GPUs, or TYPE:NUMBER", text)
-        total = int(count) if each == "gpus" else int(count) * (nodes or 1)
-        if each == "gpus" and nodes and total % nodes:
-            raise self.wrong(f"a multiple of the {nodes} nodes", text)
-        fixed = (nodes or 1) if each != "gpus" else (nodes or 0)
+        at, whole = self.at, each in ("gpus", "gpus-per-task")
+        total = int(count) * (self._all_tasks(nodes) if each == "gpus-per-task" else 1 if whole else nodes or 1)
+        if whole and nodes and total % nodes:
+            raise self.wrong(f"a multiple of the {nodes} nodes", text, at)
+        for_each = self.get("gpus-per-task")
+        if for_each is not None and each != "gpus-per-task":
+            at, tasks = self.at, self._all_tasks(nodes)
+            if for_each.rpartition(":")[2] != f"{total / tasks:g}":
+                raise self.wrong(f"{total / tasks:g}, by --{each} ({text}) and {tasks} tasks", for_each, at)
+        fixed = nodes or (0 if whole else 1)
         return {"gpus": total, "nodes": fixed} | ({"gpu_type": kind} if kind else {})
+
+    def _all_tasks(self, nodes: int | None) -> int:
+        """Return the number of tasks, which ``--gpus-per-task`` has to know."""
+        at, text = self.at, self.get("gpus-per-task") or ""
+        total, each = self.count("ntasks"), self.count("ntasks-per-node")
+        if total is None and each is None:
+            raise self.wrong("the number of tasks, too (--ntasks)", text, at)
+        return total or (each or 1) * (nodes or 1)
 
     def _tasks(self, nodes: int) -> int:
         each, total = self.count("ntasks-per-node"), self.count("ntasks")
@@ -333,8 +376,7 @@ class _Reader:
             raise self.wrong(f"at most {_MOST_TASKS} indices", text)
         return tasks
 
-    def dependency(self) -> dict[int, str]:
-        text = self.get("dependency")
+    def dependency(self, text: str) -> dict[int, str]:
         dependencies: dict[int, str] = {}
         for part in text.split(",") if text else ():
             match = _DEPENDENCY.fullmatch(part)
@@ -374,7 +416,7 @@ class _Reader:
 
 
 _OPTIONS = frozenset({
-    "account", "array", "begin", "chdir", "constraint", "cpus-per-task", "deadline", "dependency", "error", "export",
-    "gpus", "gpus-per-node", "gres", "job-name", "mail-type", "mail-user", "nodes", "ntasks", "ntasks-per-node",
-    "open-mode", "output", "partition", "time",
+    "account", "array", "begin", "chdir", "constraint", "cpus-per-gpu", "cpus-per-task", "deadline", "dependency",
+    "error", "export", "gpus", "gpus-per-node", "gpus-per-task", "gres", "job-name", "mail-type", "mail-user", "nodes",
+    "ntasks", "ntasks-per-node", "open-mode", "output", "parsable", "partition", "time",
 })  # fmt: skip

@@ -112,6 +112,7 @@ class _Output:
     def __init__(self, number: int, most: int | None, reserve: int) -> None:
         self._number, self._most, self._reserve = number, most, reserve
         self._size, self._next_s, self._pause_s = 0, time.monotonic(), _OUTPUT_S
+        self._dropped, self._noted = 0, 0  # bytes of output that are gone in all; bytes of the line that says so
 
     def tend(self) -> float:
         """Cut it if it is due and too long; returns when to look again, by the monotonic clock."""
@@ -137,14 +138,21 @@ class _Output:
     def _cut(self, size: int, most: int) -> None:
         """Move the last half of *most* bytes to the beginning: this takes no space, which there may not be."""
         begin = size - most // 2
-        note = f"[commonwatt: {begin} bytes of output before this line were dropped]\n".encode()
-        to = os.pwrite(self._number, note, 0)
+        self._dropped += max(0, begin - self._noted)
+        to = self._noted = os.pwrite(self._number, self._note(), 0)
         while part := os.pread(self._number, 1 << 20, begin):
             begin += len(part)
             to += os.pwrite(self._number, part, to)
             if begin >= size + most:
                 break  # it prints faster than this copies
+        missed = os.fstat(self._number).st_size - begin
         os.ftruncate(self._number, to)
+        self._dropped += missed
+        if missed and len(note := self._note()) == self._noted:
+            os.pwrite(self._number, note, 0)
+
+    def _note(self) -> bytes:
+        return f"[commonwatt: {self._dropped} bytes of output before this line were dropped]\n".encode()
 
 
 class _Echo(threading.Thread):
