@@ -154,7 +154,7 @@ class WithCommand(click.Command):
 @click.option("--mail-type", metavar="TYPE,...", help="Mail on: BEGIN, END, FAIL, REQUEUE, ALL.  [default: END]")
 @click.option("--wrap", metavar="TEXT", help="Run TEXT in a shell (sh -c).")
 @click.option("-A", "--account", "--tenant", "tenant", metavar="NAME", help="Tenant to submit for (operators).")
-@click.option("--parsable", is_flag=True, help="Print only the job's number (of an array: all, with colons between).")
+@click.option("--parsable", is_flag=True, help="Print only the number of the job, or of the first one of an array.")
 @click.option("--key", metavar="TEXT", help="Idempotency key: submissions with the same key are one job.")
 @click.option("-W", "--wait", is_flag=True, help="Wait until the job ends; exit with 1 unless it completes.")
 @server_option
@@ -253,7 +253,7 @@ def _submit_script(
             print_message(f"warning: {warning}")
         parsable = (how.parsable or script.parsable) and not how.as_json
         if parsable:
-            click.echo(":".join(str(one.id) for one in accepted))  # as --dependency takes them
+            click.echo(accepted[0].id)  # which stands for the array in --dependency
         if wait:
             ended = [_awaited(client, one.id) for one in accepted]
     if wait:
