@@ -26,6 +26,7 @@ from commonwatt.controlplane.jobs import TimeFigure, figure_values
 from commonwatt.controlplane.measurements import ProbeQueue, ScalingHistory, Sort
 from commonwatt.controlplane.run_times import LearnedRunTimes, features_of
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.model.job_file import Configuration, Measurement, Source, Unprofilable, bounded_s
 from commonwatt.model.live import ProfilingSpec
 from commonwatt.model.units import MICRO
@@ -42,6 +43,8 @@ _OFF = 0.05
 
 _MOST = 200
 """Jobs corrected in one step; the others follow in the next, so that a step stays short."""
+
+_BY_LIMIT = (Source.TIME_LIMIT, Source.UNKNOWN)
 
 LEAST_LEFT = 1e-3
 """Of the expected run time, at least so much is left of a job in every outcome."""
@@ -63,6 +66,7 @@ class _Card:
     own: Mapping[Configuration, Measurement] = field(default_factory=lambda: _NOTHING)
     failed: Mapping[Configuration, Unprofilable] = field(default_factory=lambda: _NOTHING)
     by_history: bool = field(init=False)  # whether all its figures are from ended jobs
+    unknown: bool = field(init=False)  # whether nothing is known of its run time
     refused: frozenset[int] = frozenset()  # nodes on which the engine refused to start it
     row: bytes | None = None  # packed, where run times are learnt from those of jobs like it
     began_s: float | None = None  # its run under an earlier controller
@@ -71,6 +75,7 @@ class _Card:
 
     def __post_init__(self) -> None:
         self.by_history = all(figure.source == Source.HISTORY for figure in self.figures)
+        self.unknown = all(figure.source == Source.UNKNOWN for figure in self.figures)
 
     @property
     def allowed(self) -> tuple[TimeFigure, ...]:
@@ -188,8 +193,32 @@ class Profiler:
         self._queue.put(handle)
         card.pack()
 
+    def told(self, handle: int, why: PlacementExplanation) -> PlacementExplanation:
+        """Return why a job runs or waits with what is known of run times, and without what only the default says."""
+        runs, card = self._controller.registry.nodes, self._cards.get(handle)
+        if why.reason in (Reason.RESERVED, Reason.NEXT) and any(map(self.nothing_known, runs)):
+            why = replace(why, starts_within_s=None)
+        if card is None:
+            return why
+        if card.unknown:
+            return replace(why, unknown=True, spare_s=None, in_time=None, cost=None, cheapest_cost=None, restart_s=None)
+        if not card.by_history:
+            return why
+        here = self._configuration(handle) if handle in runs else None
+        figure = next((f for f in card.figures if Configuration(f.gpu_type, f.gpus) == here), card.figures[0])
+        why = replace(why, similar_jobs=figure.earlier_jobs)
+        if figure.likely_s is None or handle in self._runs or self._engine.jobs[handle].kept_epochs > 0:
+            return why  # it has done something: placement says how much is left
+        expected_s = figure.time_s if why.expected_s is None else why.expected_s
+        return replace(why, expected_s=expected_s, likely_s=tuple(figure.likely_s))
+
+    def nothing_known(self, handle: int) -> bool:
+        """Whether nothing is known of the run time of a job but the default by which it is planned."""
+        card = self._cards.get(handle)
+        return card is not None and card.unknown
+
     def _card(self, row: JobRow, allowed: Sequence[TimeFigure], figures: Sequence[TimeFigure]) -> _Card:
-        learns = self._learned is not None and any(figure.source == Source.TIME_LIMIT for figure in allowed)
+        learns = self._learned is not None and any(figure.source in _BY_LIMIT for figure in allowed)
         both = tuple(allowed), tuple(figures)
         return _Card(row.id, row.name, row.file.kind, row.file.epochs, both, row=packed(row) if learns else None)
 
@@ -496,14 +525,15 @@ class Profiler:
         predicted = []
         for f in figures:
             gpu_type, gpus = f.configuration.gpu_type, f.configuration.gpus
-            figure = TimeFigure(gpu_type, gpus, f.epoch_s * card.epochs, f.gpu_w, f.source.value)
+            source = f.source.value if f.source is not Source.TIME_LIMIT else there[gpu_type, gpus].source
+            figure = TimeFigure(gpu_type, gpus, f.epoch_s * card.epochs, f.gpu_w, source)
             same = figure == there.get((gpu_type, gpus))
             predicted.append(self._or_history(card, there[gpu_type, gpus] if same else figure))  # one for both
         return predicted
 
     def _or_history(self, card: _Card, figure: TimeFigure) -> TimeFigure:
         """Return *figure*, or in place of a time limit what ended jobs tell."""
-        if self._learned is None or card.row is None or figure.source != Source.TIME_LIMIT:
+        if self._learned is None or card.row is None or figure.source not in _BY_LIMIT:
             return figure
         estimate = self._learned.expected(features_of(unpacked(card.row), figure.gpus), card.age_s)
         if estimate is None:
@@ -511,7 +541,7 @@ class Profiler:
         card.outcomes = np.array(estimate.outcomes_s) / estimate.time_s
         return replace(
             figure, time_s=bounded_s(estimate.time_s), source=str(Source.HISTORY), earlier_jobs=estimate.jobs,
-            alike=estimate.alike,
+            alike=estimate.alike, likely_s=estimate.likely_s,
         )  # fmt: skip
 
 

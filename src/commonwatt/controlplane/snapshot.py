@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -298,27 +298,23 @@ class SnapshotBuilder:
             free[klass] -= gpus
             job = self._jobs.get(reconciler.engine.jobs[handle].id)
             end_s = None if job is None else job.expected_end_s
-            ends.append((now_s if end_s is None else end_s, klass, gpus))
+            if end_s is None:
+                end_s = math.inf if reconciler.profiler.nothing_known(handle) else now_s
+            ends.append((end_s, klass, gpus))
         expected = expected_times(now_s, [max(0, f) for f in free], ends, self._waiting())
-        unknown = dict.fromkeys(self._not_foreseen, (None, None))
-        for handle, (begin_s, end_s) in (expected | unknown).items():
-            job_id = reconciler.engine.jobs[handle].id
-            if job_id in self._jobs:
-                self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
-
-    @property
-    def _not_foreseen(self) -> Set[int]:
-        """Waiting jobs, by handle, for CPUs, memory, a power budget, or others' consent: nobody knows until when."""
-        controller, jobs = self._reconciler.controller, self._reconciler.engine.jobs
-        own = ((h, self._jobs.get(jobs[h].id)) for h in controller.registry.active - controller.registry.nodes.keys())
-        handles = {handle for handle, job in own if job is not None and job.reason in UNFORESEEN}
-        return handles if controller.capacity is None else handles | controller.capacity.waits_for_power
+        for handle in registry.active - registry.nodes.keys():
+            job = self._jobs.get(reconciler.engine.jobs[handle].id)
+            begin_s, end_s = (t if t < math.inf else None for t in expected.get(handle, (math.inf, math.inf)))
+            if job is not None and (job.expected_start_s, job.expected_end_s) != (begin_s, end_s):
+                self._jobs[job.id] = replace(job, expected_start_s=begin_s, expected_end_s=end_s)
 
     def _waiting(self) -> list[Waiting]:
         """Waiting jobs whose start is estimated: the most pressing, by due date less shortest run time."""
-        registry = self._reconciler.controller.registry
-        no_estimate = self._reconciler.controller.scheduling.jobs(JobCondition.HELD) | self._not_foreseen
-        handles = np.array(sorted(registry.active - registry.nodes.keys() - no_estimate), dtype=np.int64)
+        registry, profiler = self._reconciler.controller.registry, self._reconciler.profiler
+        begins_s, jobs = self._reconciler.starts.foreseen(), self._reconciler.engine.jobs
+        reasons = {handle: job.reason for handle in begins_s if (job := self._jobs.get(jobs[handle].id)) is not None}
+        foreseen = (h for h, reason in reasons.items() if reason not in UNFORESEEN and not jobs[h].refusals)
+        handles = np.array(sorted(foreseen), dtype=np.int64)
         if not len(handles):
             return []
         shortest_s = np.minimum.reduceat(registry.row("time_s"), registry.job("first"))[handles] * self._left(handles)
@@ -330,9 +326,10 @@ class SnapshotBuilder:
         rows = np.arange(int(count.sum())) + np.repeat(registry.job("first")[handles] - starts, count)
         gpus = registry.row("width")[rows] * registry.row("per_node")[rows]
         times_s = registry.row("time_s")[rows] * np.repeat(self._left(handles), count)
+        times_s[np.repeat([profiler.nothing_known(handle) for handle in handles.tolist()], count)] = math.inf
         ways = list(zip(registry.row("klass")[rows].tolist(), gpus.tolist(), times_s.tolist(), strict=True))
         return [
-            Waiting(handle, press, ways[start : start + number])
+            Waiting(handle, press, ways[start : start + number], begins_s[handle])
             for handle, press, start, number in zip(
                 handles.tolist(), pressure.tolist(), starts.tolist(), count.tolist(), strict=True
             )
