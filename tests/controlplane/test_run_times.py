@@ -148,6 +148,9 @@ def test_explain_says_what_is_known_of_a_run_time(likely_s, jobs, said):
     assert expected_run_time([unknown]) == "no run time is known yet"
 
 
+A_DAY = {"default_time_limit_s": 86_400.0}
+
+
 def documents(bench, job):
     """What API and commands say of a job."""
     snapshot = bench.builder.snapshot(bench.snapshot(), bench.clock(), None)
@@ -155,7 +158,7 @@ def documents(bench, job):
 
 
 def test_nothing_is_stated_by_the_default_limit(tmp_path):
-    b = Bench(tmp_path, nodes=[node("n")])
+    b = Bench(tmp_path, nodes=[node("n")], live=A_DAY)
     try:
         first, second, behind = (b.submit(times_s=None, gpus=2, due_in_s=100.0) for _ in range(3))
         own = b.submit(times_s=None, time_limit_s=50.0, gpus=2)
@@ -208,6 +211,29 @@ def test_jobs_of_a_kind_tell_of_others_with_an_interval(tmp_path):
         assert "by 4 similar jobs" in started.sentence
         assert documents(b, waiting)["expected_start_s"] == b.row(running).expected_end_s
         assert documents(b, other)["configurations"][0]["time_s"] is None
+    finally:
+        b.close()
+
+
+def test_jobs_that_wait_learn_from_those_that_end(tmp_path):
+    b = Bench(tmp_path, nodes=[node("n")], policies=[{"solver": "fifo"}], live=A_DAY)
+    try:
+        times = [{"V100": {2: seconds}} for seconds in (100.0, 110.0, 120.0)] + [None] * 3
+        jobs = [b.submit(times_s=one, gpus=2, epochs=1) for one in times]
+        b.settle()
+        assert documents(b, jobs[3])["expected_start_s"] is not None
+        assert documents(b, jobs[4])["expected_start_s"] is None
+        for _ in range(3):
+            b.advance(121.0)
+            b.settle()
+        b.advance(60.0)  # the next look
+        b.settle()
+        assert b.status(jobs[3]) == "running"
+        for job in jobs[3:]:
+            told = documents(b, job)
+            assert told["configurations"][0]["earlier_jobs"] == 3
+            assert told["expected_end_s"] is not None
+            assert "no run time is known" not in told["sentence"]
     finally:
         b.close()
 

@@ -162,6 +162,8 @@ class Profiler:
         self._cards: dict[int, _Card] = {}  # by handle
         self._runs: dict[int, _Run] = {}
         self._probes: dict[int, _Probe] = {}  # by node
+        self._unknown: list[int] = []  # to be predicted, as jobs have ended
+        self._ended = False  # whether some have since these were looked up
         self._failures: list[Event] = []  # of measurements without a result, to be logged
         at = {name: n for n, name in enumerate(controller.cluster.names)}
         self._nodes = {at[name] for name in spec.nodes} if spec else set[int]()
@@ -375,8 +377,10 @@ class Profiler:
     def track(self, tick: Tick, seen: Mapping[int, tuple[float, float | None]], now_s: float) -> None:
         """Take in the progress running jobs have reported, and correct their times."""
         registry = self._controller.registry
+        self._predict_unknown(tick, now_s)
         for handle in [handle for handle in self._runs if handle not in registry.nodes]:
             self._leave(tick, handle, self._runs.pop(handle), now_s)
+            self._ended |= handle not in registry.active
         profiling = self._controller.scheduling.jobs(JobCondition.PROFILING)
         corrected, started = 0, registry.job("starts")
         for handle, (done, reported_s) in seen.items():
@@ -395,6 +399,27 @@ class Profiler:
             self._revise_by_age(tick, handle, run, done, now_s)
             if corrected < _MOST:
                 corrected += self._correct(tick, handle, run, done, now_s)
+
+    def _predict_unknown(self, tick: Tick, now_s: float) -> None:
+        """Predict jobs of which nothing was known, a few at a time, once others have ended and the store has that."""
+        if self._learned is None:
+            return
+        if self._ended:
+            self._ended = False
+            self._learned.refresh()
+            self._unknown = sorted(filter(self.nothing_known, self._controller.registry.active), reverse=True)
+        for _ in range(min(_MOST, len(self._unknown))):
+            handle = self._unknown.pop()
+            card, run = self._cards[handle], self._runs.get(handle)
+            card.age_s = 0.0 if run is None else now_s - run.began_s
+            if handle not in self._controller.registry.active or self._still_unknown(card):
+                continue
+            self._revise(tick, handle, card)
+            if run is not None and (figure := self._by_history(handle)) is not None:
+                tick.change(card.id, expected_end_s=run.began_s + figure.time_s)
+
+    def _still_unknown(self, card: _Card) -> bool:
+        return all(figure.source == Source.UNKNOWN for figure in self._predicted(card))
 
     def _correct(self, tick: Tick, handle: int, run: _Run, done: float, now_s: float) -> bool:
         """Correct the times of a running job if they are off; returns whether they were."""

@@ -19,7 +19,7 @@ from commonwatt.control.usage import TenantShare
 from commonwatt.controlplane.health import HealthNow
 from commonwatt.controlplane.start_conditions import LONGEST, UNFORESEEN, Waiting, expected_times
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.model.explanation import PlacementExplanation
+from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.store.columns import cleaned_column
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus, Packed, Part, SampleRow, packed, with_changes
@@ -105,6 +105,8 @@ def why_of(job: SnapshotJob | JobRow) -> tuple[str | None, str | None]:
     why = PlacementExplanation.of(facts)
     if job.due_s is not None and job.expected_end_s is not None:
         why = replace(why, spare_s=job.due_s - job.expected_end_s)
+    if why.unknown and job.expected_end_s is not None:  # it has become known since
+        why = replace(why, unknown=False, reason=why.reason if why.waits else Reason.KEPT)
     if job.reason == EventKind.WOULD_START:
         return job.reason, f"it would start, but this is a dry run: {why.planned_sentence}"
     return job.reason, why.sentence if lost_s is None else f"{why.sentence}; {lost_work(lost_s)}"
