@@ -21,7 +21,7 @@ _FEWEST = 3
 """Jobs like it that must have ended before a job is predicted: until then its time limit counts."""
 
 
-_SHRINKAGE = Shrinkage(strength=2.0)
+_SHRINKAGE = Shrinkage(strength=1.0)
 """A site begins with no ended jobs: the first few count more than in long logs."""
 _LIKELY = np.array([0.1, 0.9])
 
