@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +15,14 @@ import yaml
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.cli.jobs import expected_run_time
-from commonwatt.controlplane.run_times import LearnedRunTimes
+from commonwatt.controlplane.run_times import EndedRun, LearnedRunTimes, RunTimeHistory
 from commonwatt.controlplane.wiring import read_config
 from commonwatt.model.errors import InputError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import JobConfiguration
+from commonwatt.model.units import span_between
 from commonwatt.runtimes import JobFeatures
+from commonwatt.service.serializers import explanation
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.records import EndedRow, RequestKind
 from tests.controlplane.bench import Bench, node
@@ -67,7 +70,7 @@ def test_ended_jobs_tell_of_the_next_one_also_after_a_restart(opened):
     plane = opened()
     for k in range(3):
         number = submit(plane, f"train-{k}", "0.5")
-        assert figures(plane, number)[0] == "time limit"
+        assert figures(plane, number)[0] == "unknown"
         until(plane, number, lambda row: row.status == "completed")
     ended = ControllerStore(plane.database).ended_runs()
     assert [row.name for row in ended] == ["train-0", "train-1", "train-2"]
@@ -104,7 +107,8 @@ def test_with_user_limit_nothing_is_predicted(opened):
     plane = opened(knowledge="user-limit")
     for k in range(3):
         until(plane, submit(plane, f"train-{k}", "0.1"), lambda row: row.status == "completed")
-    assert figures(plane, submit(plane, "train-9", "0.1"))[0] == "time limit"
+    assert figures(plane, submit(plane, "train-9", "0.1"))[0] == "unknown"
+    assert figures(plane, submit(plane, "train-9", "0.1", time_limit_s=60.0))[0] == "time limit"
 
 
 @pytest.mark.parametrize(
@@ -125,19 +129,135 @@ def test_knowledge_that_is_not_given_is_no_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("time_s", "jobs", "alike", "said"),
+    ("likely_s", "jobs", "said"),
     [
-        (7560.0, 14, "name", "expected 2.1 h, from 14 earlier jobs of this name"),
-        (90.0, 1, "name", "expected 90 s, from 1 earlier job of this name"),
-        (600.0, 3, "tenant", "expected 10 min, from 3 earlier jobs of this tenant"),
+        ((600.0, 1500.0), 14, "about 10 to 25 min, by 14 similar jobs"),
+        ((3.2, 14.8), 3, "about 3 to 15 s, by 3 similar jobs"),
+        ((90.0, 7560.0), 3, "about 90 s to 2.1 h, by 3 similar jobs"),
+        ((600.0, 610.0), 1, "about 10 min, by 1 similar job"),
+        (None, 3, "about 17 min, by 3 similar jobs"),  # by an older server
     ],
 )
-def test_explain_says_where_the_time_comes_from(time_s, jobs, alike, said):
-    figure = {"gpu_type": "V", "gpus": 1, "time_s": time_s, "source": "history"}
-    known = JobConfiguration.model_validate(figure | {"earlier_jobs": jobs, "alike": alike})
+def test_explain_says_what_is_known_of_a_run_time(likely_s, jobs, said):
+    figure = {"gpu_type": "V", "gpus": 1, "time_s": 1000.0, "source": "history", "likely_s": likely_s}
+    known = JobConfiguration.model_validate(figure | {"earlier_jobs": jobs, "alike": "kind"})
     assert expected_run_time([known]) == said
-    declared = JobConfiguration.model_validate(figure | {"source": "declared"})
+    declared = JobConfiguration.model_validate(figure | {"source": "declared", "likely_s": None})
     assert expected_run_time([declared]) is None
+    unknown = JobConfiguration.model_validate(figure | {"source": "unknown", "time_s": None, "likely_s": None})
+    assert expected_run_time([unknown]) == "no run time is known yet"
+
+
+A_DAY = {"default_time_limit_s": 86_400.0}
+
+
+def documents(bench, job):
+    """What API and commands say of a job."""
+    snapshot = bench.builder.snapshot(bench.snapshot(), bench.clock(), None)
+    return explanation(bench.row(job), snapshot, bench.live.store.events(job=job))
+
+
+def test_nothing_is_stated_by_the_default_limit(tmp_path):
+    b = Bench(tmp_path, nodes=[node("n")], live=A_DAY)
+    try:
+        first, second, behind = (b.submit(times_s=None, gpus=2, due_in_s=100.0) for _ in range(3))
+        own = b.submit(times_s=None, time_limit_s=50.0, gpus=2)
+        b.settle()
+        for job in (first, second, behind, own):
+            told = documents(b, job)
+            assert told["expected_start_s"] is None
+            assert told["expected_end_s"] is None
+            assert job == own or "no run time is known yet" in told["sentence"]
+            texts = [told["sentence"], *(event["sentence"] for event in told["history"])]
+            assert not [text for text in texts if " h" in text or "cheapest" in text or "late" in text]
+        assert [c["time_s"] for c in documents(b, first)["configurations"]] == [None]
+        assert [(c["time_s"], c["source"]) for c in documents(b, own)["configurations"]] == [(50.0, "time limit")]
+        assert b.status(first) == "running"
+        assert b.row(first).expected_end_s is None
+    finally:
+        b.close()
+
+
+def test_an_own_limit_is_an_end(tmp_path):
+    b = Bench(tmp_path, nodes=[node("n")])
+    try:
+        first, second = (b.submit(times_s=None, gpus=2, time_limit_s=500.0) for _ in range(2))
+        b.settle()
+        assert documents(b, first)["expected_end_s"] == pytest.approx(b.row(first).started_s + 500.0)
+        assert documents(b, second)["expected_start_s"] == pytest.approx(b.row(first).started_s + 500.0)
+    finally:
+        b.close()
+
+
+def test_jobs_of_a_kind_tell_of_others_with_an_interval(tmp_path):
+    b = Bench(tmp_path, nodes=[node("n")])
+    try:
+        for seconds in (600.0, 800.0, 1000.0, 1500.0):
+            b.submit(seconds, kind="resnet", gpus=2, epochs=1)
+            b.settle()
+            b.advance(seconds + 1)
+            b.settle()
+        running, waiting = (b.submit(times_s=None, kind="resnet", gpus=2, tenant="b") for _ in range(2))
+        other = b.submit(times_s=None, kind="bert", gpus=2, tenant="b")
+        b.settle()
+        for job in (running, waiting):
+            told = documents(b, job)
+            (figure,) = told["configurations"]
+            assert (figure["source"], figure["earlier_jobs"], figure["alike"]) == ("history", 4, "kind")
+            low_s, high_s = figure["likely_s"]
+            assert 300.0 < low_s < figure["time_s"] < high_s < 3000.0
+            assert f"about {span_between(low_s, high_s)}, by 4 similar jobs" in told["sentence"]
+        (started,) = [event for event in b.live.store.events(job=running) if event.kind == "started"]
+        assert "by 4 similar jobs" in started.sentence
+        assert documents(b, waiting)["expected_start_s"] == b.row(running).expected_end_s
+        assert documents(b, other)["configurations"][0]["time_s"] is None
+    finally:
+        b.close()
+
+
+def test_jobs_that_wait_learn_from_those_that_end(tmp_path):
+    b = Bench(tmp_path, nodes=[node("n")], policies=[{"solver": "fifo"}], live=A_DAY)
+    try:
+        times = [{"V100": {2: seconds}} for seconds in (100.0, 110.0, 120.0)] + [None] * 3
+        jobs = [b.submit(times_s=one, gpus=2, epochs=1) for one in times]
+        b.settle()
+        assert documents(b, jobs[3])["expected_start_s"] is not None
+        assert documents(b, jobs[4])["expected_start_s"] is None
+        for _ in range(3):
+            b.advance(121.0)
+            b.settle()
+        b.advance(60.0)  # the next look
+        b.settle()
+        assert b.status(jobs[3]) == "running"
+        for job in jobs[3:]:
+            told = documents(b, job)
+            assert told["configurations"][0]["earlier_jobs"] == 3
+            assert told["expected_end_s"] is not None
+            assert "no run time is known" not in told["sentence"]
+    finally:
+        b.close()
+
+
+def test_the_most_alike_that_are_enough_count():
+    history = RunTimeHistory()
+
+    def learn(number, time_s, *job):
+        for _ in range(number):
+            history.learn(EndedRun(JobFeatures(*job), time_s))
+
+    learn(4, 10.0, "a", "other")
+    learn(4, 100.0, "b", "net", "resnet")
+    new = JobFeatures("a", "new", "resnet")
+    assert (history.expected(new).jobs, history.expected(new).alike) == (4, "kind")
+    assert history.expected(replace(new, kind="")).alike == "tenant"
+    assert history.expected(replace(new, tenant="c", kind="")) is None
+    learn(3, 1000.0, "a", "mine", "resnet")
+    assert (history.expected(new).jobs, history.expected(new).alike) == (3, "kind")
+    assert history.expected(new).likely_s[1] > 700.0
+    learn(3, 10_000.0, "a", "new", "resnet")
+    assert (history.expected(new).jobs, history.expected(new).alike) == (3, "name")
+    assert history.expected(new).likely_s[1] > 7000.0
+    assert history.expected(replace(new, limit_s=50.0)).likely_s == (50.0, 50.0)
 
 
 @pytest.mark.slow

@@ -134,34 +134,39 @@ def explain(job: int, *, url: str | None, as_json: bool) -> None:
     else:
         head = f"{head} is {why.status}:" if active else f"{head}:"
     click.echo(plain(f"{head} {told}{code}"))
+    over = why.expected_end_s is not None and why.expected_end_s < now_s - 1
     for what, moment in (
-        ("expected start", begins_s), ("expected end", why.expected_end_s), ("due", why.due_s),
+        ("expected start", begins_s), ("was to end" if over else "expected end", why.expected_end_s),
+        ("due", why.due_s),
     ):  # fmt: skip
         if moment is not None:
             click.echo(f"  {what:<15} {when(moment, now_s)}")
     if (said := expected_run_time(why.configurations or ())) is not None:
         click.echo(f"  run time        {said}")
     if why.configurations:
-        ways = ", ".join(
-            f"{c.gpus} x {c.gpu_type}: {c.time_s:,.0f} s ({c.source})" for c in why.configurations[:_SHOWN]
-        )
-        click.echo(f"  may run on      {ways}")
+        click.echo(f"  may run on      {', '.join(map(_way, why.configurations[:_SHOWN]))}")
     for event in why.history[-_SHOWN:]:
         at = datetime.fromtimestamp(event.time_s, UTC).isoformat(sep=" ", timespec="seconds")
         click.echo(plain(f"  {at[:19]}Z  {event.kind:<11} {event.sentence}"))
 
 
 def expected_run_time(configurations: Sequence[JobConfiguration]) -> str | None:
-    """Say where the run time comes from, where that is other jobs; the first of the configurations speaks for all."""
-    configuration = next((c for c in configurations if c.earlier_jobs is not None), None)
-    if configuration is None:
-        return None
-    time_s = configuration.time_s
-    span = (
-        f"{time_s:.0f} s" if time_s < 120 else f"{time_s / 60:.0f} min" if time_s < 7200 else f"{time_s / 3600:.1f} h"
-    )
-    jobs = "1 earlier job" if configuration.earlier_jobs == 1 else f"{configuration.earlier_jobs} earlier jobs"
-    return f"expected {span}, from {jobs} of this {configuration.alike}"
+    """Say what is known of the run time by other jobs, if that is all; the first that is speaks for all."""
+    from commonwatt.model.units import plural, span, span_between
+
+    known = next((c for c in configurations if c.earlier_jobs is not None and c.time_s is not None), None)
+    if known is None:
+        unknown = configurations and all(c.source == "unknown" for c in configurations)
+        return "no run time is known yet" if unknown else None
+    about = span(known.time_s or 0.0) if known.likely_s is None else span_between(*known.likely_s)
+    return f"about {about}, by {plural(known.earlier_jobs or 0, 'similar job')}"
+
+
+def _way(configuration: JobConfiguration) -> str:
+    from commonwatt.model.units import span
+
+    what, time_s = f"{configuration.gpus} x {configuration.gpu_type}", configuration.time_s
+    return f"{what}: {'unknown' if time_s is None else f'{span(time_s)} ({configuration.source})'}"
 
 
 @click.command()

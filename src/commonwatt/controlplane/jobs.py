@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from commonwatt.model.errors import InputError, JobNeverFitsError
-from commonwatt.model.job_file import JobFile, memory_gib
+from commonwatt.model.job_file import JobFile, Source, memory_gib
 from commonwatt.model.jobs import Job, read_times
 from commonwatt.model.live import AccountLimits, TenantLimits
 from commonwatt.model.names import did_you_mean
@@ -41,9 +41,10 @@ class TimeFigure:
     gpus: int
     time_s: float
     gpu_w: float | None
-    source: str  # measured, predicted, similar, declared, history, time limit
+    source: str  # measured, predicted, similar, declared, history, time limit; unknown: the site's default
     earlier_jobs: int | None = None  # where the source is history: how many jobs it comes from
-    alike: str | None = None  # what these share: name or tenant
+    alike: str | None = None  # what these share: name, kind or tenant
+    likely_s: Sequence[float] | None = None  # between which times it is in 8 of 10 cases
 
     def document(self) -> dict[str, Any]:
         """Return it as it is written down."""
@@ -279,12 +280,12 @@ class JobMaker:
         ]
 
     def _by_limit(self, file: JobFile, types: Sequence[str]) -> list[TimeFigure]:
-        limit_s = self.default_time_limit_s if file.time_limit_s is None else file.time_limit_s
+        limit_s, source = file.time_limit_s, Source.TIME_LIMIT
+        if limit_s is None:  # nothing limits it: only plans need some time
+            limit_s, source = self.default_time_limit_s, Source.UNKNOWN
         counts = file.gpu_counts or (file.gpus,)
         return [
-            TimeFigure(gpu_type, gpus, limit_s, None, "time limit")
-            for gpu_type in types
-            for gpus in sorted(set(counts))
+            TimeFigure(gpu_type, gpus, limit_s, None, str(source)) for gpu_type in types for gpus in sorted(set(counts))
         ]
 
 

@@ -26,6 +26,7 @@ from commonwatt.controlplane.jobs import TimeFigure, figure_values
 from commonwatt.controlplane.measurements import ProbeQueue, ScalingHistory, Sort
 from commonwatt.controlplane.run_times import LearnedRunTimes, features_of
 from commonwatt.model.arrays import Floats, Ints
+from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.model.job_file import Configuration, Measurement, Source, Unprofilable, bounded_s
 from commonwatt.model.live import ProfilingSpec
 from commonwatt.model.units import MICRO
@@ -42,6 +43,8 @@ _OFF = 0.05
 
 _MOST = 200
 """Jobs corrected in one step; the others follow in the next, so that a step stays short."""
+
+_BY_LIMIT = (Source.TIME_LIMIT, Source.UNKNOWN)
 
 LEAST_LEFT = 1e-3
 """Of the expected run time, at least so much is left of a job in every outcome."""
@@ -63,6 +66,7 @@ class _Card:
     own: Mapping[Configuration, Measurement] = field(default_factory=lambda: _NOTHING)
     failed: Mapping[Configuration, Unprofilable] = field(default_factory=lambda: _NOTHING)
     by_history: bool = field(init=False)  # whether all its figures are from ended jobs
+    unknown: bool = field(init=False)  # whether nothing is known of its run time
     refused: frozenset[int] = frozenset()  # nodes on which the engine refused to start it
     row: bytes | None = None  # packed, where run times are learnt from those of jobs like it
     began_s: float | None = None  # its run under an earlier controller
@@ -71,6 +75,7 @@ class _Card:
 
     def __post_init__(self) -> None:
         self.by_history = all(figure.source == Source.HISTORY for figure in self.figures)
+        self.unknown = all(figure.source == Source.UNKNOWN for figure in self.figures)
 
     @property
     def allowed(self) -> tuple[TimeFigure, ...]:
@@ -157,6 +162,8 @@ class Profiler:
         self._cards: dict[int, _Card] = {}  # by handle
         self._runs: dict[int, _Run] = {}
         self._probes: dict[int, _Probe] = {}  # by node
+        self._unknown: list[int] = []  # to be predicted, as jobs have ended
+        self._ended = False  # whether some have since these were looked up
         self._failures: list[Event] = []  # of measurements without a result, to be logged
         at = {name: n for n, name in enumerate(controller.cluster.names)}
         self._nodes = {at[name] for name in spec.nodes} if spec else set[int]()
@@ -188,8 +195,32 @@ class Profiler:
         self._queue.put(handle)
         card.pack()
 
+    def told(self, handle: int, why: PlacementExplanation) -> PlacementExplanation:
+        """Return why a job runs or waits with what is known of run times, and without what only the default says."""
+        runs, card = self._controller.registry.nodes, self._cards.get(handle)
+        if why.reason in (Reason.RESERVED, Reason.NEXT) and any(map(self.nothing_known, runs)):
+            why = replace(why, starts_within_s=None)
+        if card is None:
+            return why
+        if card.unknown:
+            return replace(why, unknown=True, spare_s=None, in_time=None, cost=None, cheapest_cost=None, restart_s=None)
+        if not card.by_history:
+            return why
+        here = self._configuration(handle) if handle in runs else None
+        figure = next((f for f in card.figures if Configuration(f.gpu_type, f.gpus) == here), card.figures[0])
+        why = replace(why, similar_jobs=figure.earlier_jobs)
+        if figure.likely_s is None or handle in self._runs or self._engine.jobs[handle].kept_epochs > 0:
+            return why  # it has done something: placement says how much is left
+        expected_s = figure.time_s if why.expected_s is None else why.expected_s
+        return replace(why, expected_s=expected_s, likely_s=tuple(figure.likely_s))
+
+    def nothing_known(self, handle: int) -> bool:
+        """Whether nothing is known of the run time of a job but the default by which it is planned."""
+        card = self._cards.get(handle)
+        return card is not None and card.unknown
+
     def _card(self, row: JobRow, allowed: Sequence[TimeFigure], figures: Sequence[TimeFigure]) -> _Card:
-        learns = self._learned is not None and any(figure.source == Source.TIME_LIMIT for figure in allowed)
+        learns = self._learned is not None and any(figure.source in _BY_LIMIT for figure in allowed)
         both = tuple(allowed), tuple(figures)
         return _Card(row.id, row.name, row.file.kind, row.file.epochs, both, row=packed(row) if learns else None)
 
@@ -346,8 +377,10 @@ class Profiler:
     def track(self, tick: Tick, seen: Mapping[int, tuple[float, float | None]], now_s: float) -> None:
         """Take in the progress running jobs have reported, and correct their times."""
         registry = self._controller.registry
+        self._predict_unknown(tick, now_s)
         for handle in [handle for handle in self._runs if handle not in registry.nodes]:
             self._leave(tick, handle, self._runs.pop(handle), now_s)
+            self._ended |= handle not in registry.active
         profiling = self._controller.scheduling.jobs(JobCondition.PROFILING)
         corrected, started = 0, registry.job("starts")
         for handle, (done, reported_s) in seen.items():
@@ -366,6 +399,27 @@ class Profiler:
             self._revise_by_age(tick, handle, run, done, now_s)
             if corrected < _MOST:
                 corrected += self._correct(tick, handle, run, done, now_s)
+
+    def _predict_unknown(self, tick: Tick, now_s: float) -> None:
+        """Predict jobs of which nothing was known, a few at a time, once others have ended and the store has that."""
+        if self._learned is None:
+            return
+        if self._ended:
+            self._ended = False
+            self._learned.refresh()
+            self._unknown = sorted(filter(self.nothing_known, self._controller.registry.active), reverse=True)
+        for _ in range(min(_MOST, len(self._unknown))):
+            handle = self._unknown.pop()
+            card, run = self._cards[handle], self._runs.get(handle)
+            card.age_s = 0.0 if run is None else now_s - run.began_s
+            if handle not in self._controller.registry.active or self._still_unknown(card):
+                continue
+            self._revise(tick, handle, card)
+            if run is not None and (figure := self._by_history(handle)) is not None:
+                tick.change(card.id, expected_end_s=run.began_s + figure.time_s)
+
+    def _still_unknown(self, card: _Card) -> bool:
+        return all(figure.source == Source.UNKNOWN for figure in self._predicted(card))
 
     def _correct(self, tick: Tick, handle: int, run: _Run, done: float, now_s: float) -> bool:
         """Correct the times of a running job if they are off; returns whether they were."""
@@ -496,14 +550,15 @@ class Profiler:
         predicted = []
         for f in figures:
             gpu_type, gpus = f.configuration.gpu_type, f.configuration.gpus
-            figure = TimeFigure(gpu_type, gpus, f.epoch_s * card.epochs, f.gpu_w, f.source.value)
+            source = f.source.value if f.source is not Source.TIME_LIMIT else there[gpu_type, gpus].source
+            figure = TimeFigure(gpu_type, gpus, f.epoch_s * card.epochs, f.gpu_w, source)
             same = figure == there.get((gpu_type, gpus))
             predicted.append(self._or_history(card, there[gpu_type, gpus] if same else figure))  # one for both
         return predicted
 
     def _or_history(self, card: _Card, figure: TimeFigure) -> TimeFigure:
         """Return *figure*, or in place of a time limit what ended jobs tell."""
-        if self._learned is None or card.row is None or figure.source != Source.TIME_LIMIT:
+        if self._learned is None or card.row is None or figure.source not in _BY_LIMIT:
             return figure
         estimate = self._learned.expected(features_of(unpacked(card.row), figure.gpus), card.age_s)
         if estimate is None:
@@ -511,7 +566,7 @@ class Profiler:
         card.outcomes = np.array(estimate.outcomes_s) / estimate.time_s
         return replace(
             figure, time_s=bounded_s(estimate.time_s), source=str(Source.HISTORY), earlier_jobs=estimate.jobs,
-            alike=estimate.alike,
+            alike=estimate.alike, likely_s=estimate.likely_s,
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -28,6 +29,7 @@ from commonwatt.controlplane.start_conditions import StartConditions
 from commonwatt.controlplane.unschedulable import NodeDrains, Unschedulable, fail
 from commonwatt.controlplane.user_jobs import UserJobIntake
 from commonwatt.model.errors import InputError, JobNeverFitsError
+from commonwatt.model.job_file import Source
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.live import LiveSpec, ProfilingSpec
 from commonwatt.store.controller_store import ControllerStore, Tick
@@ -96,15 +98,16 @@ class Reconciler:
         failed = store.settings().get(FAILED_PROBES)
         self._learned = LearnedRunTimes(store.ended_runs) if predicts else None
         self.profiler = Profiler(self.controller, self.engine, store.profiles(), profiling, failed, self._learned)
+        self.recorder.told, self.recorder.nothing_known = self.profiler.told, self.profiler.nothing_known
         self.mode, self._observer, self._advises, self._intake = "live", observer, advises, intake
         self.drains = NodeDrains(self.controller, self.engine, now_s, health)
         self._unschedulable = Unschedulable(store, self.engine, self.controller.scheduling, now_s)
         self.on_row: Callable[[JobRow], None] = lambda _: None
         self._decided, self._again = False, False
         self._quotas = None if live is None else Quotas(live, store, self.controller)
-        self._starts = StartConditions(store, self.controller)
+        self.starts = StartConditions(store, self.controller)
         if self.controller.capacity is not None:
-            self.controller.capacity.announced_jobs = self._starts
+            self.controller.capacity.announced_jobs = self.starts
         self._backoff_s: dict[int, float] = {}  # by handle: when a job that was refused may be started again
         self._left_limits: dict[str, object] = {}  # what is written down of the policy's limits
         self._at = {name: n for n, name in enumerate(self.controller.cluster.names)}
@@ -146,7 +149,7 @@ class Reconciler:
         if self.services is not None and (seen := self.engine.serving()) is not None and self.services.differs(seen):
             return -math.inf
         period_s = None if self._quotas is None else self._quotas.next_s()
-        own = (self.controller.next_tick_s(more_to_come=True), self.profiler.next_s(), period_s, self._starts.next_s())
+        own = (self.controller.next_tick_s(more_to_come=True), self.profiler.next_s(), period_s, self.starts.next_s())
         times = [t for t in (*own, *self._backoff_s.values()) if t is not None]
         return min(times, default=None)
 
@@ -155,7 +158,7 @@ class Reconciler:
         if self._intake is None or self.mode != "live":
             return False
         asked = self._intake.look(self._now_s())
-        self._again = self._starts.await_admission(self._intake.awaiting, self.engine.handle_of) or self._again
+        self._again = self.starts.await_admission(self._intake.awaiting, self.engine.handle_of) or self._again
         return asked
 
     def step(self, requests: Sequence[RequestRow], *, decide: bool) -> Tick:
@@ -180,13 +183,13 @@ class Reconciler:
         if not self._must_restart() and (self.profiler.measure(tick, now_s) or decide):
             began = perf_counter()
             self.controller.set_weights(self.store.weights())
-            self._starts.look(now_s)
+            self.starts.look(now_s)
             if self._quotas is not None:
                 self._quotas.look(tick, now_s)
             self.controller.tick(now_s)
             # an end, or a start that was taken out of the decision, has made room, which one more decision gives away
             self._again = self._quotas is not None and self._quotas.look(tick, now_s)
-            self._again = self._starts.moved() or self._again
+            self._again = self.starts.moved() or self._again
             tick_s = perf_counter() - began
             self._decided = True
         if tick_s is None or self.recorder.due(now_s):
@@ -300,7 +303,7 @@ class Reconciler:
         job = self.maker.make(row, figures)
         handle = self._submit(job, tracked(row), new=new)
         self.profiler.register(handle, row, allowed, figures)
-        self._starts.add(handle, row, self._now_s())
+        self.starts.add(handle, row, self._now_s())
         self.on_row(row)
         if row.times is None:
             tick.change(row.id, times=FigureDocuments(figures))
@@ -314,6 +317,8 @@ class Reconciler:
         if row.times is None:
             return declared, self.profiler.figures(row, declared)
         kept = [TimeFigure(**figure) for figure in row.times]
+        if row.file.time_limit_s is None:  # an earlier version called the site's default so
+            kept = [replace(f, source=str(Source.UNKNOWN)) if f.source == Source.TIME_LIMIT else f for f in kept]
         cluster, where = self.maker.cluster, (row.file.partition, row.file.nodes, row.file.constraint)
         return declared, [f for f in kept if cluster.shapes(f.gpu_type, f.gpus, *where)] or declared
 

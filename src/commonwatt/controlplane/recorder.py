@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from commonwatt.control.job_registry import Status
 from commonwatt.control.ledger import Account
 from commonwatt.controlplane.intent_log import UNREGISTERED, WriteAheadEngine
 from commonwatt.controlplane.jobs import TrackedJob
+from commonwatt.model.explanation import PlacementExplanation
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import EventRow, JobRow, JobStatus, SampleRow
 
@@ -39,6 +41,10 @@ class Recorder:
 
     Attributes
     ----------
+    told
+        Completes why a job, by handle, runs or waits, by what is known of run times.
+    nothing_known
+        Whether nothing is known of the run time of a job, by handle: its end is not either.
     segments
         Accounts of running jobs since they were started, as written down, by handle; ``None``: not the same.
     seen
@@ -49,6 +55,8 @@ class Recorder:
 
     controller: Controller
     engine: WriteAheadEngine
+    told: Callable[[int, PlacementExplanation], PlacementExplanation] = field(default=lambda _, why: why)
+    nothing_known: Callable[[int], bool] = field(default=lambda _: False)
     segments: dict[int, dict[str, Any] | None] = field(default_factory=dict)
     seen: dict[int, tuple[float, float | None]] = field(default_factory=dict)
     written: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -89,6 +97,8 @@ class Recorder:
         return accounts
 
     def _event(self, tick: Tick, event: Event) -> None:
+        if event.why is not None:
+            event = replace(event, why=self.told(event.handle, event.why))
         registry, sentence = self.controller.registry, event.sentence
         names = tuple(registry.cluster.names[n] for n in event.nodes)
         if event.handle < 0:
@@ -116,7 +126,7 @@ class Recorder:
                 job.id, status=JobStatus.RUNNING, nodes=list(names), gpu_type=gpu_type, gpus_per_node=per_node,
                 started_s=event.time_s, began_s=_time(registry.job("began_s")[event.handle]), reason=event.reason,
                 **_why(event), expected_start_s=event.time_s,
-                expected_end_s=None if row < 0 else event.time_s + self._left_s(event.handle, row), **state,
+                expected_end_s=None if row < 0 else self._end_s(event.time_s, event.handle, row), **state,
             )  # fmt: skip
         elif event.kind in _ENDS:
             done = self._done_at_the_end(event.handle)
@@ -163,11 +173,13 @@ class Recorder:
         done = max(now, self.seen.get(handle, (0.0, None))[0])
         return {"done_epochs": done} if done > written else {}
 
-    def _left_s(self, handle: int, row: int) -> float:
-        """Time a job needs from its last checkpoint in configuration *row*."""
+    def _end_s(self, begin_s: float, handle: int, row: int) -> float | None:
+        """When a job ends that begins in configuration *row* from its last checkpoint; ``None``: unknown."""
+        if self.nothing_known(handle):
+            return None
         registry = self.controller.registry
         kept = self.engine.jobs[handle].kept_epochs / registry.job("epochs")[handle]
-        return float(registry.row("time_s")[row] * (1.0 - min(1.0, kept)))
+        return begin_s + float(registry.row("time_s")[row] * (1.0 - min(1.0, kept)))
 
     def _progress(self, tick: Tick, now_s: float) -> None:
         handles = np.array(sorted(self.controller.registry.nodes), dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,13 +12,18 @@ import numpy as np
 
 from commonwatt.control.run_time_estimates import OUTCOMES
 from commonwatt.model.scenario import Scenario
-from commonwatt.runtimes import JobFeatures, RuntimePredictor, job_group
+from commonwatt.runtimes import JobFeatures, RuntimePredictor, Shrinkage, job_group
 from commonwatt.store.records import EndedRow, JobRow
 
 __all__ = ["EndedRun", "ExpectedRunTime", "LearnedRunTimes", "RunTimeHistory", "features_of", "live_knowledge"]
 
 _FEWEST = 3
-"""Jobs of a tenant that must have ended before its next is predicted: until then its time limit counts."""
+"""Jobs like it that must have ended before a job is predicted: until then its time limit counts."""
+
+
+_SHRINKAGE = Shrinkage(strength=1.0)
+"""A site begins with no ended jobs: the first few count more than in long logs."""
+_LIKELY = np.array([0.1, 0.9])
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +36,27 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRunTime:
-    """Expected run time (s), and how many earlier jobs it comes from: of this ``name``, or else of its ``tenant``.
+    """Expected run time (s), and how many earlier jobs it comes from, and what they share with this one.
 
-    ``outcomes_s`` are equally likely run times, whose mean it is.
+    They are those of its tenant with this ``name``, or else those of its ``kind``, of its tenant or else of all, or
+    else those of its ``tenant``. ``outcomes_s`` are equally likely run times, whose mean it is; it is between
+    ``likely_s`` in 8 of 10 cases.
     """
 
     time_s: float
     jobs: int
-    alike: Literal["name", "tenant"]
+    alike: Literal["name", "kind", "tenant"]
     outcomes_s: tuple[float, ...] = ()
+    likely_s: tuple[float, ...] = ()
 
 
 class RunTimeHistory:
     """Learns from ended jobs, in order of their ends, and predicts by ``commonwatt.runtimes``."""
 
     def __init__(self) -> None:
-        self._predictor = RuntimePredictor()
+        self._predictor = RuntimePredictor(_SHRINKAGE, kinds=True)
         self._names: Counter[tuple[str, str, str]] = Counter()
+        self._kinds: Counter[tuple[str, ...]] = Counter()
         self._tenants: Counter[str] = Counter()
 
     def learn(self, ended: EndedRun) -> None:
@@ -55,22 +64,31 @@ class RunTimeHistory:
         self._predictor.learn(self._predictor.groups([ended.job]), np.array([ended.run_time_s]))
         self._names[_series(ended.job)] += 1
         self._tenants[ended.job.tenant] += 1
+        if kind := ended.job.kind:
+            self._kinds.update([(kind,), (kind, ended.job.tenant)])
 
     def expected(self, job: JobFeatures, age_s: float = 0.0) -> ExpectedRunTime | None:
         """Return the expected run time of a job that has run *age_s*, none beyond its limit; ``None``: unknown.
 
         A job beyond its limit is given a tenth more than it has run.
         """
-        own, of_tenant = self._names[_series(job)], self._tenants[job.tenant]
-        if max(own, of_tenant) < _FEWEST:
+        similar = next((known for known in self._similar(job) if known[0] >= _FEWEST), None)
+        if similar is None:
             return None
         believed = self._predictor.predict(self._predictor.groups([job]))
         outcomes_s = believed.outcomes(np.array([age_s]), OUTCOMES)[0]
+        likely_s = believed.quantiles(np.array([age_s]), _LIKELY)[0]
         if math.isfinite(job.limit_s):
-            outcomes_s = np.minimum(outcomes_s, max(job.limit_s, 1.1 * age_s))
-        return ExpectedRunTime(
-            float(outcomes_s.mean()), own or of_tenant, "name" if own else "tenant", tuple(outcomes_s.tolist())
-        )
+            outcomes_s, likely_s = (np.minimum(s, max(job.limit_s, 1.1 * age_s)) for s in (outcomes_s, likely_s))
+        return ExpectedRunTime(float(outcomes_s.mean()), *similar, tuple(outcomes_s.tolist()), tuple(likely_s.tolist()))
+
+    def _similar(self, job: JobFeatures) -> Iterator[tuple[int, Literal["name", "kind", "tenant"]]]:
+        """Yield how many jobs like this have ended, and what they share with it, the most alike first."""
+        yield self._names[_series(job)], "name"
+        if job.kind:
+            yield self._kinds[job.kind, job.tenant], "kind"
+            yield self._kinds[job.kind,], "kind"
+        yield self._tenants[job.tenant], "tenant"
 
 
 def _series(job: JobFeatures) -> tuple[str, str, str]:

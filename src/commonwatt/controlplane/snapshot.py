@@ -19,7 +19,7 @@ from commonwatt.control.usage import TenantShare
 from commonwatt.controlplane.health import HealthNow
 from commonwatt.controlplane.start_conditions import LONGEST, UNFORESEEN, Waiting, expected_times
 from commonwatt.model.arrays import Bools, Floats, Ints
-from commonwatt.model.explanation import PlacementExplanation
+from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.store.columns import cleaned_column
 from commonwatt.store.controller_store import Tick
 from commonwatt.store.records import ACTIVE, JobRow, JobStatus, Packed, Part, SampleRow, packed, with_changes
@@ -105,6 +105,8 @@ def why_of(job: SnapshotJob | JobRow) -> tuple[str | None, str | None]:
     why = PlacementExplanation.of(facts)
     if job.due_s is not None and job.expected_end_s is not None:
         why = replace(why, spare_s=job.due_s - job.expected_end_s)
+    if why.unknown and job.expected_end_s is not None:  # it has become known since
+        why = replace(why, unknown=False, reason=why.reason if why.waits else Reason.KEPT)
     if job.reason == EventKind.WOULD_START:
         return job.reason, f"it would start, but this is a dry run: {why.planned_sentence}"
     return job.reason, why.sentence if lost_s is None else f"{why.sentence}; {lost_work(lost_s)}"
@@ -166,6 +168,10 @@ class SnapshotBuilder:
         self._jobs, self._rows = dict[int, SnapshotJob](), dict[int, Part]()
         self._made, self._by_tenant = dict[int, tuple[Part, JobRow]](), Counter[tuple[str, str]]()
         self._estimated_s, self._progress_s, self._progress = -math.inf, -math.inf, dict[int, float]()
+        self._estimated: tuple[Set[int], Set[int]] = (
+            frozenset(),
+            frozenset(),
+        )  # jobs that waited; those with an estimate
         self._cached: tuple[object, tuple[SnapshotNode, ...]] = (None, ())  # nodes, and what they were made of
 
     def _add(self, row: JobRow) -> None:
@@ -298,27 +304,26 @@ class SnapshotBuilder:
             free[klass] -= gpus
             job = self._jobs.get(reconciler.engine.jobs[handle].id)
             end_s = None if job is None else job.expected_end_s
-            ends.append((now_s if end_s is None else end_s, klass, gpus))
+            if end_s is None:
+                end_s = math.inf if reconciler.profiler.nothing_known(handle) else now_s
+            ends.append((end_s, klass, gpus))
         expected = expected_times(now_s, [max(0, f) for f in free], ends, self._waiting())
-        unknown = dict.fromkeys(self._not_foreseen, (None, None))
-        for handle, (begin_s, end_s) in (expected | unknown).items():
-            job_id = reconciler.engine.jobs[handle].id
-            if job_id in self._jobs:
-                self._jobs[job_id] = replace(self._jobs[job_id], expected_start_s=begin_s, expected_end_s=end_s)
-
-    @property
-    def _not_foreseen(self) -> Set[int]:
-        """Waiting jobs, by handle, for CPUs, memory, a power budget, or others' consent: nobody knows until when."""
-        controller, jobs = self._reconciler.controller, self._reconciler.engine.jobs
-        own = ((h, self._jobs.get(jobs[h].id)) for h in controller.registry.active - controller.registry.nodes.keys())
-        handles = {handle for handle, job in own if job is not None and job.reason in UNFORESEEN}
-        return handles if controller.capacity is None else handles | controller.capacity.waits_for_power
+        waiting = registry.active - registry.nodes.keys()
+        asked = (expected.keys() | self._estimated[1] | (waiting - self._estimated[0])) & waiting  # others have none
+        self._estimated = waiting, expected.keys()
+        for handle in asked:
+            job = self._jobs.get(reconciler.engine.jobs[handle].id)
+            begin_s, end_s = (t if t < math.inf else None for t in expected.get(handle, (math.inf, math.inf)))
+            if job is not None and (job.expected_start_s, job.expected_end_s) != (begin_s, end_s):
+                self._jobs[job.id] = replace(job, expected_start_s=begin_s, expected_end_s=end_s)
 
     def _waiting(self) -> list[Waiting]:
         """Waiting jobs whose start is estimated: the most pressing, by due date less shortest run time."""
-        registry = self._reconciler.controller.registry
-        no_estimate = self._reconciler.controller.scheduling.jobs(JobCondition.HELD) | self._not_foreseen
-        handles = np.array(sorted(registry.active - registry.nodes.keys() - no_estimate), dtype=np.int64)
+        registry, profiler = self._reconciler.controller.registry, self._reconciler.profiler
+        (foreseen, begins_s), jobs = self._reconciler.starts.foreseen(), self._reconciler.engine.jobs
+        known = ((h, self._jobs.get(jobs[h].id)) for h in foreseen if not jobs[h].refusals)
+        own = [h for h, job in known if job is not None and job.reason not in UNFORESEEN]
+        handles = np.array(sorted(own), dtype=np.int64)
         if not len(handles):
             return []
         shortest_s = np.minimum.reduceat(registry.row("time_s"), registry.job("first"))[handles] * self._left(handles)
@@ -330,9 +335,10 @@ class SnapshotBuilder:
         rows = np.arange(int(count.sum())) + np.repeat(registry.job("first")[handles] - starts, count)
         gpus = registry.row("width")[rows] * registry.row("per_node")[rows]
         times_s = registry.row("time_s")[rows] * np.repeat(self._left(handles), count)
+        times_s[np.repeat([profiler.nothing_known(handle) for handle in handles.tolist()], count)] = math.inf
         ways = list(zip(registry.row("klass")[rows].tolist(), gpus.tolist(), times_s.tolist(), strict=True))
         return [
-            Waiting(handle, press, ways[start : start + number])
+            Waiting(handle, press, ways[start : start + number], begins_s.get(handle, -math.inf))
             for handle, press, start, number in zip(
                 handles.tolist(), pressure.tolist(), starts.tolist(), count.tolist(), strict=True
             )

@@ -4,14 +4,15 @@ A job file's ``begin`` and ``after`` name a time and other jobs to wait for: the
 has what the job needs beside GPUs. The estimates are a
 simple projection, not a promise: waiting jobs take turns in the order of their pressure (due date minus shortest run
 time), each in the configuration in which it would end first, GPUs counted over all nodes of a class. In a class, no job
-starts before one whose turn came earlier.
+starts before one whose turn came earlier. Jobs with a time before which they do not start come after all others. Where
+no run time is known, no end is, and no start of those that need its GPUs.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -99,6 +100,15 @@ class StartConditions:
             own.append((at_s, handle, int(registry.job("asked_gpus")[handle]) - freed))
         capacity = self.controller.capacity
         return coming_jobs(own, now_s, until_s, (lambda _: 0) if capacity is None else capacity.pool_of)
+
+    def foreseen(self) -> tuple[Set[int], Mapping[int, float]]:
+        """Return the waiting jobs, by handle, that wait for room or a time alone; and that time of those that do."""
+        controller = self.controller
+        others = self._after.keys() | self._awaiting.keys()
+        others |= set[int]().union(*map(controller.scheduling.jobs, _NOT_FORESEEN))
+        if controller.capacity is not None:
+            others |= controller.capacity.waits_for_power
+        return controller.registry.active - controller.registry.nodes.keys() - others, self._begin_s
 
     def moved(self) -> bool:
         """Whether jobs have started or ended since the last call, and others may wait for that.
@@ -221,32 +231,37 @@ class StartConditions:
 # -- estimates
 
 
-UNFORESEEN = frozenset({Reason.CPUS_OR_MEMORY, "admission", "dependency-never"})
+UNFORESEEN = frozenset({Reason.CPUS_OR_MEMORY, "admission", "dependency", "dependency-never"})
 """Reasons for which a job waits until nobody knows when."""
+_NOT_FORESEEN = (
+    JobCondition.HELD, JobCondition.QUOTA, JobCondition.BACKOFF, JobCondition.NO_NODE, JobCondition.UNSCHEDULABLE,
+    JobCondition.DEFERRED,
+)  # fmt: skip
 LONGEST = 2_000
 """Waiting jobs that get an estimate; those behind them get none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A waiting job, and its configurations: class, GPUs over all nodes, seconds."""
+    """A waiting job, its configurations (class, GPUs over all nodes, seconds; infinity: unknown), and since when."""
 
     handle: int
     pressure: float
     ways: Sequence[tuple[int, int, float]]
+    from_s: float = -math.inf  # before which it does not start
 
 
 def expected_times(
     now_s: float, free_gpus: Sequence[int], ends: Sequence[tuple[float, int, int]], waiting: Sequence[Waiting]
 ) -> dict[int, tuple[float, float]]:
-    """Return when jobs start and end, by handle.
+    """Return when jobs start and end, by handle; infinity: unknown.
 
     Parameters
     ----------
     free_gpus
         Free GPUs of each class. Shape [K].
     ends
-        When running jobs end: time, class, GPUs.
+        When running jobs end: time (infinity: unknown), class, GPUs.
     waiting
         The jobs that wait.
     """
@@ -257,11 +272,15 @@ def expected_times(
         own.sort(key=_latest_first)
     free, estimates = list(free_gpus), {}
     begins = [now_s] * len(free)  # before which no job starts in a class: jobs there take turns
-    for job in sorted(waiting, key=lambda w: (w.pressure, w.handle))[:LONGEST]:
+    for job in sorted(waiting, key=lambda w: (max(now_s, w.from_s), w.pressure, w.handle))[:LONGEST]:
         best: tuple[float, float, int, int] | None = None
         for klass, gpus, seconds in job.ways:
-            begin_s = _earliest(begins[klass], free[klass], releases[klass], gpus)
-            if begin_s is not None and (best is None or begin_s + seconds < best[0]):
+            from_s = max(begins[klass], job.from_s)
+            begin_s = _earliest(from_s, free[klass], releases[klass], gpus)
+            if begin_s is None:
+                continue
+            sooner = best is None or begin_s + seconds < best[0]
+            if sooner or (best is not None and best[0] == math.inf and begin_s < best[1]):
                 best = (begin_s + seconds, begin_s, klass, gpus)
         if best is None:
             continue

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from commonwatt.model.units import DAY_S, amount_of, money
+from commonwatt.model.units import DAY_S, amount_of, chance, money, plural, span, span_at_most, span_between
 
 __all__ = ["CONDITION", "PlacementExplanation", "Reason"]
 
-_DUE_BEFORE = "it was submitted at its due date or later"
+_DUE_BEFORE, _UNKNOWN = "it was submitted at its due date or later", "no run time is known yet"
 _PLANNED = {"runs": "would run", "is": "would be"}
 
 
@@ -68,6 +67,8 @@ class PlacementExplanation:
         From its expected end to its due date, negative if late; where it waits, at most. ``None``: no due date.
     expected_s, likely_s
         How much longer it is expected to run, and the range of 8 cases in 10, where that is not certain.
+    similar_jobs, unknown
+        From how many jobs that have ended these come; ``None``: not from any. Whether no run time is known yet.
     in_time
         Probability that it meets its due date, where that is not certain; ``None``: it is, or there is none.
     by_limit
@@ -114,6 +115,8 @@ class PlacementExplanation:
     spare_s: float | None = None
     expected_s: float | None = None
     likely_s: tuple[float, ...] = ()
+    similar_jobs: int | None = None
+    unknown: bool = False
     in_time: float | None = None
     by_limit: bool | None = None
     starts_within_s: float | None = None
@@ -153,13 +156,24 @@ class PlacementExplanation:
     @property
     def sentence(self) -> str:
         """The reason in words."""
-        return f"{self.job} {self._waiting() if self.waits else self._running()}"
+        return f"{self.job} {self._told()}"
 
     @property
     def planned_sentence(self) -> str:
         """The same, of a decision that a dry run does not carry out."""
-        verb, _, rest = (self._waiting() if self.waits else self._running()).partition(" ")
+        verb, _, rest = self._told().partition(" ")
         return f"{self.job} {_PLANNED.get(verb, verb)} {rest}"
+
+    def _told(self) -> str:
+        if not self.waits:
+            return self._running()
+        learnt = self.likely_s and self.similar_jobs is not None
+        return self._waiting() + (f"; {_UNKNOWN}" if self.unknown else f"; it runs {self._likely()}" if learnt else "")
+
+    def _likely(self) -> str:
+        """How long it runs, by jobs like it."""
+        jobs = "" if self.similar_jobs is None else f", by {plural(self.similar_jobs, 'similar job')}"
+        return f"about {span_between(*self.likely_s)}{' more' if self.reason is Reason.KEPT else ''}{jobs}"
 
     def _running(self) -> str:
         ends = _DUE_BEFORE if self.due_at_submission else self._ends()
@@ -173,6 +187,8 @@ class PlacementExplanation:
             return f"{head}, as its owner requested; {ends}"
         if self.reason is Reason.FIRST_FREE:
             return f"{head}: a free configuration, as none that it requested can be had; {ends}"
+        if self.unknown:  # cheaper, faster or in time: all that is by a time that nobody knows
+            return f"{head}; {ends}"
         if self.reason is Reason.CHEAPEST_IN_TIME:
             why = "the cheapest configuration" + ("" if self.spare_s is None else " that meets its due date")
             return f"{head}: {why} ({self._money(self.cost)} for energy); {ends}"
@@ -195,14 +211,15 @@ class PlacementExplanation:
         return self.expected_s is None and self.by_limit is None
 
     def _ends(self) -> str:
-        if self.expected_s is None:
-            return _ends(self.spare_s, self.by_limit)
-        low, high = self.likely_s
-        likely = f"{_span(low)} to {_span(high)} in 8 of 10 cases"
+        if self.unknown or self.expected_s is None:
+            return _UNKNOWN if self.unknown else _ends(self.spare_s, self.by_limit)
+        likely = f"it runs {self._likely()}"
+        if self.similar_jobs is None:
+            between = f"{span_between(*self.likely_s)} in 8 of 10 cases"
+            likely = f"it is expected to run {span(self.expected_s)} more ({between})"
         if self.spare_s is None or self.in_time is None:
-            return f"it is expected to run {_span(self.expected_s)} more ({likely}); it has no due date"
-        chance = f"{_chance(self.in_time)} likely to be in time"
-        return f"it is expected to run {_span(self.expected_s)} more ({likely}), and is {chance}"
+            return f"{likely}; it has no due date"
+        return f"{likely}, and is {chance(self.in_time)} likely to be in time"
 
     def _saves(self) -> str:
         """What it waits for, and what it saves."""
@@ -210,7 +227,7 @@ class PlacementExplanation:
         part = "" if self.saved_part is None else f" ({100 * self.saved_part:.0f}%)"
         saved = f"it saves {f'{self.saved:.4g} kg of CO2' if carbon else self._money(self.saved)}{part}"
         what = "electricity of less carbon" if carbon else "a lower price of electricity"
-        return f"{what} in {_span(self.starts_within_s or 0.0)}; {saved}"
+        return f"{what} in {span(self.starts_within_s or 0.0)}{'' if self.unknown else f'; {saved}'}"
 
     def _beside(self) -> str:
         """What of the power cap is not left to jobs."""
@@ -220,7 +237,7 @@ class PlacementExplanation:
         if self.spare_s is None:
             return "; it has no due date"
         surely = "ends" if self._certain else "is expected to end"
-        return f", and {surely} {_span(self.spare_s)} before its due date or earlier"
+        return f", and {surely} {span(self.spare_s)} before its due date or earlier"
 
     def _waiting(self) -> str:
         late = ""
@@ -228,23 +245,23 @@ class PlacementExplanation:
             late = f"; {_DUE_BEFORE}"
         elif self.spare_s is not None and self.spare_s < 0:
             sure = "will" if self._certain else "is expected to"
-            late = f"; it {sure} be late by {_span(-self.spare_s)} or more"
+            late = f"; it {sure} be late by {span(-self.spare_s)} or more"
         if self.reason is Reason.DISPLACED:
             whom, s = _listed(self.takers, self.other_takers), self.restart_s
             cause = f": its GPUs on {_names(self.nodes)} go to {whom}" if whom else f" on {_names(self.nodes)}"
             if self.gone:
                 cause = f": too few usable GPUs are left on {_names(self.gone)}, as on a node that is lost"
-            least = "as long as its configuration allows" if s is None else f"at least {_span(s)} more"
+            least = "as long as its configuration allows" if s is None else f"at least {span(s)} more"
             return f"is preempted{cause}; restarting from its last checkpoint takes {least}{self._beyond('; ')}{late}"
         if self.reason is Reason.NODES_DOWN:
             return f"waits: too many of its GPUs are down, drained or allocated to services{late}"
-        if self.reason in (Reason.RESERVED, Reason.NEXT) and self.starts_within_s is not None:
+        if self.reason in (Reason.RESERVED, Reason.NEXT):
             whose = "the oldest that cannot start" if self.reason is Reason.RESERVED else "the next in order"
-            sure = "starts within" if self.expected_s is None else "is expected to start within"
-            return (
-                f"waits: {_gpus(self.gpus)} on {_names(self.nodes)} are reserved for it, {whose}; "
-                f"it {sure} {_at_most(self.starts_within_s)}{late}"
-            )
+            sure = "starts" if self.expected_s is None else "is expected to start"
+            begins = "nobody knows yet when it starts"
+            if self.starts_within_s is not None:
+                begins = f"it {sure} within {span_at_most(self.starts_within_s)}"
+            return f"waits: {_gpus(self.gpus)} on {_names(self.nodes)} are reserved for it, {whose}; {begins}{late}"
         if self.reason in (Reason.LOWER_PRICE, Reason.LESS_CARBON) and self.starts_within_s is not None:
             head = f"is preempted on {_names(self.nodes)}, and waits" if self.nodes else "waits"
             return f"{head} for {self._saves()}{self._in_time()}"
@@ -257,14 +274,15 @@ class PlacementExplanation:
             few = f"nodes with {_gpus(self.gpus)} free have too few CPUs or too little memory for it"
             return f"waits: {few}{f': {self._short()}' if self.lacks else ''}{late}"
         if self.reason is Reason.HELD_BACK and self.for_oldest:
-            oldest = "those are reserved for the oldest job that cannot start, and it would not end in time"
+            ends = "may" if self.unknown else "would"
+            oldest = f"those are reserved for the oldest job that cannot start, and it {ends} not end in time"
             return f"waits although {_gpus(self.gpus)} are free: {oldest}{late}"
-        if self.reason is Reason.HELD_BACK:
-            return f"waits although {_gpus(self.gpus)} would fit: the room is kept for other jobs{late}"
-        if self.reason is Reason.NOT_YET:
+        if self.reason is Reason.NOT_YET and not self.unknown:
             in_time = " it would still be in time" if self.spare_s is not None and not late else " it may still start"
             added = f"starting now adds {self._money(self.cost)} of energy to this decision"
             return f"waits although {_gpus(self.gpus)} would fit: {added}, and at the next one{in_time}{late}"
+        if self.reason in (Reason.HELD_BACK, Reason.NOT_YET):  # the latter without a time to reckon with
+            return f"waits although {_gpus(self.gpus)} would fit: the room is kept for other jobs{late}"
         if self.reason is Reason.OVER_SHARE:
             return f"waits: too few GPUs are free, it needs at least {_gpus(self.gpus)}{self._beyond(', and ')}{late}"
         kept = " or ".join(_UNSTOPPED[name] for name in self.unstopped)
@@ -287,7 +305,7 @@ class PlacementExplanation:
             return ""
         used = ""
         if self.used_share is not None and self.half_life_s is not None and self.used_share >= _USED_MORE:
-            half = _span(self.half_life_s) if self.half_life_s < 2 * DAY_S else f"{self.half_life_s / DAY_S:.3g} days"
+            half = span(self.half_life_s) if self.half_life_s < 2 * DAY_S else f"{self.half_life_s / DAY_S:.3g} days"
             used = f", as it has used {self.used_share:.2g} times its share (half-life {half})"
         has = f"{self.tenant} has {_gpus(self.received_gpus)}, and is entitled to {self.entitled_gpus:.3g}{used}"
         return f"{before}it is beyond its tenant's share: {has}"
@@ -322,29 +340,10 @@ def _gpus(count: float) -> str:
     return "1 GPU" if count == 1 else f"{count:.6g} GPUs"
 
 
-def _span(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _at_most(seconds: float) -> str:
-    """A span of time that is not rounded down."""
-    unit_s = 1.0 if seconds < 120 else 60.0 if seconds < 7200 else 360.0
-    return _span(unit_s * math.ceil(seconds / unit_s - 1e-6))
-
-
-def _chance(probability: float) -> str:
-    """A probability as a share of a few outcomes can tell it: never none, never certainty."""
-    if 0.1 <= probability <= 0.9:
-        return f"{100 * probability:.0f}%"
-    return "over 90%" if probability > 0.5 else "under 10%"
-
-
 def _ends(spare_s: float | None, by_limit: bool | None) -> str:
     if spare_s is None:
         return "it has no due date"
-    when = f"{_span(abs(spare_s))} {'before' if spare_s >= 0 else 'after'} its due date"
+    when = f"{span(abs(spare_s))} {'before' if spare_s >= 0 else 'after'} its due date"
     if by_limit:
         return f"it ends by its time limit, {when} at the latest"
     return f"it ends {when}" if by_limit is None else f"it is expected to end {when}"

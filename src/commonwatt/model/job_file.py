@@ -64,7 +64,8 @@ class Source(StrEnum):
     SIMILAR = "similar"  # from jobs of the same kind
     DECLARED = "declared"  # by its owner; scaled if measurements show an error
     HISTORY = "history"  # from the run times of jobs that have ended
-    TIME_LIMIT = "time limit"
+    TIME_LIMIT = "time limit"  # that its owner gave
+    UNKNOWN = "unknown"  # the site's default, by which it is planned
 
 
 class Unprofilable(StrEnum):

@@ -86,11 +86,16 @@ class JobConfiguration(ResultModel):
 
     gpu_type: str = quantity("type of GPU")
     gpus: int = quantity("number of GPUs", "GPUs")
-    time_s: float = quantity("run time of the whole job", "s")
+    time_s: float | None = quantity("run time of the whole job; null: unknown", "s")
     gpu_w: float | None = quantity("power added by each of its GPUs", "W", None)
-    source: str = quantity("measured, predicted, similar, declared, history or time limit")
+    source: str = quantity("measured, predicted, similar, declared, history, time limit or unknown")
     earlier_jobs: int | None = quantity("source history: number of ended jobs it comes from", "-", None)
-    alike: Literal["name", "tenant"] | None = quantity("source history: what these jobs share with this one", "-", None)
+    alike: Literal["name", "kind", "tenant"] | None = quantity(
+        "source history: what these jobs share with this one", "-", None
+    )
+    likely_s: tuple[float, float] | None = quantity(
+        "source history: between which times it is in 8 of 10 cases", "s", None
+    )
 
 
 class JobState(ResultModel):

@@ -11,10 +11,14 @@ __all__ = [
     "NANO",
     "WEEK_S",
     "amount_of",
+    "chance",
     "digits",
     "money",
     "plural",
     "slurm_time_s",
+    "span",
+    "span_at_most",
+    "span_between",
     "welfare_name",
     "welfare_shown",
 ]
@@ -79,6 +83,35 @@ def amount_of(resource: str, amount: float) -> str:
     """Return so much of a resource, as Kubernetes calls it, in words; memory and storage are in GiB."""
     name = _MEASURED.get(resource, f"GiB of {resource}" if resource.startswith("hugepages-") else f"of {resource}")
     return f"{max(0.0, amount):.6g} {name}"
+
+
+def span(seconds: float) -> str:
+    """Return a span of time: ``90 s``, ``10 min``, ``2.1 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def span_at_most(seconds: float) -> str:
+    """Return a span of time that is not rounded down."""
+    unit_s = 1.0 if seconds < 120 else 60.0 if seconds < 7200 else 360.0
+    return span(unit_s * math.ceil(seconds / unit_s - 1e-6))
+
+
+def span_between(low_s: float, high_s: float) -> str:
+    """Return an interval of time: ``3 to 15 s``, ``90 s to 10 min``, or one span where both are shown alike."""
+    low, high = span(low_s), span(high_s)
+    if low == high:
+        return high
+    number, _, unit = low.partition(" ")
+    return f"{number if high.endswith(f' {unit}') else low} to {high}"
+
+
+def chance(probability: float) -> str:
+    """Return a probability as a share of a few outcomes can tell it: never none, never certainty."""
+    if 0.1 <= probability <= 0.9:
+        return f"{100 * probability:.0f}%"
+    return "over 90%" if probability > 0.5 else "under 10%"
 
 
 _SLURM_TIME = re.compile(r"(?:(?P<days>\d{1,5})-)?(?P<clock>\d{1,6}(?::\d{1,4}){0,2})", re.ASCII)

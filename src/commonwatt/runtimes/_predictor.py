@@ -1,7 +1,8 @@
 """Distributions of run times, and what jobs that have ended tell about the next one.
 
 A job belongs to groups, from general to specific: everybody; its number of GPUs; its tenant; its tenant and GPUs; its
-tenant, its name and kind; and these with its GPUs. Each group has a histogram of the run times that ended in it. The
+tenant, its name and kind; and these with its GPUs. Where kinds count, a job with a kind belongs to two more, before its
+name: all of its kind, and those of its tenant. Each group has a histogram of the run times that ended in it. The
 prediction is built down that line: a group of ``n`` jobs with histogram ``h`` turns what the group above it says,
 ``p``, into ``(h + k p) / (n + k)``: the mean of a Dirichlet posterior whose prior is the group above, of the weight of
 ``k`` jobs. A group of no jobs changes nothing, a group of many believes itself.
@@ -150,6 +151,7 @@ class RuntimeDistribution:
 
 LEVELS = 7
 _OWN = 2  # of these, of jobs of the same name
+_NO_GROUP = -1
 _LARGEST_WEIGHT = 1e12
 _DIGITS = re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{6,}\b|\d+")  # a hash, or a number
 
@@ -182,6 +184,12 @@ class JobFeatures:
             ("tenant", self.tenant, self.gpus), own, (*own, self.gpus, limit),
         )  # fmt: skip
 
+    def groups_with_kind(self) -> tuple[tuple[object, ...] | None, ...]:
+        """Return the same with those of its kind; ``None``: it has no kind."""
+        of_kind = (("kind", self.kind), ("kind", self.kind, self.tenant)) if self.kind else (None, None)
+        groups = self.groups()
+        return (*groups[:-_OWN], *of_kind, *groups[-_OWN:])
+
 
 @dataclass(frozen=True)
 class Shrinkage:
@@ -206,31 +214,33 @@ class Shrinkage:
 class RuntimePredictor:
     """Learns run times as jobs end; predicts those of others. Deterministic; the order of learning matters.
 
-    100,000 jobs are learned, and 100,000 asked, in seconds.
+    100,000 jobs are learned, and 100,000 asked, in seconds. With *kinds*, jobs of the same kind count, of any tenant.
     """
 
     levels: ClassVar[int] = LEVELS
-    """Groups of a job."""
+    """Groups of a job, unless kinds count."""
 
-    def __init__(self, shrinkage: Shrinkage | None = None) -> None:
+    def __init__(self, shrinkage: Shrinkage | None = None, *, kinds: bool = False) -> None:
         self.shrinkage = shrinkage or Shrinkage()
         self.learned = 0
         self._group_at: dict[tuple[object, ...], int] = {}
         self._counts = np.zeros((64, BINS), dtype=np.float64)
         self._weight = np.ones(64)  # of the next job of each group
         self._root = prior()
-        memories = [self.shrinkage.memory] * (LEVELS - _OWN) + [self.shrinkage.own_memory] * _OWN
+        self._kinds, self._levels = kinds, LEVELS + (2 if kinds else 0)
+        memories = [self.shrinkage.memory] * (self._levels - _OWN) + [self.shrinkage.own_memory] * _OWN
         self._growth = [1.0 / (1.0 - 1.0 / memory) for memory in memories]
 
     def groups(self, jobs: Sequence[JobFeatures]) -> Ints:
         """Return the numbers of the groups of *jobs*, from general to specific, [J, levels]; new groups are empty."""
         at = self._group_at
-        numbers = [[at.setdefault(group, len(at)) for group in job.groups()] for job in jobs]
+        named = [job.groups_with_kind() if self._kinds else job.groups() for job in jobs]
+        numbers = [[_NO_GROUP if g is None else at.setdefault(g, len(at)) for g in groups] for groups in named]
         if len(at) > len(self._weight):
             more = max(len(at), 2 * len(self._weight)) - len(self._weight)
             self._counts = np.concatenate((self._counts, np.zeros((more, BINS))))
             self._weight = np.append(self._weight, np.ones(more))
-        return np.array(numbers, dtype=np.int64).reshape(len(jobs), LEVELS)
+        return np.array(numbers, dtype=np.int64).reshape(len(jobs), self._levels)
 
     def learn(self, groups: Ints, run_time_s: Floats) -> None:
         """Learn that jobs of these *groups* ([J, levels]) have ended after *run_time_s* ([J], s), one by one."""
@@ -239,6 +249,8 @@ class RuntimePredictor:
         for own, at in zip(groups.tolist(), bin_of(np.asarray(run_time_s, dtype=float)).tolist(), strict=True):
             below, above = max(at - 1, 0), min(at + 1, BINS - 1)
             for group, growth in zip(own, self._growth, strict=True):
+                if group == _NO_GROUP:
+                    continue
                 weight = weights[group]
                 counts[group, at] += weight * (1.0 - 2.0 * spread)
                 counts[group, below] += weight * spread
@@ -257,10 +269,12 @@ class RuntimePredictor:
     def _believed(self, groups: Ints) -> Floats:
         strength = self.shrinkage.strength
         believed = np.broadcast_to(self._root, (len(groups), BINS))
-        for level in range(LEVELS):
+        for level in range(self._levels):
             own = groups[:, level]
             seen = self._counts[own]
             seen /= self._weight[own, None]
+            if self._kinds:
+                seen[own == _NO_GROUP] = 0.0
             seen += strength * believed
             seen /= seen.sum(axis=1, keepdims=True)
             believed = seen

@@ -20,6 +20,7 @@ from commonwatt.model.capacity import CapacitySpec, target_label
 from commonwatt.model.errors import InputError
 from commonwatt.model.explanation import Reason
 from commonwatt.model.fields import FileModel
+from commonwatt.model.job_file import Source
 from commonwatt.model.live_results import (
     BudgetState,
     CapacityState,
@@ -279,6 +280,7 @@ def job_document(row: JobRow, snapshot: Snapshot) -> dict[str, Any]:
         reason, sentence = latest.why
     else:
         reason, sentence = why_of(row)
+    begin_s, end_s = _expected(row, snapshot, latest)
     return {
         "id": row.id, "name": row.name, "tenant": row.tenant, "status": row.status.value, "held": row.held,
         "submit_s": row.submit_s, "due_s": row.due_s, "began_s": row.began_s, "started_s": row.started_s,
@@ -286,17 +288,25 @@ def job_document(row: JobRow, snapshot: Snapshot) -> dict[str, Any]:
         "gpus": row.gpus, "gpus_asked": row.file.gpus, "epochs": row.file.epochs,
         "done_epochs": max(row.done_epochs, latest.done_epochs),
         "kept_epochs": max(row.kept_epochs, latest.kept_epochs), "reason": reason, "sentence": sentence,
-        "expected_start_s": _expected_start_s(row, snapshot, latest),
-        "expected_end_s": latest.expected_end_s if active else None,
-        "late": _late(row, snapshot.time_s, latest.expected_end_s),
+        "expected_start_s": begin_s, "expected_end_s": end_s,
+        "late": _late(row, snapshot.time_s, end_s),
     }  # fmt: skip
 
 
-def _expected_start_s(row: JobRow, snapshot: Snapshot, latest: JobRow | SnapshotJob) -> float | None:
-    """Return when a queued job is expected to start; the estimate may be a few seconds older than the snapshot."""
-    if row.status is not JobStatus.WAITING or latest.expected_start_s is None:
-        return None
-    return max(snapshot.time_s, latest.expected_start_s)
+def _expected(row: JobRow, snapshot: Snapshot, latest: JobRow | SnapshotJob) -> tuple[float | None, float | None]:
+    """Return when a job is expected to start, where it is queued, and to end.
+
+    The estimate may be a few seconds older than the snapshot: what has not begun then ends as much later.
+    """
+    if row.status not in ACTIVE:
+        return None, None
+    if row.status is not JobStatus.WAITING:
+        return None, latest.expected_end_s
+    begin_s, end_s = latest.expected_start_s, latest.expected_end_s
+    if row.held or begin_s is None:
+        return None, None
+    later_s = max(0.0, snapshot.time_s - begin_s)
+    return begin_s + later_s, None if end_s is None else end_s + later_s
 
 
 def _late(row: JobRow, now_s: float, expected_end_s: float | None) -> bool | None:
@@ -308,7 +318,13 @@ def _late(row: JobRow, now_s: float, expected_end_s: float | None) -> bool | Non
 
 
 def _configurations(row: JobRow) -> list[dict[str, Any]] | None:
-    return None if row.times is None else [{name: time.get(name) for name in _CONFIGURATION} for time in row.times]
+    if row.times is None:
+        return None
+    made = [{name: time.get(name) for name in _CONFIGURATION} for time in row.times]
+    for one in made:
+        if one["source"] == Source.UNKNOWN:  # plans need some time, which tells nobody anything
+            one["time_s"] = None
+    return made
 
 
 def _scaled(value: int | None, factor: float) -> float | None:
