@@ -168,10 +168,7 @@ class SnapshotBuilder:
         self._jobs, self._rows = dict[int, SnapshotJob](), dict[int, Part]()
         self._made, self._by_tenant = dict[int, tuple[Part, JobRow]](), Counter[tuple[str, str]]()
         self._estimated_s, self._progress_s, self._progress = -math.inf, -math.inf, dict[int, float]()
-        self._estimated: tuple[Set[int], Set[int]] = (
-            frozenset(),
-            frozenset(),
-        )  # jobs that waited; those with an estimate
+        self._estimated: tuple[Set[int], Set[int]] = set(), set()  # jobs that waited; those with an estimate
         self._cached: tuple[object, tuple[SnapshotNode, ...]] = (None, ())  # nodes, and what they were made of
 
     def _add(self, row: JobRow) -> None:
@@ -303,10 +300,8 @@ class SnapshotBuilder:
             klass, gpus = int(registry.row("klass")[row]), open_nodes * int(registry.row("per_node")[row])
             free[klass] -= gpus
             job = self._jobs.get(reconciler.engine.jobs[handle].id)
-            end_s = None if job is None else job.expected_end_s
-            if end_s is None:
-                end_s = math.inf if reconciler.profiler.nothing_known(handle) else now_s
-            ends.append((end_s, klass, gpus))
+            end_s = math.inf if reconciler.profiler.nothing_known(handle) else now_s
+            ends.append((end_s if job is None or job.expected_end_s is None else job.expected_end_s, klass, gpus))
         expected = expected_times(now_s, [max(0, f) for f in free], ends, self._waiting())
         waiting = registry.active - registry.nodes.keys()
         asked = (expected.keys() | self._estimated[1] | (waiting - self._estimated[0])) & waiting  # others have none
@@ -321,9 +316,8 @@ class SnapshotBuilder:
         """Waiting jobs whose start is estimated: the most pressing, by due date less shortest run time."""
         registry, profiler = self._reconciler.controller.registry, self._reconciler.profiler
         (foreseen, begins_s), jobs = self._reconciler.starts.foreseen(), self._reconciler.engine.jobs
-        known = ((h, self._jobs.get(jobs[h].id)) for h in foreseen if not jobs[h].refusals)
-        own = [h for h, job in known if job is not None and job.reason not in UNFORESEEN]
-        handles = np.array(sorted(own), dtype=np.int64)
+        known = ((h, self._jobs.get(jobs[h].id)) for h in sorted(foreseen) if not jobs[h].refusals)
+        handles = np.array([h for h, job in known if job and job.reason not in UNFORESEEN], dtype=np.int64)
         if not len(handles):
             return []
         shortest_s = np.minimum.reduceat(registry.row("time_s"), registry.job("first"))[handles] * self._left(handles)
