@@ -300,8 +300,8 @@ class SnapshotBuilder:
             klass, gpus = int(registry.row("klass")[row]), open_nodes * int(registry.row("per_node")[row])
             free[klass] -= gpus
             job = self._jobs.get(reconciler.engine.jobs[handle].id)
-            end_s = math.inf if reconciler.profiler.nothing_known(handle) else now_s
-            ends.append((end_s if job is None or job.expected_end_s is None else job.expected_end_s, klass, gpus))
+            over_s = math.inf if reconciler.profiler.nothing_known(handle) else now_s
+            ends.append((over_s if job is None or job.expected_end_s is None else job.expected_end_s, klass, gpus))
         expected = expected_times(now_s, [max(0, f) for f in free], ends, self._waiting())
         waiting = registry.active - registry.nodes.keys()
         asked = (expected.keys() | self._estimated[1] | (waiting - self._estimated[0])) & waiting  # others have none
