@@ -147,6 +147,12 @@ def test_promises_that_nothing_keeps_are_said(solver, weights, limits, said):
     assert [line.what for line in broken_promises(Scenario.model_validate(document), weights)] == said
 
 
+@pytest.mark.parametrize(("engine", "said"), [("kubernetes", ["files"]), ("local", []), ("slurm", [])])
+def test_a_limit_of_files_that_an_engine_cannot_keep_is_said(engine, said):
+    document = {"engine": engine, "nodes": NODES, "live": {"files_gb": 1.0}}
+    assert [line.what for line in broken_promises(Scenario.model_validate(document), {"a": 1.0})] == said
+
+
 @pytest.mark.parametrize(
     ("engine", "live", "said"),
     [

@@ -545,6 +545,9 @@ def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[
             "weights", f"tenants have different weights ({shown}), and solver {solver} ignores them",
             "use solver fair-share, guarantee shares by `fairness` of the policy, or give all the same weight",
         )  # fmt: skip
+    if config.live.files_gb is not None and config.engine not in ("local", "slurm"):
+        finding = f"live.files_gb limits nothing: engine {config.engine} does not add up the files of jobs"
+        yield warning("files", finding, "leave it out, and limit the volume that jobs write to")
     if len(weights) > 1 and (line := shared_user(config)) is not None:
         yield line
     users, where = config.live.users_of(config.engine), f"live.{config.engine}.users"
