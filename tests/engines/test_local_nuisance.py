@@ -255,7 +255,7 @@ def test_no_wait_is_longer_than_the_system_can_count(folder, monkeypatch):
     told.stop_s, told.job, told.woken = None, None, os.eventfd(1, os.EFD_NONBLOCK)
     monkeypatch.setattr(Poll, "poll", lambda _, milliseconds: (asked.append(milliseconds), job.kill(), job.wait()))
     output = runner._Output(-1, None, 0)
-    assert not runner._wait(job, told, {"limit_s": 90 * 86_400.0, "grace_s": 1.0}, folder / "end.json", output)
+    assert not runner._wait(job, told, {"limit_s": 90 * 86_400.0, "grace_s": 1.0}, folder / "end.json", output, None)
     assert len(asked) == 2
     assert max(asked) < 2**31
 
