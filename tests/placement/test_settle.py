@@ -60,6 +60,21 @@ def test_of_jobs_without_due_dates_one_that_runs_is_not_stopped_for_a_shorter_on
         assert (s.choice != POSTPONED).sum() == 2
 
 
+@pytest.mark.parametrize("spec", [{"solver": "lookahead", "slowdown_price": 0.01}, {"solver": "lookahead"}])
+@pytest.mark.parametrize(("weight", "running"), [(0.0, ["x0", "x1", "x2"]), (1.0, ["x0", "late"])])
+def test_a_due_date_that_costs_nothing_stops_no_job(spec, weight, running):
+    """Of 24 h each, as of jobs whose time nobody knows: the one that waits is late whatever is done."""
+    node = {"name": "n", "gpu_type": "A", "gpus": 8, "idle_w": 100, "gpu_w": 100}
+    current = {"nodes": ["n"], "gpus": 1, "remaining_s": 86_390.0}
+    jobs = [{"name": f"x{i}", "times_s": {"A": {1: 86_400.0}}, "current": current} for i in range(3)]
+    wide = {"times_s": {"A": {7: 86_400.0}}, "submit_s": 100.0}
+    jobs += [{"name": "no", **wide}, {"name": "far", **wide, "due_s": 3e7}, {"name": "late", **wide, "due_s": 110.0}]
+    jobs = [{"tardiness_weight": weight if job["name"] == "late" else 0.0, **job} for job in jobs]
+    p = PlacementProblem.of(PlaceFile.model_validate({"now_s": 110.0, "nodes": [node], "jobs": jobs}))
+    s = Policy.of(PolicySpec(**spec)).decide(p, np.random.default_rng(0))
+    assert [name for name, row in zip(p.job_names, s.choice, strict=True) if row != POSTPONED] == running
+
+
 def test_a_job_that_is_due_still_stops_one_that_is_not():
     p = unweighted(100.0, [40.0])
     p = replace(p, weight=np.array([0.0, 1.0]), due_s=np.array([np.inf, 50.0]))

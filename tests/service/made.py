@@ -60,7 +60,8 @@ class StandIn:
         self.now = Snapshot(
             time.time(), "live", engine, healthy=True, nodes=nodes, power_w=420.0, total_gpus=9, ticks=3
         )
-        maker = JobMaker(cluster, self.config.live.default_time_limit_s)
+        live = self.config.live
+        maker = JobMaker(cluster, live.default_time_limit_s, live.limits_of, accounts_of=live.accounts_of)
         self.context = ServiceContext(self.config, folder, self.store, maker, lambda: self.now, self.wake)
         self.woken = 0
         for tenant in ("ada", "bob"):

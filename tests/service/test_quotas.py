@@ -55,11 +55,14 @@ def test_tenants_of_an_account_share_its_queue(limited):
     assert "account lab has 3 queued jobs and may have 3" in answers[4].text
 
 
-@pytest.mark.parametrize(("own", "gpus"), [(None, 4), (2, 2), (8, 4)])
-def test_no_tenant_may_have_more_gpus_than_its_accounts(own, gpus):
+@pytest.mark.parametrize(("own", "most"), [(None, (4, "account lab")), (2, (2, "tenant ada")), (8, (4, "account lab"))])
+def test_a_refusal_names_whose_limit_of_gpus_it_is(limited, own, most):
     accounts = {"lab": {"tenants": ["ada", "bob"], "gpus": 4}, "site": {"tenants": ["ada", "eve"], "gpus": 9}}
-    live = LiveSpec.model_validate({"limits": {"gpus": own}, "accounts": accounts})
-    assert [live.limits_of(name).gpus for name in ("ada", "joe")] == [gpus, own]
+    service = limited(limits={"gpus": own}, accounts=accounts)
+    assert service.context.maker.most_gpus("ada") == most
+    refused = callers(service)("ada").post("/jobs", json=job(gpus=8)).json()
+    assert (refused["status"], refused["reason"], refused["field"]) == (403, "quota", "gpus")
+    assert f"jobs of {most[1]} may use {most[0]} GPUs at once" in str(refused)
 
 
 @pytest.mark.slow

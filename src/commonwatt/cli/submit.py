@@ -247,7 +247,7 @@ def _submit_script(
                 )
             except CommonwattError:
                 if accepted:
-                    print_message(f"{len(accepted)} of {len(tasks)} tasks are submitted, from job {accepted[0].id} on")
+                    print_message(_taken_back(client, accepted, len(tasks), key))
                 raise
         for warning in accepted[0].warnings:
             print_message(f"warning: {warning}")
@@ -268,6 +268,21 @@ def _submit_script(
         print_json(SubmittedArray(jobs=tuple(accepted)))
     else:
         click.echo(f"Submitted jobs {accepted[0].id} to {accepted[-1].id}, {len(accepted)} tasks of an array")
+
+
+def _taken_back(client: Client, accepted: Sequence[SubmittedJob], tasks: int, key: str | None) -> str:
+    """Cancel the tasks of an array that was not accepted as a whole; with a key, the next attempt goes on from them."""
+    from commonwatt.model.errors import CommonwattError
+
+    some = f"{len(accepted)} of {tasks} tasks"
+    if key is not None:
+        return f"{some} are submitted, from job {accepted[0].id} on; with the same --key the others are, too"
+    try:
+        for one in accepted:
+            client.cancel(one.id)
+    except CommonwattError:
+        return f"{some} are submitted, from job {accepted[0].id} on: cancel them before you try again"
+    return f"no task is submitted: the {some} that were accepted are cancelled"
 
 
 def script_of(file: Path, arguments: Sequence[str], flags: Mapping[str, Any]) -> tuple[BatchScript, JobFile]:

@@ -129,6 +129,8 @@ class Policy:
         """
         if self.sunk_idle_power:
             problem = problem.with_sunk_idle_power()
+        if self.solver.plans or getattr(self.solver, "by_objective", False):
+            problem = problem.with_weighed_due_dates()
         trouble = None
         try:
             schedule = schedule_with_guarantees(problem, self.solver, rng, keep_going, self.fairness)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from commonwatt.model.errors import InputError, JobNeverFitsError
@@ -174,13 +174,15 @@ class JobMaker:
                 value=_needed(fitting[0], needs),
             )
         if not fitting:
-            if file.constraint and any(self.cluster.shapes(f.gpu_type, f.gpus, *where[:2]) for f in figures):
+            with_these = any(kind.admits("", file.constraint) for kind in self.cluster.classes)
+            if not with_these and any(self.cluster.shapes(f.gpu_type, f.gpus, *where[:2]) for f in figures):
                 there = sorted({name for kind in self.cluster.classes for name in kind.features})
-                expected = f"features that nodes with these GPUs have ({', '.join(there) or 'no node has any'})"
+                expected = f"features that nodes have ({', '.join(there) or 'no node has any'})"
                 raise JobNeverFitsError(expected, field="constraint", value=file.constraint)
             asked = " or ".join(f"{f.gpus} of {f.gpu_type}" for f in figures[:5]) or "a GPU type this cluster lacks"
             asked += f" on {plural(file.nodes, 'node')}" if file.nodes else ""
             asked += f" in partition {file.partition}" if file.partition else ""
+            asked += f" with {file.constraint}" if file.constraint else ""
             raise JobNeverFitsError("GPUs that one node, or several alike together, have", field="gpus", value=asked)
         return candidates
 
@@ -191,11 +193,17 @@ class JobMaker:
         """
         figures, limits = self.check(file), self.limits_of(tenant)
         least = min(figure.gpus for figure in figures)
-        if limits.gpus is not None and least > limits.gpus:
-            raise InputError(f"at most {limits.gpus}, the GPUs of tenant {tenant}", field="gpus", value=least)
+        if (most := self.most_gpus(tenant)) is not None and least > most[0]:
+            raise InputError(f"at most {most[0]}, the GPUs of {most[1]}", field="gpus", value=least)
         if capped(file.tardiness_weight, limits) < file.tardiness_weight:
             raise InputError(f"at most {limits.tardiness_weight:g}", field=weight_field, value=file.tardiness_weight)
         return figures
+
+    def most_gpus(self, tenant: str) -> tuple[int, str] | None:
+        """Return the most GPUs that jobs of *tenant* may have at once, and whose limit that is; ``None``: no limit."""
+        limits = [(self.limits_of(tenant).gpus, f"tenant {tenant}")]
+        limits += [(account.gpus, f"account {name}") for name, account in self.accounts_of(tenant).items()]
+        return min(((gpus, whose) for gpus, whose in limits if gpus is not None), key=itemgetter(0), default=None)
 
     def _hold(self, shapes: Sequence[tuple[int, int, int]], needs: GpuNeeds) -> bool:
         """Whether nodes of some class have the CPUs and memory; all of a node is what any has."""
@@ -205,10 +213,9 @@ class JobMaker:
     def make(self, row: JobRow, figures: Sequence[TimeFigure]) -> Job:
         """Return the job of *row* as the controller schedules it, in the configurations of *figures*."""
         file = row.file
-        limits = self.limits_of(row.tenant)
-        if limits.gpus is not None:  # larger ones would never start; where there are no others, the job waits
-            most = limits.gpus
-            figures = [figure for figure in figures if figure.gpus <= most] or figures
+        limits, most = self.limits_of(row.tenant), self.most_gpus(row.tenant)
+        if most is not None:  # larger ones would never start; where there are no others, the job waits
+            figures = [figure for figure in figures if figure.gpus <= most[0]] or figures
         times: dict[str, dict[int, float]] = {}
         gpu_w: dict[str, float] = {}
         for figure in figures:

@@ -522,14 +522,9 @@ class LiveSpec(FileModel):
         return (engine == "slurm" and self.slurm.read_only) or (engine == "kubernetes" and self.kubernetes.read_only)
 
     def limits_of(self, tenant: str) -> TenantLimits:
-        """Return the limits of a *tenant*: its own where there are any, else those of every tenant.
-
-        It has no more GPUs than its accounts.
-        """
+        """Return the limits of a *tenant*: its own where there are any, else those of every tenant."""
         own = self.tenant_limits.get(tenant)
-        limits = self.limits if own is None else self.limits.model_copy(update=own.model_dump(exclude_unset=True))
-        gpus = [each.gpus for each in (limits, *self.accounts_of(tenant).values()) if each.gpus is not None]
-        return limits.model_copy(update={"gpus": min(gpus)}) if gpus else limits
+        return self.limits if own is None else self.limits.model_copy(update=own.model_dump(exclude_unset=True))
 
     def accounts_of(self, tenant: str) -> dict[str, AccountLimits]:
         """Return the accounts that a *tenant* is in."""

@@ -250,6 +250,11 @@ class PlacementProblem:
         none = np.zeros_like(self.class_idle_cost_s)
         return replace(self, class_idle_cost_s=none, node_cost=np.maximum(0.0, self.node_cost - self.idle_cost))
 
+    def with_weighed_due_dates(self) -> PlacementProblem:
+        """Return the problem without the due dates of jobs whose lateness costs nothing: they are nobody's hurry."""
+        idle = (self.weight == 0) & np.isfinite(self.due_s)
+        return replace(self, due_s=np.where(idle, np.inf, self.due_s)) if idle.any() else self
+
     def without(self, gone: Bools, node_gpus: Ints, background: Background | None) -> PlacementProblem:
         """Return the problem without the jobs *gone* ([J]), with so many GPUs on each node ([N]), and no guarantees."""
         kept, rows = np.flatnonzero(~gone), np.flatnonzero(~gone[self.row_job])

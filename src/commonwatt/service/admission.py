@@ -124,9 +124,10 @@ def admit(
     figures = context.maker.check(file)
     check_configurations(file, len(figures))
     limits = context.config.live.limits_of(tenant)
-    if limits.gpus is not None and (least := min(figure.gpus for figure in figures)) > limits.gpus:
+    most, least = context.maker.most_gpus(tenant), min(figure.gpus for figure in figures)
+    if most is not None and least > most[0]:
         raise QuotaError(
-            f"jobs of tenant {tenant} may use {plural(limits.gpus, 'GPU')} at once, and this one needs {least}",
+            f"jobs of {most[1]} may use {plural(most[0], 'GPU')} at once, and this one needs {least}",
             reason="quota", field="gpus", value=least, frees="an operator has to raise the limit",
         )  # fmt: skip
     if context.config.engine == "local" and trusted:

@@ -20,7 +20,17 @@ from commonwatt.store.claim import Claim
 from commonwatt.store.columns import LONGEST_NAME, cleaned, cleaned_column, upsert
 from commonwatt.store.database import Database
 from commonwatt.store.queries import count_events
-from commonwatt.store.records import ACTIVE, EndedRow, EventRow, IntentRow, JobRow, RequestKind, RequestRow, SampleRow
+from commonwatt.store.records import (
+    ACTIVE,
+    EndedRow,
+    EventRow,
+    IntentRow,
+    JobRow,
+    JobStatus,
+    RequestKind,
+    RequestRow,
+    SampleRow,
+)
 from commonwatt.store.settings import get_setting, put_setting
 
 __all__ = ["ControllerStore", "LedgerKey", "Tick", "prune", "trusted"]
@@ -224,13 +234,17 @@ class ControllerStore:
         return job_ids
 
     def ended_runs(self, since_s: float = -math.inf, limit: int = 20_000) -> list[EndedRow]:
-        """Return the latest *limit* jobs that ran and ended at *since_s* or later, by their ends."""
+        """Return the latest *limit* jobs that ran to their end, or to their time limit, at *since_s* or later, by it.
+
+        How long one ran that was cancelled, or has failed, tells nothing of the next.
+        """
         t, account = tables.jobs.c, tables.ledger.c
         charged = sa.and_(account.row == "job", account.job == t.id)
         query = (
             sa.select(t.id, t.tenant, t.name, t.file, t.began_s, t.ended_s, account.gpu_us)
             .select_from(tables.jobs.outerjoin(tables.ledger, charged))
-            .where(t.status.not_in(ACTIVE), t.began_s.is_not(None), t.ended_s.is_not(None))
+            .where(sa.or_(t.status == JobStatus.COMPLETED, sa.and_(t.status.not_in(ACTIVE), t.reason == "time-limit")))
+            .where(t.began_s.is_not(None), t.ended_s.is_not(None))
             .order_by(t.ended_s.desc(), t.id.desc()).limit(limit)
         )  # fmt: skip
         if math.isfinite(since_s):
