@@ -16,11 +16,12 @@ from commonwatt.client import Client
 from commonwatt.control.capacity import PoolNow, PowerNow
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError, ServiceError
+from commonwatt.model.live import TenantLimits
 from commonwatt.model.policies import FairnessSpec
 from commonwatt.service.context import ServiceContext
 from commonwatt.store.api_store import ApiStore
-from commonwatt.store.controller_store import Tick
-from commonwatt.store.records import EventRow
+from commonwatt.store.controller_store import ControllerStore, Tick
+from commonwatt.store.records import EventRow, RequestKind
 from tests.cli.console import run, write
 from tests.client.conftest import Served
 from tests.service.made import StandIn, job
@@ -176,6 +177,21 @@ def test_what_was_done_is_told_though_the_server_went_away(served, as_operator, 
     assert (done.code, [node["name"] for node in done.document["nodes"]]) == (1, ["v-1"])
     run("undrain", "v-1")
     assert done.err == "warning: it failed at v-2\nerror: the store does not answer\n"
+
+
+@pytest.mark.slow
+def test_an_array_that_is_refused_halfway_is_taken_back_whole(served, tmp_path, monkeypatch):
+    (tmp_path / "a.sh").write_text("#!/bin/sh\n#SBATCH -G1 -a 0-3 -J halfway\ntrue\n")
+    config = served.service.config
+    queued = sum(row.status == "waiting" for row in served.service.store.jobs(tenant="ada", limit=1000))
+    monkeypatch.setattr(type(config.live), "limits_of", lambda *_: TenantLimits(queued_jobs=queued + 2))
+    done = run("submit", tmp_path / "a.sh")
+    assert (done.code, done.out) == (2, "")
+    assert "no task is submitted: the 2 of 4 tasks that were accepted are cancelled" in done.err
+    own = {row.id for row in served.service.store.jobs(tenant="ada", limit=1000) if row.name == "halfway"}
+    requests = ControllerStore(served.service.store.database).requests()
+    assert {each.job for each in requests if each.kind is RequestKind.CANCEL} >= own
+    assert len(own) == 2
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from commonwatt.cli.jobs import expected_run_time
 from commonwatt.controlplane.run_times import EndedRun, LearnedRunTimes, RunTimeHistory
 from commonwatt.controlplane.wiring import read_config
 from commonwatt.model.errors import InputError
+from commonwatt.model.explanation import PlacementExplanation, Reason
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live_results import JobConfiguration
 from commonwatt.model.units import span_between
@@ -94,9 +95,10 @@ def test_a_running_job_that_outlives_its_series_is_predicted_anew(opened, monkey
         until(plane, submit(plane, f"train-{k}", "0.1"), lambda row: row.status == "completed")
     number = submit(plane, "train-9", "600")
     first_s = figures(plane, number)[3]
-    row = until(plane, number, lambda row: row.times is not None and row.times[0]["time_s"] > first_s)
+    row = until(plane, number, lambda row: row.times is not None and row.times[0]["outlived"])
+    assert row.times[0]["time_s"] > first_s
     assert row.times[0]["source"] == "history"
-    assert row.expected_end_s == pytest.approx(row.started_s + row.times[0]["time_s"], abs=30)
+    assert row.expected_end_s is None
     plane.store.ask(RequestKind.CANCEL, time.time(), job=number)
     plane.supervisor.wake()
     until(plane, number, lambda row: row.status == "cancelled")
@@ -300,3 +302,34 @@ def test_ended_jobs_are_read_when_somebody_asks_for_the_first_time(tmp_path):
     learned.refresh()
     assert learned.expected(job).jobs == 5
     assert asked == [-math.inf, 40.0]
+
+
+def test_who_runs_longer_than_all_jobs_like_it_is_known_to():
+    history = RunTimeHistory()
+    for time_s in (50.0, 100.0, 80.0):
+        history.learn(EndedRun(JobFeatures("a", "net"), time_s))
+    said = [history.expected(JobFeatures("a", "net"), age_s).outlived for age_s in (0.0, 99.0, 101.0)]
+    assert said == [False, False, True]
+    why = PlacementExplanation(Reason.KEPT, "1-net", ("n",), 2, unknown=True, similar_jobs=3)
+    assert why.sentence.endswith("it has run longer than 3 similar jobs")
+
+
+@pytest.mark.parametrize(("ended", "known"), [("completed", True), ("cancelled", False)])
+def test_how_long_cancelled_jobs_ran_tells_nothing(tmp_path, ended, known):
+    b = Bench(tmp_path, nodes=[node("n")])
+    try:
+        for _ in range(3):
+            job = b.submit(100.0, gpus=2, epochs=1)
+            b.settle()
+            if ended == "cancelled":
+                b.advance(5.0)
+                b.ask(RequestKind.CANCEL, job=job)
+                b.settle()
+            b.advance(101.0)
+            b.settle()
+            assert b.status(job) == ended
+        job = b.submit(times_s=None, gpus=2)
+        b.settle()
+        assert (documents(b, job)["configurations"][0]["time_s"] is not None) == known
+    finally:
+        b.close()

@@ -141,7 +141,7 @@ def explain(job: int, *, url: str | None, as_json: bool) -> None:
     ):  # fmt: skip
         if moment is not None:
             click.echo(f"  {what:<15} {when(moment, now_s)}")
-    if (said := expected_run_time(why.configurations or ())) is not None:
+    if active and (said := expected_run_time(why.configurations or ())) is not None:
         click.echo(f"  run time        {said}")
     if why.configurations:
         click.echo(f"  may run on      {', '.join(map(_way, why.configurations[:_SHOWN]))}")
@@ -155,6 +155,9 @@ def expected_run_time(configurations: Sequence[JobConfiguration]) -> str | None:
     from commonwatt.model.units import plural, span, span_between
 
     known = next((c for c in configurations if c.earlier_jobs is not None and c.time_s is not None), None)
+    longer = next((c.earlier_jobs for c in configurations if c.earlier_jobs is not None and c.time_s is None), None)
+    if known is None and longer is not None:
+        return f"longer than {plural(longer, 'similar job')}"
     if known is None:
         unknown = configurations and all(c.source == "unknown" for c in configurations)
         return "no run time is known yet" if unknown else None

@@ -45,6 +45,7 @@ class TimeFigure:
     earlier_jobs: int | None = None  # where the source is history: how many jobs it comes from
     alike: str | None = None  # what these share: name, kind or tenant
     likely_s: Sequence[float] | None = None  # between which times it is in 8 of 10 cases
+    outlived: bool = False  # it has run longer than all of these: only plans need some time
 
     def document(self) -> dict[str, Any]:
         """Return it as it is written down."""

@@ -75,7 +75,7 @@ class _Card:
 
     def __post_init__(self) -> None:
         self.by_history = all(figure.source == Source.HISTORY for figure in self.figures)
-        self.unknown = all(figure.source == Source.UNKNOWN for figure in self.figures)
+        self.unknown = all(figure.source == Source.UNKNOWN or figure.outlived for figure in self.figures)
 
     @property
     def allowed(self) -> tuple[TimeFigure, ...]:
@@ -203,7 +203,8 @@ class Profiler:
         if card is None:
             return why
         if card.unknown:
-            return replace(why, unknown=True, spare_s=None, in_time=None, cost=None, cheapest_cost=None, restart_s=None)
+            why = replace(why, spare_s=None, in_time=None, cost=None, cheapest_cost=None, restart_s=None)
+            return replace(why, unknown=True, similar_jobs=card.figures[0].earlier_jobs)
         if not card.by_history:
             return why
         here = self._configuration(handle) if handle in runs else None
@@ -416,7 +417,7 @@ class Profiler:
                 continue
             self._revise(tick, handle, card)
             if run is not None and (figure := self._by_history(handle)) is not None:
-                tick.change(card.id, expected_end_s=run.began_s + figure.time_s)
+                tick.change(card.id, expected_end_s=_end_of(run, figure))
 
     def _still_unknown(self, card: _Card) -> bool:
         return all(figure.source == Source.UNKNOWN for figure in self._predicted(card))
@@ -460,7 +461,7 @@ class Profiler:
         card.age_s = age_s
         self._revise(tick, handle, card)
         if (later := self._by_history(handle)) is not None:
-            tick.change(card.id, expected_end_s=run.began_s + later.time_s)
+            tick.change(card.id, expected_end_s=_end_of(run, later))
 
     def _remaining(self, handles: Ints, now_s: float, progress: JobProgress) -> Remaining | None:
         """Return what is left of jobs; of those that report nothing, their expected time without what they have run.
@@ -566,8 +567,12 @@ class Profiler:
         card.outcomes = np.array(estimate.outcomes_s) / estimate.time_s
         return replace(
             figure, time_s=bounded_s(estimate.time_s), source=str(Source.HISTORY), earlier_jobs=estimate.jobs,
-            alike=estimate.alike, likely_s=estimate.likely_s,
+            alike=estimate.alike, likely_s=estimate.likely_s, outlived=estimate.outlived,
         )  # fmt: skip
+
+
+def _end_of(run: _Run, figure: TimeFigure) -> float | None:
+    return None if figure.outlived else run.began_s + figure.time_s
 
 
 def _sentence(name: str, there: Configuration, result: Probed | Unprofilable) -> str:

@@ -40,7 +40,7 @@ class ExpectedRunTime:
 
     They are those of its tenant with this ``name``, or else those of its ``kind``, of its tenant or else of all, or
     else those of its ``tenant``. ``outcomes_s`` are equally likely run times, whose mean it is; it is between
-    ``likely_s`` in 8 of 10 cases.
+    ``likely_s`` in 8 of 10 cases. ``outlived``: it has run longer than any of them, which no longer tell when it ends.
     """
 
     time_s: float
@@ -48,6 +48,7 @@ class ExpectedRunTime:
     alike: Literal["name", "kind", "tenant"]
     outcomes_s: tuple[float, ...] = ()
     likely_s: tuple[float, ...] = ()
+    outlived: bool = False
 
 
 class RunTimeHistory:
@@ -55,44 +56,43 @@ class RunTimeHistory:
 
     def __init__(self) -> None:
         self._predictor = RuntimePredictor(_SHRINKAGE, kinds=True)
-        self._names: Counter[tuple[str, str, str]] = Counter()
-        self._kinds: Counter[tuple[str, ...]] = Counter()
-        self._tenants: Counter[str] = Counter()
+        self._ended: Counter[tuple[str, ...]] = Counter()  # jobs by what they have in common
+        self._longest_s: dict[tuple[str, ...], float] = {}
 
     def learn(self, ended: EndedRun) -> None:
-        """Learn from a job that has ended, whatever the outcome."""
+        """Learn from a job that has ended."""
         self._predictor.learn(self._predictor.groups([ended.job]), np.array([ended.run_time_s]))
-        self._names[_series(ended.job)] += 1
-        self._tenants[ended.job.tenant] += 1
-        if kind := ended.job.kind:
-            self._kinds.update([(kind,), (kind, ended.job.tenant)])
+        for key, _ in _alike(ended.job):
+            self._ended[key] += 1
+            self._longest_s[key] = max(ended.run_time_s, self._longest_s.get(key, 0.0))
 
     def expected(self, job: JobFeatures, age_s: float = 0.0) -> ExpectedRunTime | None:
         """Return the expected run time of a job that has run *age_s*, none beyond its limit; ``None``: unknown.
 
         A job beyond its limit is given a tenth more than it has run.
         """
-        similar = next((known for known in self._similar(job) if known[0] >= _FEWEST), None)
+        similar = next((known for known in _alike(job) if self._ended[known[0]] >= _FEWEST), None)
         if similar is None:
             return None
+        key, alike = similar
         believed = self._predictor.predict(self._predictor.groups([job]))
         outcomes_s = believed.outcomes(np.array([age_s]), OUTCOMES)[0]
         likely_s = believed.quantiles(np.array([age_s]), _LIKELY)[0]
         if math.isfinite(job.limit_s):
             outcomes_s, likely_s = (np.minimum(s, max(job.limit_s, 1.1 * age_s)) for s in (outcomes_s, likely_s))
-        return ExpectedRunTime(float(outcomes_s.mean()), *similar, tuple(outcomes_s.tolist()), tuple(likely_s.tolist()))
-
-    def _similar(self, job: JobFeatures) -> Iterator[tuple[int, Literal["name", "kind", "tenant"]]]:
-        """Yield how many jobs like this have ended, and what they share with it, the most alike first."""
-        yield self._names[_series(job)], "name"
-        if job.kind:
-            yield self._kinds[job.kind, job.tenant], "kind"
-            yield self._kinds[job.kind,], "kind"
-        yield self._tenants[job.tenant], "tenant"
+        return ExpectedRunTime(
+            float(outcomes_s.mean()), self._ended[key], alike, tuple(outcomes_s.tolist()), tuple(likely_s.tolist()),
+            outlived=age_s > self._longest_s[key],
+        )  # fmt: skip
 
 
-def _series(job: JobFeatures) -> tuple[str, str, str]:
-    return job.tenant, job_group(job.name), job.kind
+def _alike(job: JobFeatures) -> Iterator[tuple[tuple[str, ...], Literal["name", "kind", "tenant"]]]:
+    """Yield keys of the jobs that are like this one, and what they share with it, the most alike first."""
+    yield ("name", job.tenant, job_group(job.name), job.kind), "name"
+    if job.kind:
+        yield ("kind", job.kind, job.tenant), "kind"
+        yield ("kind", job.kind), "kind"
+    yield ("tenant", job.tenant), "tenant"
 
 
 def live_knowledge(config: Scenario) -> Literal["predicted", "user-limit"] | None:

@@ -167,13 +167,16 @@ class PlacementExplanation:
     def _told(self) -> str:
         if not self.waits:
             return self._running()
-        learnt = self.likely_s and self.similar_jobs is not None
-        return self._waiting() + (f"; {_UNKNOWN}" if self.unknown else f"; it runs {self._likely()}" if learnt else "")
+        learnt = self.unknown or (self.likely_s and self.similar_jobs is not None)
+        return f"{self._waiting()}; {self._likely()}" if learnt else self._waiting()
 
     def _likely(self) -> str:
-        """How long it runs, by jobs like it."""
-        jobs = "" if self.similar_jobs is None else f", by {plural(self.similar_jobs, 'similar job')}"
-        return f"about {span_between(*self.likely_s)}{' more' if self.reason is Reason.KEPT else ''}{jobs}"
+        jobs, more = plural(self.similar_jobs or 0, "similar job"), " more" if self.reason is Reason.KEPT else ""
+        if self.unknown:
+            return _UNKNOWN if self.similar_jobs is None else f"it has run longer than {jobs}"
+        return (
+            f"it runs about {span_between(*self.likely_s)}{more}{'' if self.similar_jobs is None else f', by {jobs}'}"
+        )
 
     def _running(self) -> str:
         ends = _DUE_BEFORE if self.due_at_submission else self._ends()
@@ -212,17 +215,15 @@ class PlacementExplanation:
 
     def _ends(self) -> str:
         if self.unknown or self.expected_s is None:
-            return _UNKNOWN if self.unknown else _ends(self.spare_s, self.by_limit)
-        likely = f"it runs {self._likely()}"
+            return self._likely() if self.unknown else _ends(self.spare_s, self.by_limit)
+        likely = self._likely()
         if self.similar_jobs is None:
             between = f"{span_between(*self.likely_s)} in 8 of 10 cases"
             likely = f"it is expected to run {span(self.expected_s)} more ({between})"
-        if self.spare_s is None or self.in_time is None:
-            return f"{likely}; it has no due date"
-        return f"{likely}, and is {chance(self.in_time)} likely to be in time"
+        due = None if self.spare_s is None else self.in_time
+        return f"{likely}{'; it has no due date' if due is None else f', and is {chance(due)} likely to be in time'}"
 
     def _saves(self) -> str:
-        """What it waits for, and what it saves."""
         carbon = self.reason is Reason.LESS_CARBON
         part = "" if self.saved_part is None else f" ({100 * self.saved_part:.0f}%)"
         saved = f"it saves {f'{self.saved:.4g} kg of CO2' if carbon else self._money(self.saved)}{part}"

@@ -321,9 +321,9 @@ def _configurations(row: JobRow) -> list[dict[str, Any]] | None:
     if row.times is None:
         return None
     made = [{name: time.get(name) for name in _CONFIGURATION} for time in row.times]
-    for one in made:
-        if one["source"] == Source.UNKNOWN:  # plans need some time, which tells nobody anything
-            one["time_s"] = None
+    for one, time in zip(made, row.times, strict=True):
+        if one["source"] == Source.UNKNOWN or time.get("outlived"):  # plans need some time, which tells nobody anything
+            one |= {"time_s": None, "likely_s": None}
     return made
 
 
