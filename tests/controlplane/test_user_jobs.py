@@ -274,7 +274,7 @@ def test_kubernetes_itself_says_why_a_job_waits_when_it_starts_and_what_it_cost(
         until(lambda: "Cancelled" in told(kube, first) and "Started" in told(kube, waits))
         own = store.submit("a", witness("own", tmp_path, 300.0), time.time())[0].id
         (pod,) = until(lambda: [p for p in kube.pods() if p["metadata"]["namespace"] == "commonwatt"])
-        assert "expected to end" in until(lambda: told(kube, pod).get("Started"))
+        assert "no run time is known yet" in until(lambda: told(kube, pod).get("Started"))
         store.ask(RequestKind.CANCEL, time.time(), job=own)
     with running(path):  # tells nothing twice
         probe = kube.user_job("probe", *command(tmp_path, "probe", 0.1))

@@ -241,7 +241,6 @@ SETTINGS = {  # decimals and percentages outside what is generated: versions, se
     "docs/how-to/init.md": "10%",
     "docs/how-to/jobs.md": "5%",
     "docs/how-to/kubernetes.md": "1.20 1.22 1.27 3.11 3.9",
-    "docs/how-to/live.md": "2.1",
     "docs/how-to/operations.md": "0.1 1.22 1.9 3.11 3.13 3.5 22.05 127.0",
     "docs/how-to/serving.md": "0.0 0.1 0.25 0.28 1.2 1.3 2.60 2.73 3% 127.0",
     "docs/how-to/store.md": "3.35 3.4 3.40 10.5 10.11",
