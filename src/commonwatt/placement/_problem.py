@@ -439,7 +439,10 @@ class PlacementSolver(Solver[PlacementProblem, Schedule], Protocol):
     plans: ClassVar[bool]
     """Whether it weighs moves of running jobs against each other, as solvers of eq. (1) do not."""
     leaves_room: ClassVar[bool]
-    """Whether it may leave a job waiting beside GPUs it could use, as optima of eq. (1) do."""
+    """Whether it may leave a job waiting beside GPUs it could use, as optima of eq. (1) do.
+
+    One whose schedules are the best by eq. (1) that it found also says ``by_objective``; others need not say anything.
+    """
 
 
 class _Compiler:

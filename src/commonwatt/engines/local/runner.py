@@ -201,7 +201,7 @@ class _Files(threading.Thread):
 
 
 def _size_of(folder: Path) -> int:
-    """Return the space that the files in *folder* take; those that go meanwhile, and links, count as none."""
+    """Return the space that the files in *folder* take: a file with several names once, one that goes meanwhile not."""
     size, seen = 0, set()
     for place, _, names in os.walk(folder):
         for name in names:

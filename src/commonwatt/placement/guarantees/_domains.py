@@ -98,11 +98,10 @@ class _Exchange:
         for job in wide[ranked(-self.width[wide], -gpus[wide])].tolist():
             first = int(self.problem.slot_start[job])
             own = self.nodes[first : first + int(self.width[job])].copy()
-            if not self.settled[
-                own
-            ].any():  # else it is where nothing else may be, or shares nodes with one that is settled
-                self._move(own, self._near(own))
-                self.settled[self.nodes[first : first + int(self.width[job])]] = True
+            if self.settled[own].any():  # reserved nodes, or those of a wider job that has its place
+                continue
+            self._move(own, self._near(own))
+            self.settled[self.nodes[first : first + int(self.width[job])]] = True
         self._fill()
         return replace(self.wanted, nodes=self.nodes)
 
