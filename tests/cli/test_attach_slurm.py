@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -131,6 +132,13 @@ def test_without_accounts_there_is_no_study_and_everything_else(site, tmp_path):
     assert "Traceback" not in away.err
 
 
+def answers(slurm: Site) -> bool:
+    """Whether its controller is up; while it begins, ``scontrol ping`` fails."""
+    with suppress(AssertionError):
+        return "is UP" in slurm.ask("scontrol", "ping")
+    return False
+
+
 @pytest.fixture
 def wired(tmp_path, monkeypatch):
     """The controller of a Slurm whose three nodes are on two switches, below one."""
@@ -145,7 +153,7 @@ def wired(tmp_path, monkeypatch):
         monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
         try:
             slurm.begin("slurmctld")
-            until(lambda: "is UP" in slurm.ask("scontrol", "ping"))
+            until(lambda: answers(slurm))
             yield slurm
         finally:
             slurm.stop()
