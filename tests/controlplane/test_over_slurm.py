@@ -247,3 +247,54 @@ def test_a_job_wakes_a_node_of_its_pool_and_no_other(site, tmp_path):  # noqa: F
         assert {"V100": 2, "T4": 0} in [sample.wanted_by_pool for sample in store.samples(0.0)]
         until(lambda: asleep() == set(names), 120.0)
     assert problems(store, tmp_path, [job]) == []
+
+
+def test_power_alone_is_switched_while_slurm_places_all_jobs(site, tmp_path):  # noqa: F811
+    """Then one partition is handed over: our jobs run there, those of others elsewhere, and all nodes sleep."""
+    site.ask("scontrol", "create", "PartitionName=old", "Nodes=spare", "State=UP")
+    off = {"states": [{"name": "off", "power_w": 5, "enter_s": 1, "wake_s": 3}]}
+    watts = {"idle_w": 100, "gpu_w": 200, **off}
+    nodes = [
+        {"name": "n", "count": 2, "gpu_type": "V100", "gpus": 2, "partitions": ["main"], **watts},
+        {"name": "spare", "gpu_type": "T4", "gpus": 1, "partitions": ["old"], **watts},
+    ]
+    slurm = {"conf": str(site.conf), "grace_s": 2, "poll_s": 0.2, "start_s": 30, "power": True}
+    capacity = {"policy": "last-value", "step_s": 2, "horizon": 10}
+    live = {"mode": "power", "slurm": slurm, "default_time_limit_s": 60}
+    path = config_in(tmp_path, engine="slurm", nodes=nodes, capacity=capacity, live=live)
+    store, names = store_of(path, tenants="a"), {"n-1", "n-2", "spare"}
+
+    def asleep() -> set[str]:
+        states = site.states()
+        return {name for name in names if "powered_down" in states[name] and "power_up" not in states[name]}
+
+    def sbatch(*options: str) -> str:
+        return site.ask("sbatch", "--parsable", "--output=/dev/null", *options, "--wrap=sleep 8").strip()
+
+    def ended(job: str) -> bool:
+        return "COMPLETED" in site.ask("scontrol", "show", "job", job)
+
+    try:
+        with running(path):
+            until(lambda: asleep() == names, 120.0)
+            mine = store.submit("a", witness("j", tmp_path, 1.0, gpus=2), time.time())[0].id
+            theirs = sbatch("--gres=gpu:v100:2", "--time=1")
+            seen = set()
+            until(lambda: seen.add(frozenset(asleep())) or ended(theirs), 240.0)
+            assert min(len(sleeping) for sleeping in seen) == 2  # Slurm woke one, and it alone
+            until(lambda: asleep() == names, 120.0)
+            assert store.job(mine).status == "waiting"
+            assert max(sample.wanted_gpus for sample in store.samples(0.0)) == 2
+        capacity["pools"], live["slurm"], live["mode"] = "partition", {**slurm, "place_in": ["main"]}, "live"
+        path = config_in(tmp_path, engine="slurm", nodes=nodes, capacity=capacity, live=live)
+        store.ask(RequestKind.MODE, time.time(), value="live")
+        with running(path):
+            until(lambda: store.job(mine).status in ENDED, 240.0)
+            theirs = sbatch("--gres=gpu:1", "--time=1", "--partition=old")
+            until(lambda: ended(theirs), 240.0)
+            until(lambda: asleep() == names, 120.0)
+        assert [event.nodes[0][:2] for event in store.events(job=mine) if event.kind == "started"] == ["n-"]
+    finally:
+        site.settle()
+        site.ask("scontrol", "delete", "PartitionName=old")
+    assert problems(store, tmp_path, [mine]) == []

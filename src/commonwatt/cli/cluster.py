@@ -181,13 +181,13 @@ def undrain(nodes: tuple[str, ...], *, url: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("mode", type=click.Choice(["live", "dry-run"]), required=False)
+@click.argument("mode", type=click.Choice(["live", "power", "dry-run"]), required=False)
 @server_option
 @json_option
 def mode(mode: str | None, *, url: str | None, as_json: bool) -> None:
     """Show whether decisions are carried out (live) or only recorded (dry-run). With MODE, switch (operators).
 
-    Running jobs are not affected.
+    In mode power, Slurm places all jobs, and only the capacity plan is carried out. Running jobs are not affected.
 
     \b
     Example:

@@ -38,7 +38,9 @@ __all__ = ["check", "serve"]
     "--standby/--no-standby", default=True, show_default=True,
     help="If another controller uses the store (MariaDB, PostgreSQL): wait to take over, or exit.",
 )  # fmt: skip
-@click.option("--mode", type=click.Choice(["live", "dry-run"]), help="Start in this mode, instead of the last one.")
+@click.option(
+    "--mode", type=click.Choice(["live", "power", "dry-run"]), help="Start in this mode, instead of the last one."
+)
 @click.option("--stop-services", is_flag=True, help="Stop services on exit; by default they keep running.")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,

@@ -294,7 +294,7 @@ class Client:
         return self._link.ask(NodeState, "POST", f"/nodes/{_node(node)}/undrain")
 
     def set_mode(self, mode: str) -> ModeState:
-        """Set the mode: ``live``, or ``dry-run``, in which decisions are only recorded (operators)."""
+        """Set the mode: ``live``, ``power`` or ``dry-run``, in which decisions are only recorded (operators)."""
         return self._link.ask(ModeState, "POST", "/mode", body={"mode": mode})
 
     def tenants(self) -> TenantPage:

@@ -15,18 +15,17 @@ import numpy as np
 
 from commonwatt.capacity import CapacityPlan, CapacityPlanner, NodePowers, PoolDemand
 from commonwatt.control.engine import NodeView, SetPower
+from commonwatt.control.external_jobs import ExternalDemand
 from commonwatt.control.job_registry import JobRegistry
 from commonwatt.control.scheduling import JobCondition, Scheduling
 from commonwatt.model.arrays import Bools, Floats, Ints
 from commonwatt.model.capacity import Target
 from commonwatt.model.demand import Arrivals
 from commonwatt.model.jobs import JobArrays
-from commonwatt.model.nodes import Cluster
 from commonwatt.placement import POSTPONED, PlacementProblem, Schedule
 
 __all__ = [
-    "AnnouncedJobs", "Capacity", "CapacityCounters", "PoolCounters", "PoolNow", "PowerNow", "coming_jobs",
-    "only_allocated", "only_on",
+    "AnnouncedJobs", "Capacity", "CapacityCounters", "PoolCounters", "PoolNow", "PowerNow", "coming_jobs", "only_on",
 ]  # fmt: skip
 
 
@@ -140,13 +139,6 @@ def only_on(view: NodeView) -> NodeView:
     return replace(view, usable_gpus=np.where(view.power_state >= 0, 0, view.usable_gpus))
 
 
-def only_allocated(view: NodeView, nodes: Collection[int], allocated: Ints) -> NodeView:
-    """Return *view* with the usable GPUs of *nodes* limited to those allocated there, *allocated*. Shape [N]."""
-    usable, some = view.usable_gpus.copy(), sorted(nodes)
-    usable[some] = np.minimum(usable, allocated)[some]
-    return replace(view, usable_gpus=usable)
-
-
 class Capacity:
     """Carries out the plans of *planner*, step by step.
 
@@ -168,6 +160,8 @@ class Capacity:
         Nodes that power keeps off and shared GPUs need: the next plan promises them first.
     shared_by_pool
         Returns the shared GPUs of each pool, and those with what waits for a part of one; ``None``: none are shared.
+    external
+        What external jobs have and want; ``None``: they do not count.
     """
 
     def __init__(self, planner: CapacityPlanner, targets: Sequence[Target | None] = ()) -> None:
@@ -181,6 +175,8 @@ class Capacity:
         self.power_now: PowerNow | None = None
         self.shared_by_pool: Callable[[], tuple[Ints, Ints]] | None = None
         self.claimed_for_sharing: set[int] = set()
+        self.external: ExternalDemand | None = None
+        self._external_came: list[tuple[int, int]] = []  # pool and GPUs of external jobs since the last look
         self._waits_since: dict[int, float] = {}
         self._counted: int | None = None  # jobs whose arrival was observed
         self._later: set[int] = set()  # jobs whose time has not come, by handle
@@ -213,16 +209,7 @@ class Capacity:
 
     def pools_of(self, table: JobArrays, rows: Ints) -> Ints:
         """Return the pool of each of *rows*, jobs of *table*. Shape [R]."""
-        if len(self.pools) == 1:
-            return np.zeros(len(rows), dtype=np.int64)
-        cluster = self._planner.cluster
-        return np.array(
-            [
-                self.pools.of_job(table.partition_of(j), _class_asked(table, j, cluster), int(table.requested_gpus[j]))
-                for j in rows.tolist()
-            ],
-            dtype=np.int64,
-        )
+        return self.pools.of_jobs(table, rows, self._planner.cluster)
 
     def pool_of(self, handle: int, nodes: Sequence[int] = (), gpus: int = 0) -> int:
         """Return the pool a job counts for: its own, or that of *nodes* on which it has so many *gpus* if it runs."""
@@ -242,6 +229,8 @@ class Capacity:
             nodes = registry.nodes.get(handle, ())
             if nodes:
                 uses[self.pool_of(handle, nodes, count), list(nodes)] = True
+        if self.external is not None:
+            uses |= self.external.uses
         shared = np.flatnonzero(busy & ~uses.any(axis=0))
         uses[self.pools.home[self._planner.cluster.klass[shared]], shared] = True
         return uses
@@ -261,7 +250,16 @@ class Capacity:
             return None
         wanted = self._by_pool(registry, gpus) + self._by_pool(registry, waiting())
         wanted += 0 if self.shared_by_pool is None else self.shared_by_pool()[1]
+        wanted += 0 if self.external is None else self.external.wanted_gpus
         return dict(zip(self.pools.names, wanted.tolist(), strict=True))
+
+    def observe_external(self, demand: ExternalDemand | None) -> None:
+        """Take note of what external jobs have and want now, if they count; at the first look all were there before."""
+        if demand is None:
+            self._external_came = []
+        elif self.external is not None:
+            self._external_came += demand.came(self.external)
+        self.external = demand
 
     # -- plans
 
@@ -276,15 +274,17 @@ class Capacity:
         gpus, waiting
             GPUs of running jobs, and those that waiting jobs ask for, by handle.
         wanted_gpus
-            All of them, and those wanted for sharing.
+            All of them, and those wanted for sharing, and by external jobs.
         """
         profiling = scheduling.jobs(JobCondition.PROFILING)
         apart = (JobCondition.NOT_YET, JobCondition.DEFERRED, JobCondition.NO_NODE)
         not_yet = set[int]().union(*map(scheduling.jobs, apart))
         allocated = {handle: count for handle, count in gpus.items() if handle not in profiling}
         asked, active = registry.job("asked_gpus"), registry.active
+        external = self.external
         if len(self.pools) == 1:
-            return self.plan(now_s, view, busy, sum(allocated.values()), wanted_gpus, asked, not_yet, active)
+            in_use = sum(allocated.values()) + (0 if external is None else int(external.running_gpus.sum()))
+            return self.plan(now_s, view, busy, in_use, wanted_gpus, asked, not_yet, active)
         wanted, has = (
             self._by_pool(registry, gpus) + self._by_pool(registry, waiting),
             self._by_pool(registry, allocated),
@@ -292,6 +292,8 @@ class Capacity:
         if self.shared_by_pool is not None:
             own, all_wanted = self.shared_by_pool()
             has, wanted = has + own, wanted + all_wanted
+        if external is not None:
+            has, wanted = has + external.running_gpus, wanted + external.wanted_gpus
         return self.plan(now_s, view, busy, has, wanted, asked, not_yet, active, self._uses(registry, gpus, busy))
 
     def plan(
@@ -380,10 +382,12 @@ class Capacity:
             *(j for j in range(first, len(asked_gpus)) if j not in not_yet),
         ]
         self._later = set(not_yet)
-        pools = [self.pool_of(j) for j in new]
+        came = [(self.pool_of(j), int(asked_gpus[j])) for j in new] + self._external_came
+        self._external_came = []
         behind = np.zeros(len(self.pools), dtype=np.int64)
-        np.add.at(behind, pools, asked_gpus[new])
-        for pool, gpus in zip(pools, asked_gpus[new].tolist(), strict=True):
+        for pool, gpus in came:
+            behind[pool] += gpus
+        for pool, gpus in came:
             behind[pool] -= gpus
             self._came.append((pool, gpus, int(wanted[pool] - behind[pool])))
 
@@ -412,14 +416,14 @@ class Capacity:
 
     def rescue(
         self, problem: PlacementProblem, schedule: Schedule, handles: Ints, view: NodeView, now_s: float,
-        busy: Bools | None = None,
+        busy: Bools | None = None, closed: Collection[int] = (),
     ) -> list[SetPower]:  # fmt: skip
         """Return the sleeping nodes to wake for jobs that fit on no nodes that are on.
 
         Where the power budget does not allow it, the job waits for power, and the next plans promise its nodes first.
-        Jobs behind it wake no nodes meanwhile. *busy* are nodes in use. Shape [N].
+        Jobs behind it wake no nodes meanwhile. *busy* are nodes in use (shape [N]); *closed* ones are not woken.
         """
-        asleep = np.flatnonzero((view.power_state >= 0) & (view.usable_gpus > 0))
+        asleep = np.setdiff1d(np.flatnonzero((view.power_state >= 0) & (view.usable_gpus > 0)), list(closed))
         waiting = np.flatnonzero((schedule.choice == POSTPONED) & (problem.stay < 0))
         self._claimed, short_before, self._short = set(), self._short, {}
         if not len(asleep) or not len(waiting):
@@ -497,21 +501,6 @@ class Capacity:
         if wait_s > 0 or since_s < now_s:
             delayed_s = now_s + wait_s - since_s
             self.counters.delays_s[handle] = self.counters.delays_s.get(handle, 0.0) + delayed_s
-
-
-def _class_asked(table: JobArrays, j: int, cluster: Cluster) -> int:
-    """Return the first class on which a job can have what it asked for, else its smallest configuration."""
-    rows = range(int(table.start[j]), int(table.start[j + 1]))
-    asked = [
-        c for c in rows
-        if table.config_gpus[c] == table.requested_gpus[j] and table.requested_type[j] in (-1, table.config_type[c])
-    ]  # fmt: skip
-    smallest = sorted(rows, key=lambda c: int(table.config_gpus[c]))
-    for c in (*asked, *smallest):
-        gpu_type, gpus = table.gpu_types[table.config_type[c]], int(table.config_gpus[c])
-        if shapes := cluster.shapes(gpu_type, gpus, *table.nodes_of(j)):
-            return shapes[0][0]
-    return 0
 
 
 def _free(problem: PlacementProblem, schedule: Schedule) -> Ints:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from commonwatt.control.capacity import Capacity, only_allocated, only_on
+from commonwatt.control.capacity import Capacity, only_on
 from commonwatt.control.dry_run import DryRun, awake, without_nodes
 from commonwatt.control.electricity import PriceDeferral, power_of
 from commonwatt.control.engine import (
@@ -25,6 +25,7 @@ from commonwatt.control.engine import (
     Stopped,
 )
 from commonwatt.control.events import Event, EventKind, EventLog, Requester, Sample, cancelled_by, report_of
+from commonwatt.control.external_jobs import ExternalDemand
 from commonwatt.control.job_registry import JobRegistry, Rules, Status
 from commonwatt.control.ledger import Account, Ledger
 from commonwatt.control.limits import LimitTracker
@@ -61,8 +62,8 @@ class Controller:
         Says what is left of jobs; ``None``, or where it returns that: what their epochs say.
     on_absorbed
         Called in each tick before it decides, when what the engine reports has been processed.
-    dry
-        Whether decisions are only reported, not carried out.
+    dry, powers
+        Whether decisions are only reported, not carried out; whether power commands of a capacity plan are even so.
     """
 
     def __init__(
@@ -89,14 +90,15 @@ class Controller:
         self.ledger = Ledger(cluster, tariff)
         self.log = EventLog()
         self.samples: list[Sample] = []
-        self.preemptions, self.migrations, self.dry = 0, 0, False
+        self.preemptions, self.migrations, self.dry, self.powers = 0, 0, False, True
+        self.external = ExternalDemand.none(len(cluster))
         self._dry_run = DryRun(cluster.klass, self.log)
         self._gpus = AllocatedGpus(cluster.share_weights, self.registry.beside)  # of running jobs
         self.quotas = QuotaTracker(self.registry)
         self.limits = None if policy.limits is None else LimitTracker(policy.limits, self.registry)
         kept, price = (self.registry, self.scheduling, self.log, self.rules), policy.wait_for_price
         self._prices = None if price is None else PriceDeferral(price, policy, seen_tariff, *kept)
-        self._usage = DecayedUsage(self.rules.half_life_s, now_s)
+        self.past_usage = DecayedUsage(self.rules.half_life_s, now_s)
         self.service = ServiceTimes(self.registry, now_s, wanted=policy.by_service)
         self._rounds, self._on = RoundClock(rules.round_s), OnGpus()
         self._decided_s: float | None = None
@@ -188,31 +190,27 @@ class Controller:
             self._weights = dict(tenant_weights)
             self.decide_anew()
 
-    def set_dry(self, *, dry: bool) -> None:
-        """Only report decisions from now on, or carry them out (again)."""
+    def set_dry(self, *, dry: bool, powers: bool | None = None) -> None:
+        """Only report decisions from now on, or carry them out (again); power commands if it *powers*, or not *dry*."""
         if dry != self.dry:
             self._dry_run.reset()
-        self.dry = dry
+        self.dry, self.powers = dry, not dry if powers is None else powers
         self.decide_anew()
 
-    def skip_time(self, seconds: float) -> None:
-        """Leave out this much time, by which the clock was set ahead."""
-        self._usage.skip_time(seconds)
+    def observe_external(self, demand: ExternalDemand | None) -> None:
+        """Count what external jobs have and want from now on, in samples and the capacity plan; ``None``: do not."""
+        self.external = demand or ExternalDemand.none(len(self.cluster))
+        if self.capacity is not None:
+            self.capacity.observe_external(demand)
 
     def usage(self) -> tuple[float, dict[str, float]]:
         """Decayed GPU seconds of each tenant, which count for fair share, and up to when."""
-        return self._usage.at_s, self._usage.by_name(self.registry.tenants)
+        return self.past_usage.at_s, self.past_usage.by_name(self.registry.tenants)
 
     def shares(self) -> tuple[TenantShare, ...]:
         """Return what tenants have and are entitled to; empty where nothing is guaranteed, or nothing is decided."""
         names, of, fairness = self.registry.tenants, self._gpus.of_tenants, self.policy.fairness
-        return () if fairness is None else self._usage.shares(names, self._weights, of(len(names)), fairness.memory)
-
-    def resume_usage(self, usage: Mapping[str, float], at_s: float) -> None:
-        """Continue from the *usage* of tenants at *at_s*."""
-        for name in usage:
-            self.registry.tenant_at(name)
-        self._usage.resume(self.registry.tenants, usage, at_s)
+        return () if fairness is None else self.past_usage.shares(names, self._weights, of(len(names)), fairness.memory)
 
     def start_probe(self, handle: int, node: int, gpus: int, now_s: float, why: tuple[str, str]) -> None:
         """Start a waiting job on a reserved node, to be measured; *why* is a reason and a sentence.
@@ -256,7 +254,7 @@ class Controller:
         A tick decides nothing if the last decision left every job running as it was and nothing has happened since,
         except that unused nodes went to sleep.
         """
-        self._usage.age(now_s, self._gpus.of_tenants(len(self.registry.tenants)))
+        self.past_usage.age(now_s, self._gpus.of_tenants(len(self.registry.tenants)))
         self.absorb()
         self.on_absorbed(now_s)
         self._hold_for_price(now_s)
@@ -264,7 +262,7 @@ class Controller:
             self._plan_capacity(self.capacity, now_s)
         kept_waiting, kept_running = self.scheduling.left_alone(self.registry.waiting, self.registry.nodes.keys())
         candidates = len(self.registry.active) - len(kept_waiting) - len(kept_running)
-        self._usage.entitled = self._usage.entitled if candidates else None
+        self.past_usage.entitled = self.past_usage.entitled if candidates else None
         if not self._rounds.within(now_s, any_job=bool(self.registry.active)):
             if candidates and not self._nothing_new(now_s):
                 self._decide_in_scope(candidates, self.registry.waiting - kept_waiting, now_s)
@@ -275,8 +273,10 @@ class Controller:
         self.charge()
         waiting = len(self.registry.active) - len(self._gpus)
         by_pool = None if self.capacity is None else self.capacity.wanted(self.registry, self._gpus, self._wanting)
-        own = now_s, self._gpus.total, self.engine.power_w(), len(self._gpus), waiting
-        self.samples.append(Sample(*own, self._on.of(self.engine.nodes()), self._wanted_gpus(), by_pool))
+        other, on = self.external, self._on.of(self.external.held_in(self.engine.nodes(), self.cluster.gpus))
+        jobs = len(self._gpus) + other.running, waiting + other.waiting
+        allocated, power_w = self._gpus.total + int(other.held_gpus.sum()), self.engine.power_w()
+        self.samples.append(Sample(now_s, allocated, power_w, *jobs, on, self._wanted_gpus(), by_pool))
 
     def _hold_for_price(self, now_s: float) -> None:
         """Hold jobs that can wait until the price is lower, and let go those whose time has come."""
@@ -313,24 +313,30 @@ class Controller:
         self.ledger.charge(self.engine.readings(up_to_now=True))
 
     def _plan_capacity(self, capacity: Capacity, now_s: float) -> None:
-        view, due_s = self._without_closed(self.engine.nodes()), capacity.next_s
+        view, due_s = self._powered(self.engine.nodes()), capacity.next_s
         busy, wanted = self._busy(view), (self._gpus, self._wanting(), self._wanted_gpus())
         capacity.planned_s = {} if self._prices is None else self._prices.starts_s
         commands = capacity.plan_for(self.registry, self.scheduling, *wanted, now_s, view, busy)
-        if self.dry and capacity.next_s != due_s:
+        if not self.powers and capacity.next_s != due_s:
             self._dry_run.power("capacity-plan", commands, view, now_s, busy)
-        elif commands and not self.dry:
+        elif commands and self.powers:
             self.engine.apply(commands)
+
+    def _powered(self, view: NodeView) -> NodeView:
+        """Nodes as capacity plans see them: with the GPUs that external jobs have, and those where others place."""
+        allocated = self.allocated_gpus() + self.external.held_gpus
+        return self.scheduling.open(self.external.held_in(view, self.cluster.gpus), allocated, place=False)
 
     def _busy(self, view: NodeView) -> Bools:
         """Nodes in use, by jobs or by others. Shape [N]."""
         busy = self.allocated_gpus() > 0
         busy[[n for allocation in self.scheduling.terminating.values() for n in allocation.nodes]] = True
+        busy |= self.external.held_gpus > 0
         return busy if view.in_use is None else busy | view.in_use
 
     def _wanting(self) -> Mapping[int, int]:
         """GPUs that waiting jobs ask for which may start as soon as there is room, by handle."""
-        waiting: Set[int] = self.registry.waiting
+        waiting: Set[int] = set() if self.dry and self.powers else self.registry.waiting
         if len(self._gpus) != len(self.registry.nodes):  # some run under an earlier controller
             waiting = waiting - self._gpus.keys()
         asked = self.registry.job("asked_gpus")
@@ -338,20 +344,15 @@ class Controller:
 
     def _wanted_gpus(self) -> int:
         """GPUs of running jobs, and those of waiting jobs."""
-        return self._gpus.total + sum(self._wanting().values())
+        return self._gpus.total + sum(self._wanting().values()) + int(self.external.wanted_gpus.sum())
 
     def _placeable(self, view: NodeView) -> NodeView:
         """Nodes as placement sees them; where capacity is planned, nodes that are asleep are left out."""
         return self._without_closed(view if self.capacity is None else only_on(view))
 
     def _without_closed(self, view: NodeView) -> NodeView:
-        """Nodes without those reserved; of drained nodes, only the GPUs that are allocated."""
-        if not self.scheduling.any_closed:
-            return view
-        drained, reserved = (self.scheduling.nodes(condition) for condition in NodeCondition)
-        seen = only_allocated(view, drained, self.allocated_gpus())
-        seen.usable_gpus[sorted(reserved)] = 0
-        return seen
+        """Nodes on which we place jobs; of drained nodes, only the GPUs that are allocated."""
+        return self.scheduling.open(view, self.allocated_gpus())
 
     def allocated_gpus(self) -> Ints:
         """Return the GPUs of each node that jobs have. Shape [N]."""
@@ -397,9 +398,9 @@ class Controller:
     def _decide(self, handles: Ints, now_s: float) -> tuple[PlacementProblem, Schedule]:
         problem, rows, schedule = self._schedule(handles, now_s, self.engine.nodes())
         if self.capacity is not None:
-            view = self._without_closed(self.engine.nodes())
+            view, closed = self._powered(self.engine.nodes()), self.scheduling.nodes(NodeCondition.NOT_OURS)
             short = set(self.capacity.waits_for_power)
-            woken = self.capacity.rescue(problem, schedule, handles, view, now_s, self._busy(view))
+            woken = self.capacity.rescue(problem, schedule, handles, view, now_s, self._busy(view), closed)
             self._dry_run.explained -= self.capacity.waits_for_power ^ short
             if self.dry:
                 self._dry_run.power("waiting-jobs", woken, self.engine.nodes(), now_s)
@@ -409,7 +410,7 @@ class Controller:
                 view = awake(self.engine.nodes(), woken if self.dry else ())
                 problem, rows, schedule = self._schedule(handles, now_s, view)
             schedule = self.capacity.explained(schedule, handles)
-        self._usage.entitled = None if schedule.shares is None else schedule.shares.entitled
+        self.past_usage.entitled = None if schedule.shares is None else schedule.shares.entitled
         if drained := self.scheduling.nodes(NodeCondition.DRAINED):
             schedule = without_nodes(problem, schedule, drained)
         schedule = self._commit(problem, schedule, handles, rows, now_s)
@@ -471,7 +472,7 @@ class Controller:
         self, handles: Ints, now_s: float, view: NodeView, background: Background | None
     ) -> tuple[PlacementProblem, Ints]:
         weights = np.array([self._weights.get(name, 1.0) for name in self.registry.tenants])
-        progress, usage = self.engine.progress(handles), self._usage.gpu_s
+        progress, usage = self.engine.progress(handles), self.past_usage.gpu_s
         left = None if self.remaining is None else self.remaining(handles, now_s, progress)
         return self.registry.problem(
             handles, now_s, self.rules, self._seen_tariff, progress, view, weights, usage, left, background,

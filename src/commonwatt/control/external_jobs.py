@@ -1,30 +1,24 @@
-"""What a policy would do with jobs submitted to the cluster directly, not to us; it commands nothing."""
+"""Jobs submitted to the cluster directly, not to us, and what they have and want."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from commonwatt.control.engine import Capabilities, Change, Command, JobProgress, NodeView, Reading, Stopped
-from commonwatt.control.events import Event, EventKind
-from commonwatt.control.job_registry import Rules
-from commonwatt.control.ledger import Account
-from commonwatt.control.scheduling import JobCondition
-from commonwatt.model.arrays import Floats, Ints
-from commonwatt.model.electricity import Tariff
-from commonwatt.model.errors import EngineError
+from commonwatt.control.engine import NodeView
+from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.jobs import Job, JobArrays
 from commonwatt.model.nodes import Cluster
-from commonwatt.optimize import KeepGoing, always
+from commonwatt.model.pools import Pools
 
 if TYPE_CHECKING:
-    from commonwatt.control.policy import Policy
+    pass
 
-__all__ = ["ExternalJob", "dry_run", "job_of"]
+__all__ = ["ExternalDemand", "ExternalJob", "demand_of", "job_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +37,8 @@ class ExternalJob:
     nodes: tuple[str, ...]  # it runs on, or ran on
     task: int | None = None  # of a job array, whose waiting tasks share a number
     name: str = ""  # under which its cluster knows it, if not by its number
+    partition: str = ""  # it may run in, several with commas between them
+    limited: bool = False  # waits for a limit of its owner or its partition, not for nodes
 
     @property
     def label(self) -> str:
@@ -53,6 +49,83 @@ class ExternalJob:
     def most_on_a_node(self) -> int:
         """GPUs it has on each of its nodes, if they are spread evenly."""
         return -(-self.gpus // max(1, len(self.nodes)))
+
+
+@dataclass(frozen=True)
+class ExternalDemand:
+    """What external jobs have of a cluster, and want.
+
+    Attributes
+    ----------
+    labels
+        Of the jobs that run or wait for nodes, with the pool and the GPUs of each.
+    running, waiting
+        How many they are.
+    held_gpus
+        GPUs they have of each node. Shape [N].
+    running_gpus, waiting_gpus
+        GPUs they have, and those they wait for, in each pool. Shape [P].
+    uses
+        Whether jobs of a pool have GPUs of a node. Shape [P, N].
+    """
+
+    labels: Mapping[str, tuple[int, int]]
+    running: int
+    waiting: int
+    held_gpus: Ints
+    running_gpus: Ints
+    waiting_gpus: Ints
+    uses: Bools
+
+    @classmethod
+    def none(cls, nodes: int, pools: int = 1) -> ExternalDemand:
+        """Return what no jobs have of so many *nodes* and *pools*."""
+        zeros = np.zeros(pools, dtype=np.int64)
+        return cls({}, 0, 0, np.zeros(nodes, dtype=np.int64), zeros, zeros, np.zeros((pools, nodes), dtype=bool))
+
+    @property
+    def wanted_gpus(self) -> Ints:
+        """GPUs they have or wait for, in each pool. Shape [P]."""
+        return self.running_gpus + self.waiting_gpus
+
+    def held_in(self, view: NodeView, most_gpus: Ints) -> NodeView:
+        """Return *view* with the GPUs they have of each node, *most_gpus* (shape [N]) at most."""
+        if not self.running:
+            return view
+        return replace(view, usable_gpus=np.minimum(view.usable_gpus + self.held_gpus, most_gpus))
+
+    def came(self, before: ExternalDemand) -> list[tuple[int, int]]:
+        """Return pool and GPUs of the jobs that were not there *before*."""
+        return [job for label, job in self.labels.items() if label not in before.labels]
+
+
+def demand_of(jobs: Iterable[ExternalJob], cluster: Cluster, pools: Pools) -> ExternalDemand:
+    """Return what *jobs* have and want of *cluster*; those that only wait for a limit want nothing."""
+    at, size = {name: n for n, name in enumerate(cluster.names)}, len(pools)
+    labels: dict[str, tuple[int, int]] = {}
+    held, uses = np.zeros(len(cluster), dtype=np.int64), np.zeros((size, len(cluster)), dtype=bool)
+    running_gpus, waiting_gpus = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+    waiting: dict[str, Job] = {}
+    for one in {one.label: one for one in jobs}.values():
+        if one.state == "running" and (nodes := [at[name] for name in one.nodes if name in at]):
+            gpus, klass = one.most_on_a_node * len(nodes), int(cluster.klass[nodes[0]])
+            pool = pools.of_job(one.partition, klass, gpus)
+            pool = pools.running(pool, klass, whole=gpus >= cluster.gpus[nodes].sum())
+            labels[one.label] = pool, gpus
+            np.add.at(held, nodes, one.most_on_a_node)
+            running_gpus[pool] += gpus
+            uses[pool, nodes] = True
+        elif one.state == "waiting" and not one.limited and (job := job_of(one, cluster, 1.0, 0.0)) is not None:
+            waiting[one.label] = job
+    running = len(labels)
+    table = JobArrays.of(list(waiting.values()))
+    of = pools.of_jobs(table, np.arange(len(waiting)), cluster).tolist() if waiting else []
+    for label, job, pool in zip(waiting, waiting.values(), of, strict=True):
+        labels[label] = pool, job.requested_gpus
+        waiting_gpus[pool] += job.requested_gpus
+    return ExternalDemand(
+        labels, running, len(waiting), np.minimum(held, cluster.gpus), running_gpus, waiting_gpus, uses
+    )
 
 
 def job_of(external: ExternalJob, cluster: Cluster, time_s: float, submit_s: float) -> Job | None:
@@ -67,111 +140,17 @@ def job_of(external: ExternalJob, cluster: Cluster, time_s: float, submit_s: flo
     asked = next(iter(seen), None) or _spelt(external.gpu_type, cluster)
     if external.gpu_type is not None and asked is None:
         return None
-    types = [name for name in cluster.gpu_types if asked in (None, name) and cluster.shapes(name, external.gpus)]
+    partition = "" if external.nodes else external.partition
+    fits = [name for name in cluster.gpu_types if cluster.shapes(name, external.gpus, partition)]
+    types = [name for name in fits if asked in (None, name)]
     if not types or not time_s > 0:
         return None
     return Job(
         name=f"{external.label}-of-{external.user}", tenant=external.user, submit_s=submit_s, due_s=math.inf,
         tardiness_weight=0.0, times_s={name: {external.gpus: time_s} for name in types}, requested_gpus=external.gpus,
         requested_type=asked or "", time_limit_s=math.inf if external.limit_s is None else external.limit_s,
+        partition=partition,
     )  # fmt: skip
-
-
-def dry_run(
-    jobs: Sequence[ExternalJob], *, cluster: Cluster, view: NodeView, policy: Policy, rules: Rules, tariff: Tariff,
-    rng: np.random.Generator, now_s: float, default_limit_s: float, stopwatch: KeepGoing = always,
-) -> Iterator[tuple[ExternalJob, Event]]:  # fmt: skip
-    """Yield which waiting jobs would be started now, and where; running jobs stay where they are.
-
-    Parameters
-    ----------
-    view
-        GPUs of each node these jobs may have, those they have included, and its power state. On a node where they have
-        more than that, none is free.
-    default_limit_s
-        Run time assumed for a job that declares none.
-    """
-    from commonwatt.control.controller import Controller  # with all solvers: who only counts jobs need not wait for it
-
-    usable, at = view.usable_gpus.copy(), {name: n for n, name in enumerate(cluster.names)}
-    scheduled: list[ExternalJob] = []
-    table: list[Job] = []
-    for one in {one.label: one for one in jobs}.values():
-        limit_s = default_limit_s if one.limit_s is None else one.limit_s
-        job = None if one.state == "ended" else job_of(one, cluster, limit_s, min(one.submit_s, now_s))
-        if job is not None:
-            scheduled.append(one)
-            table.append(job)
-        else:
-            _take(usable, usable, one, at)
-    if not table:
-        return
-    left = usable.copy()
-    engine = _ReadOnlyEngine(NodeView(usable, view.wait_s, view.power_state), len(table))
-    controller = Controller(
-        cluster=cluster, engine=engine, policy=policy, rules=rules, tariff=tariff, rng=rng, now_s=now_s,
-        stopwatch=lambda: stopwatch,
-    )  # fmt: skip
-    controller.set_dry(dry=True)
-    handles = controller.submit(JobArrays.of(table), np.arange(len(table)))
-    for handle, one in zip(handles, scheduled, strict=True):
-        if one.state != "running":
-            continue
-        nodes = tuple(sorted(at[name] for name in one.nodes))
-        each = one.gpus // len(nodes) if nodes else 0
-        fits = each * len(nodes) == one.gpus and bool((left[list(nodes)] >= each).all())
-        if fits and controller.adopt(handle, nodes, each, Account()):
-            left[list(nodes)] -= each
-            limit_s = default_limit_s if one.limit_s is None else one.limit_s
-            begun_s = now_s if one.start_s is None else one.start_s
-            engine.done[handle] = min(0.999, max(0.0, now_s - begun_s) / limit_s)
-        else:
-            controller.scheduling.mark(handle, JobCondition.UNSCHEDULABLE)
-            _take(usable, left, one, at)
-    controller.log.take()
-    controller.tick(now_s)
-    for event in controller.log.take():
-        if event.kind is EventKind.WOULD_START:
-            yield scheduled[handles.index(event.handle)], event
-
-
-def _take(usable: Ints, left: Ints, job: ExternalJob, at: Mapping[str, int]) -> None:
-    """Take the GPUs of a running job that we cannot place out of those *usable*, and of those *left* of them."""
-    if job.state == "running":
-        for n in (at[name] for name in job.nodes if name in at):
-            taken = min(job.most_on_a_node, int(left[n]))
-            usable[n] -= taken
-            if left is not usable:
-                left[n] -= taken
-
-
-class _ReadOnlyEngine:
-    """An ``Engine`` that takes no commands."""
-
-    capabilities = Capabilities(preempt=False, gangs=True, energy=False)
-
-    def __init__(self, view: NodeView, jobs: int) -> None:
-        self._view = view
-        self.done: Floats = np.zeros(jobs)  # parts of the jobs that are done, by handle
-
-    def nodes(self) -> NodeView:
-        return self._view
-
-    def progress(self, handles: Ints) -> JobProgress:
-        return JobProgress(self.done[handles], np.zeros(len(handles)), np.zeros(len(handles)))
-
-    def poll(self) -> Sequence[Change]:
-        return ()
-
-    def apply(self, commands: Sequence[Command]) -> Sequence[Stopped]:
-        msg = f"jobs submitted to the cluster directly take no commands ({len(commands)} were given)"
-        raise EngineError(msg)
-
-    def readings(self, *, up_to_now: bool = False) -> Sequence[Reading]:  # noqa: ARG002
-        return ()
-
-    def power_w(self) -> float | None:
-        return None
 
 
 def _spelt(name: str | None, cluster: Cluster) -> str | None:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import replace
 from enum import Flag, auto
 from typing import NamedTuple
+
+import numpy as np
+
+from commonwatt.control.engine import NodeView
+from commonwatt.model.arrays import Ints
 
 __all__ = ["Allocation", "JobCondition", "NodeCondition", "Scheduling"]
 
@@ -53,11 +59,14 @@ class NodeCondition(Flag):
     DRAINED
         Nothing new starts there; running jobs stay.
     RESERVED
-        It is reserved for profiling: placement does not see it.
+        It is reserved for profiling: neither placement nor a capacity plan sees it.
+    NOT_OURS
+        Others place jobs there: placement does not see it, a capacity plan does.
     """
 
     DRAINED = auto()
     RESERVED = auto()
+    NOT_OURS = auto()
 
 
 class Allocation(NamedTuple):
@@ -169,6 +178,19 @@ class Scheduling:
     def any_closed(self) -> bool:
         """Whether there is a node on which placement starts nothing."""
         return any(self._nodes.values())
+
+    def open(self, view: NodeView, allocated: Ints, *, place: bool = True) -> NodeView:
+        """Return *view* without nodes that are reserved, or, to *place* jobs, not ours.
+
+        Of drained nodes, only the GPUs count that jobs have, *allocated*. Shape [N].
+        """
+        if not self.any_closed:
+            return view
+        usable, drained = view.usable_gpus.copy(), sorted(self._nodes[NodeCondition.DRAINED])
+        usable[drained] = np.minimum(usable, allocated)[drained]
+        shut = (NodeCondition.RESERVED, NodeCondition.NOT_OURS) if place else (NodeCondition.RESERVED,)
+        usable[sorted(self.nodes(*shut))] = 0
+        return replace(view, usable_gpus=usable)
 
     @property
     def closed_nodes(self) -> set[int]:

@@ -139,7 +139,7 @@ class DecayedUsage:
         self.at_s = at_s
 
     def skip_time(self, seconds: float) -> None:
-        """Leave out this much time."""
+        """Leave out this much time, by which the clock was set ahead."""
         self.at_s += seconds
 
     def age(self, now_s: float, gpus: Floats) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from commonwatt.control.controller import Controller
 from commonwatt.control.engine import JobLeft, LiveEngine
 from commonwatt.control.events import Requester
-from commonwatt.control.scheduling import JobCondition
+from commonwatt.control.scheduling import JobCondition, NodeCondition
 from commonwatt.controlplane.health import FAULTS, HealthPoller
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import FigureDocuments, JobMaker, TimeFigure, TrackedJob
@@ -57,7 +57,7 @@ class Reconciler:
     profiling
         How new jobs are measured; ``None``: they are not.
     observer
-        Watches external jobs in a dry run.
+        Watches external jobs, and has the capacity plan count them.
     live
         Has the limits of tenants; ``None``: there are none.
     predicts
@@ -70,6 +70,8 @@ class Reconciler:
         Takes over jobs that users create in the engine.
     health
         Finds faults of GPUs, which drain nodes.
+    not_ours
+        Nodes on which others place jobs.
 
     Raises
     ------
@@ -84,7 +86,7 @@ class Reconciler:
         marks: Callable[[], dict[str, Any]] = dict, profiling: ProfilingSpec | None = None,
         observer: Observer | None = None, *, predicts: bool = False, live: LiveSpec | None = None,
         guard: Callable[[], None] = lambda: None, advises: bool = False, intake: UserJobIntake | None = None,
-        health: HealthPoller | None = None,
+        health: HealthPoller | None = None, not_ours: Collection[int] = (),
     ) -> None:  # fmt: skip
         from commonwatt.control.fleet.controller import FleetController
 
@@ -94,6 +96,7 @@ class Reconciler:
         self.engine.names = self.controller.cluster.names
         self.controller.registry.room = self.engine.room if self.engine.knows_room else None
         self.controller.log.follows_reasons = True
+        self.controller.scheduling.set_nodes(NodeCondition.NOT_OURS, not_ours)
         self.recorder = Recorder(self.controller, self.engine)
         failed = store.settings().get(FAILED_PROBES)
         self._learned = LearnedRunTimes(store.ended_runs) if predicts else None
@@ -130,7 +133,7 @@ class Reconciler:
         if self.services is not None:
             self.services.resume(self.store.settings().get("fleet") or {}, self.engine.shared_gpus())
             self.services.resume_phi(self.store.settings().get("phi"))
-        dry = mode == "dry-run"
+        dry = mode != "live"
         recovery = Recovery(self.store, self.engine, self.controller, self._now_s, tick, dry=dry)
         recovery.take_over(lambda row, new: self._register(row, tick, new=new), self.on_row)
         self.recorder.written |= recovery.progress
@@ -175,6 +178,8 @@ class Reconciler:
             self.controller.cancel(cancelled, self._now_s())
         self._unschedulable.take_ends(tick)
         now_s, tick_s = self._now_s(), None
+        if self._observer is not None:
+            decide = self._observer.look(self.controller, self.mode, now_s) or decide
         if self.services is not None and (seen := self.engine.serving()) is not None:
             self.services.look(now_s, seen)
         self.drains.look(tick, dry=self.mode != "live")
@@ -205,9 +210,8 @@ class Reconciler:
             tick.settings["service"] = self.controller.service.by_name()
         if self.controller.limits is not None and (limits := self.controller.limits.by_name()) != self._left_limits:
             tick.settings["limits"] = self._left_limits = limits
-        if self._observer is not None and self.mode == "dry-run":
-            closed = self.controller.scheduling.closed_nodes
-            self._observer.look(tick, now_s, self.engine.nodes, self.controller.allocated_gpus(), closed)
+        if self._observer is not None:
+            self._observer.report(self.controller, tick, now_s, places=self.mode == "dry-run")
         return tick
 
     def outgrown(self) -> bool:
@@ -275,7 +279,7 @@ class Reconciler:
                 self.drains.set([*self.drains.names, request.node], tick)
             case RequestKind.UNDRAIN:
                 self.drains.set([name for name in self.drains.names if name != request.node], tick)
-            case RequestKind.MODE if request.value in {"live", "dry-run"} and not self._advises:
+            case RequestKind.MODE if request.value in {"live", "power", "dry-run"} and not self._advises:
                 self._set_mode(request.value, tick)
             case RequestKind.PHI if self.services is not None:
                 tick.settings["phi"] = self.services.set_phi(float(request.value))
@@ -285,9 +289,14 @@ class Reconciler:
                 tick.settings["fairness"] = {"phi": float(request.value), "instead_of": self._phi}
 
     def _set_mode(self, mode: str, tick: Tick) -> None:
+        if mode == "power" and self.controller.capacity is None:  # the configuration has no plan any more
+            log.warning("there is no capacity plan to carry out", extra={"mode": "dry-run, instead of power"})
+            mode = "dry-run"
         self.mode = tick.settings["mode"] = mode
-        self.controller.set_dry(dry=mode == "dry-run")
-        if mode == "dry-run":
+        self.controller.set_dry(dry=mode != "live")
+        if self._observer is not None:
+            self._observer.begin(self.controller, mode)
+        if mode != "live":
             self.engine.cancel_deferred(None, "its place was still in use when the dry run began")
 
     def _register_new(self, row: JobRow, tick: Tick) -> None:

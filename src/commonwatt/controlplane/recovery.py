@@ -93,7 +93,9 @@ class Recovery:
                 continue
             self._take_over(handle, row, segments, stops.get(row.id))
         if usage := self.store.settings().get("usage"):
-            self.controller.resume_usage(usage[1], usage[0])
+            for name in usage[1]:
+                self.controller.registry.tenant_at(name)
+            self.controller.past_usage.resume(self.controller.registry.tenants, usage[1], usage[0])
         handles = {name: handle for handle, name in enumerate(self.controller.registry.names)}
         if service := self.store.settings().get("service"):
             self.controller.service.resume(service, handles)

@@ -115,6 +115,13 @@ def _compared(config: Scenario) -> tuple[PolicySpec, PolicySpec]:
     return config.policies[0], baseline_of(config)
 
 
+def with_power_alone(config: Scenario) -> Scenario:
+    """Return *config* as mode ``power`` runs it: the baseline places jobs, and our capacity plan is carried out."""
+    ours, baseline = _compared(config)
+    placed = baseline.model_copy(update={"capacity": ours.capacity or config.capacity})
+    return config.model_copy(update={"policies": (placed, baseline)})
+
+
 def plans_of(config: Scenario) -> tuple[CapacitySpec | None, CapacitySpec | None]:
     """Return the capacity plan in force and that of the baseline, which has none but its own."""
     ours, baseline = _compared(config)
@@ -242,11 +249,13 @@ class Estimator:
         if not jobs:
             return None
         began_s = now_s - period_s
-        past = past_of(self._config, self._store, self._folder, began_s)
+        mode = self._store.setting("mode", self._config.live.mode)
+        config = with_power_alone(self._config) if mode == "power" else self._config
+        past = past_of(config, self._store, self._folder, began_s)
         context = get_context("spawn")
         reader, writer = context.Pipe(duplex=False)
         process = context.Process(
-            target=_estimate_to, args=(writer, self._config, jobs, period_s, self._seed, past, began_s), daemon=True
+            target=_estimate_to, args=(writer, config, jobs, period_s, self._seed, past, began_s), daemon=True
         )
         process.start()
         writer.close()

@@ -318,7 +318,7 @@ class Supervisor:
             os.read(self._woken, 4096)
         if ahead_s := clock.follow():
             log.warning("the wall clock jumped ahead", extra={"seconds": round(ahead_s, 3)})
-            reconciler.controller.skip_time(ahead_s)
+            reconciler.controller.past_usage.skip_time(ahead_s)
         if reconciler.take_in():
             self._requests_s = -math.inf
         now_s = clock()

@@ -166,8 +166,11 @@ def read_config(path: Path) -> Scenario:
         check_electricity(config, cluster, now_s=SteadyClock()())
     except InputError as error:
         raise error.within(path) from None
-    if config.live.advises_only(config.engine) and config.live.mode == "live":
-        raise InputError(_advises_only(config), file=path, field="live.mode", value="live")
+    if config.live.advises_only(config.engine) and config.live.mode != "dry-run":
+        raise InputError(_advises_only(config), file=path, field="live.mode", value=config.live.mode)
+    if config.live.mode == "power" and (why := config.why_not_power_alone()) is not None:
+        raise InputError(f"live or dry-run: {why}", file=path, field="live.mode", value="power")
+    _check_partitions(config, cluster, path)
     _check_users(config, path)
     _check_reachable(config, path)
     check_identity(config, path)
@@ -217,6 +220,30 @@ def _check_plans(config: Scenario, cluster: Cluster, path: Path) -> None:
         if field.startswith(("capacity.", "states")):
             field = f"{where}.{field.removeprefix('capacity.')}"
         raise type(error)(error.expected, file=path, field=field, value=error.value) from None
+
+
+def _check_partitions(config: Scenario, cluster: Cluster, path: Path) -> None:
+    """Raise ``InputError`` on partitions to place jobs in that no node is in, or where nothing says what others do."""
+    placed = config.live.slurm.place_in
+    if placed and config.engine != "slurm":
+        expected = f"engine slurm, or none: of engine {config.engine}, these change nothing"
+        raise InputError(expected, file=path, field="live.slurm.place_in", value=", ".join(placed))
+    known = {name for kind in cluster.classes for name in kind.partitions}
+    for name in placed:
+        if name not in known:
+            expected = "a partition that nodes are in (nodes.partitions)"
+            raise InputError(expected, file=path, field="live.slurm.place_in", value=name)
+
+
+def not_ours(config: Scenario, cluster: Cluster) -> list[str]:
+    """Return the nodes on which others place jobs: those outside the partitions that are handed over."""
+    if not (placed := config.live.slurm.place_in):
+        return []
+    return [
+        name
+        for name, k in zip(cluster.names, cluster.klass.tolist(), strict=True)
+        if not set(cluster.classes[k].partitions).intersection(placed)
+    ]
 
 
 def _check_users(config: Scenario, path: Path) -> None:
@@ -291,8 +318,8 @@ def open_live(
 ) -> Live:  # fmt: skip
     """Open the store and the engine of the configuration *path*; the controller is made, but not started.
 
-    With *mode* it begins in that mode (``live`` or ``dry-run``), whatever mode it was in last. With *standby* it waits
-    where another controller runs on the store, if its database is a server.
+    With *mode* it begins in that mode (``live``, ``power`` or ``dry-run``), whatever mode it was in last. With
+    *standby* it waits where another controller runs on the store, if its database is a server.
 
     Raises
     ------
@@ -304,10 +331,7 @@ def open_live(
         If the database does not answer.
     """
     config, folder = read_config(path), path.parent.absolute()
-    if config.live.advises_only(config.engine):
-        if mode == "live":
-            raise ArgumentError(_advises_only(config), file=path, field="mode", value=mode)
-        mode = "dry-run"  # whatever the store says
+    mode = _mode_of(config, path, mode)
     spec = config.policies[0]
     if (plan := plans_of(config)[0]) is not None:  # no longer history is kept
         plan = plan.model_copy(update={"history_days": min(plan.history_days, config.live.keep_days)})
@@ -320,12 +344,14 @@ def open_live(
         except InputError as error:
             raise error.within(path) from None
     cluster = Cluster.of(config.nodes)
+    others = not_ours(config, cluster)
     database = Database(address(config.live.store, folder), idle_s=IDLE_S)
     prepare(database)
     store, controller_store = ApiStore(database), ControllerStore(database)
     clock = clock or SteadyClock()
     maker = JobMaker(
-        cluster.without(config.live.profiling.nodes if config.live.profiling else ()), config.live.default_time_limit_s,
+        cluster.without([*(config.live.profiling.nodes if config.live.profiling else ()), *others]),
+        config.live.default_time_limit_s,
         config.live.limits_of, GpuNeeds.usual(config), config.live.accounts_of,
     )  # fmt: skip
     engine_of = make_engine(config, folder, cluster, controller_store, clock)
@@ -356,6 +382,7 @@ def open_live(
             predicts=predicts, live=config.live,
             guard=controller_store.check_may_act, advises=config.live.advises_only(config.engine),
             intake=_intake(config, engine, store, controller_store, maker), health=health,
+            not_ours=[n for n, name in enumerate(cluster.names) if name in set(others)],
         )  # fmt: skip
 
     def claimed() -> None:
@@ -386,6 +413,17 @@ def open_live(
     )  # fmt: skip
 
 
+def _mode_of(config: Scenario, path: Path, mode: str | None) -> str | None:
+    """Return the mode to begin in, whatever the store says; ``None``: that of the store. Raises ``ArgumentError``."""
+    if mode == "power" and (why := config.why_not_power_alone()) is not None:
+        raise ArgumentError(f"live or dry-run: {why}", file=path, field="mode", value=mode)
+    if not config.live.advises_only(config.engine):
+        return mode
+    if mode not in {None, "dry-run"}:
+        raise ArgumentError(_advises_only(config), file=path, field="mode", value=mode)
+    return "dry-run"
+
+
 def _intake(
     config: Scenario, engine: LiveEngine, store: ApiStore, controller_store: ControllerStore, maker: JobMaker
 ) -> UserJobIntake | None:
@@ -399,7 +437,7 @@ def _intake(
 def _observer(
     config: Scenario, cluster: Cluster, folder: Path, store: ApiStore, seed: int, engine: LiveEngine
 ) -> Observer | None:
-    """Return what watches jobs of others in a dry run; ``None`` for an engine that has none."""
+    """Return what watches jobs of others; ``None`` for an engine that has none."""
     external_jobs = external_jobs_of(config, folder, engine)
     if external_jobs is None:
         return None
@@ -407,7 +445,7 @@ def _observer(
         external_jobs=external_jobs, cluster=cluster, policy=Policy.of(config.policies[0], live=True),
         rules=rules_of(config), tariff=config.electricity.tariff(), rng=np.random.default_rng([seed, 2]),
         default_limit_s=config.live.default_time_limit_s, stopwatch=stopwatch(config.live.decision_limit_s),
-        ended={row["id"]: row for row in store.setting(SETTING, ())},
+        ended={row["id"]: row for row in store.setting(SETTING, ())}, live_too=bool(not_ours(config, cluster)),
     )  # fmt: skip
 
 

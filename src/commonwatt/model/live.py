@@ -78,6 +78,10 @@ class SlurmSpec(FileModel):
         "a job that is cancelled in Slurm (scancel): cancelled for good, or queued again", "-", "cancelled"
     )
     power: bool = quantity("whether a capacity plan may power nodes down", "-", False)  # noqa: FBT003
+    place_in: tuple[_SlurmName, ...] = quantity(
+        "partitions on whose nodes jobs are placed, as far as they are handed over; on other nodes Slurm's own "
+        "scheduler places jobs, and only power is switched; none: jobs are placed on all nodes", "-", (),
+    )  # fmt: skip
     meter: Literal["none", "declared"] = quantity(
         "energy readings: none, or computed from the declared power of nodes and GPUs", "-", "declared"
     )
@@ -451,9 +455,10 @@ class ServicesSpec(FileModel):
 class LiveSpec(FileModel):
     """The live control plane."""
 
-    mode: Literal["live", "dry-run"] = quantity(
-        "live: decisions are carried out; dry-run: they are only recorded, with the estimated savings", "-", "live"
-    )
+    mode: Literal["live", "power", "dry-run"] = quantity(
+        "live: decisions are carried out; dry-run: they are only recorded, with the estimated savings; power: of "
+        "engine `slurm`, whose own scheduler places all jobs: only the capacity plan is carried out", "-", "live"
+    )  # fmt: skip
     store: str = quantity(
         "database: a SQLAlchemy URL (mysql+pymysql://..., postgresql+psycopg://...) or an SQLite file relative "
         "to this file; $NAME and ${NAME} stand for environment variables",

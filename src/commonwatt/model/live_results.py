@@ -370,7 +370,9 @@ class ClusterState(ResultModel):
 class ModeOrder(FileModel):
     """New mode."""
 
-    mode: Literal["live", "dry-run"] = quantity("live, or dry-run: decisions are only recorded")
+    mode: Literal["live", "power", "dry-run"] = quantity(
+        "live; dry-run: decisions are only recorded; or power: only those of the capacity plan are carried out"
+    )
 
 
 class ModeState(ResultModel):

@@ -14,6 +14,7 @@ import numpy as np
 from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.capacity import CapacitySpec
 from commonwatt.model.errors import InputError
+from commonwatt.model.jobs import JobArrays
 from commonwatt.model.names import one_of
 from commonwatt.model.nodes import Cluster, NodeClass
 
@@ -107,6 +108,14 @@ class Pools:
                 return pool
         return self._home(klass, whole=gpus >= self.class_gpus[klass])
 
+    def of_jobs(self, table: JobArrays, rows: Ints, cluster: Cluster) -> Ints:
+        """Return the pool of each of *rows*, jobs of *table*. Shape [R]."""
+        if len(self) == 1:
+            return np.zeros(len(rows), dtype=np.int64)
+        asked = [(table.partition_of(j), _class_asked(table, j, cluster), j) for j in rows.tolist()]
+        pools = [self.of_job(partition, k, int(table.requested_gpus[j])) for partition, k, j in asked]
+        return np.array(pools, dtype=np.int64)
+
     def running(self, pool: int, klass: int, *, whole: bool) -> int:
         """Return the pool that a job of *pool* counts for while it runs on nodes of *klass*, *whole* ones or parts."""
         if self.reach[pool, klass] and not self.whole.any():
@@ -165,3 +174,18 @@ def _groups(names: Sequence[str], share: Sequence[Sequence[str]]) -> list[tuple[
             del left[name]
     groups = [*((name,) for name in left), *(tuple(group) for group in share if group)]
     return sorted(groups, key=lambda group: names.index(group[0]))
+
+
+def _class_asked(table: JobArrays, j: int, cluster: Cluster) -> int:
+    """Return the first class on which a job can have what it asked for, else its smallest configuration."""
+    rows = range(int(table.start[j]), int(table.start[j + 1]))
+    asked = [
+        c for c in rows
+        if table.config_gpus[c] == table.requested_gpus[j] and table.requested_type[j] in (-1, table.config_type[c])
+    ]  # fmt: skip
+    smallest = sorted(rows, key=lambda c: int(table.config_gpus[c]))
+    for c in (*asked, *smallest):
+        gpu_type, gpus = table.gpu_types[table.config_type[c]], int(table.config_gpus[c])
+        if shapes := cluster.shapes(gpu_type, gpus, *table.nodes_of(j)):
+            return shapes[0][0]
+    return 0

@@ -413,6 +413,16 @@ class Scenario(FileModel):
         shares = isinstance(self.workload, LogWorkload) and self.workload.fractions == "share"
         return bool(self.services) or self.fractional is not None or shares
 
+    def why_not_power_alone(self) -> str | None:
+        """Return why nothing but the power of nodes can be switched (mode ``power``); ``None``: it can."""
+        if self.engine != "slurm":
+            return f"under engine {self.engine}, nobody else places jobs; mode power is for engine slurm"
+        if self.policies[0].capacity is None and self.capacity is None:
+            return "without a capacity plan there is nothing to switch: set `capacity`"
+        if not self.live.slurm.power:
+            return "no node may be powered down: set live.slurm.power"
+        return "services are placed on nodes" if self.services else None
+
     def _check_fairness(self) -> None:
         """Raise if tenants are guaranteed something under a scheduler that has its own idea of fairness."""
         for policy in self.policies:

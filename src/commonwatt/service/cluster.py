@@ -191,10 +191,12 @@ def undrain(request: Request, caller: Operator, node: NodeName) -> NodeState:  #
 def mode(
     request: Request, caller: Operator, order: Annotated[ModeOrder, Depends(body_of(ModeOrder))]  # noqa: ARG001
 ) -> ModeState:  # fmt: skip
-    """Set the mode: ``live``, or ``dry-run``, in which decisions are recorded and not carried out."""
+    """Set the mode: ``live``; ``dry-run``: decisions are only recorded; ``power``: but those on power."""
     context = context_of(request)
-    if order.mode == "live" and context.config.live.advises_only(context.config.engine):
+    if order.mode != "dry-run" and context.config.live.advises_only(context.config.engine):
         raise ApiRefusal(409, _ADVISES, field="mode", value=order.mode)
+    if order.mode == "power" and (why := context.config.why_not_power_alone()) is not None:
+        raise ApiRefusal(409, why, field="mode", value=order.mode)
     about(request, f"mode {order.mode}")
     context.store.ask(RequestKind.MODE, time.time(), value=order.mode)
     context.wake()

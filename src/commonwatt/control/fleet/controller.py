@@ -95,7 +95,7 @@ class FleetController(Controller):
     def tick(self, now_s: float) -> None:
         """Decide about shared GPUs, then about training jobs."""
         self._now_s = now_s
-        self._usage.age(now_s, self._allocated_by_tenants())  # as it was until now, before shared GPUs change
+        self.past_usage.age(now_s, self._allocated_by_tenants())  # as it was until now, before shared GPUs change
         if self.capacity is None:
             self.absorb()
             self._share(now_s)

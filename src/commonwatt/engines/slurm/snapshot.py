@@ -157,12 +157,14 @@ def _user() -> str:
 FIELDS = (
     "JobID:|,UserName:|,State:|,SubmitTime:|,StartTime:|,EndTime:|,TimeLimit:|,tres-alloc:|,tres-per-node:|,"
     "tres-per-job:|,NumNodes:|,NodeList:|,Reason:|,tres-per-task:|,NumTasks:|,tres-per-socket:|,sct:|,ArrayJobID:|,"
-    "ArrayTaskID:|"
+    "ArrayTaskID:|,Partition:|"
 )
 """``squeue --Format``: no field has text that a user can choose."""
 
 _RUNS = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"}
 _RAN = {"COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "NODE_FAIL", "PREEMPTED", "DEADLINE"}
+_LIMITS = ("QOS", "Assoc", "Partition", "Licenses", "BadConstraints", "Invalid", "Account", "Max", "BurstBuffer")
+"""How the reasons of jobs begin that nodes would not let start."""
 _NOT_YET = {"BeginTime", "Dependency", "DependencyNeverSatisfied", "JobArrayTaskLimit", "JobHeldAdmin", "JobHeldUser"}
 _ALLOCATED = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=$|,)")
 _NODES = re.compile(r"(?:^|,)node=(\d+)(?=$|,)")
@@ -210,6 +212,7 @@ def parse_external_jobs(text: str, own: Collection[int]) -> list[ExternalJob]:
             id=int(row[0]), user=row[1], state=state, submit_s=submit_s,
             start_s=None if state == "waiting" else start_s, end_s=end_s if state == "ended" else None,
             limit_s=_limit(row[6]), gpus=gpus, gpu_type=gpu_type, nodes=nodes,
+            partition=row[19] if len(row) > 19 else "", limited=state == "waiting" and row[12].startswith(_LIMITS),
         )  # fmt: skip
         running[row[17]] += state == "running"
         if state == "waiting" and row[18][:1].isdigit():

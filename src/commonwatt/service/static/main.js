@@ -39,14 +39,16 @@ const drawEvents = calmly(() => byId("event-list").replaceChildren(
 
 function drawHead() {
   const { head, who } = state;
-  const live = head.mode === "live";
-  byId("mode").className = live ? "pill" : "pill dry";
-  setText(byId("mode"), live ? "live" : "dry run: decisions are only recorded");
+  const { live, power } = MODES;
+  byId("mode").className = head.mode === "live" ? "pill" : "pill dry";
+  setText(byId("mode"), (MODES[head.mode] ?? live).words);
   setText(byId("engine"), `engine ${head.engine}`);
   setText(byId("who"), who.operator ? `operator ${who.label}` : `tenant ${who.tenant}`);
-  setText(byId("switch"), live ? "Switch to a dry run" : "Go live");
+  setText(byId("switch"), MODES[afterwards()].yes);
+  setText(byId("switch-power"), head.mode === "power" ? live.yes : power.yes);
   for (const id of ["mode", "new", "out"]) byId(id).hidden = false;
   byId("switch").hidden = !who.operator;
+  byId("switch-power").hidden = !who.operator || head.engine !== "slurm";
   banner("trouble", head.trouble ? `The controller reports a problem: ${head.trouble}` : head.role === "standby" ? "This server stands by: another one is active, and what you see is a second or two old." : head.healthy ? "" : "The controller has not made a decision yet.");
 }
 
@@ -172,15 +174,19 @@ function askTenant(text) {
   byId("tenants-of").showModal();
 }
 
-async function switchMode() {
-  const toLive = state.head.mode !== "live";
-  const question = toLive
-    ? { title: "Go live?", text: "Decisions will be carried out: jobs start, move and stop on the real cluster.", yes: "Go live", danger: true }
-    : { title: "Switch to a dry run?", text: "Running jobs continue. Jobs no longer start, move or stop; decisions are only recorded.", yes: "Switch to a dry run" };
-  if (!(await confirmed(question))) return;
+const MODES = {
+  live: { words: "live", yes: "Go live", title: "Go live?", text: "Decisions will be carried out: jobs start, move and stop on the real cluster.", said: "Switch to live requested.", danger: true },
+  power: { words: "power only: Slurm places jobs", yes: "Power only", title: "Switch power only?", text: "Slurm places all jobs. Nodes are put to sleep and woken by the capacity plan. Running jobs continue.", said: "Switch to power only requested.", danger: true },
+  "dry-run": { words: "dry run: decisions are only recorded", yes: "Switch to a dry run", title: "Switch to a dry run?", text: "Running jobs continue. Jobs no longer start, move or stop; decisions are only recorded.", said: "Switch to a dry run requested." },
+};
+
+const afterwards = () => (state.head.mode === "dry-run" ? "live" : "dry-run");
+
+async function switchMode(mode) {
+  if (!(await confirmed(MODES[mode]))) return;
   try {
-    await ask("/mode", { method: "POST", body: { mode: toLive ? "live" : "dry-run" } });
-    say(toLive ? "Switch to live requested." : "Switch to a dry run requested.");
+    await ask("/mode", { method: "POST", body: { mode } });
+    say(MODES[mode].said);
   } catch (error) {
     failed(error);
   }
@@ -202,7 +208,8 @@ byId("tenants-of").addEventListener("cancel", (event) => event.preventDefault())
 byId("provider").addEventListener("click", () => location.assign("/sign-in"));
 byId("out").addEventListener("click", () => signOut());
 byId("new").addEventListener("click", openSubmit);
-byId("switch").addEventListener("click", switchMode);
+byId("switch").addEventListener("click", () => switchMode(afterwards()));
+byId("switch-power").addEventListener("click", () => switchMode(state.head.mode === "power" ? "live" : "power"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawCharts);
 window.addEventListener("load", drawCharts);
 document.addEventListener("visibilitychange", () => document.hidden || draw());

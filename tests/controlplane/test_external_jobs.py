@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 
 from commonwatt.control.engine import NodeView
 from commonwatt.control.events import EventKind
-from commonwatt.control.external_jobs import ExternalJob, dry_run, job_of
+
+pytest.importorskip("sqlalchemy")
+
+from commonwatt.control.external_jobs import ExternalJob, job_of
 from commonwatt.control.job_registry import Rules
 from commonwatt.control.policy import Policy
+from commonwatt.controlplane.observer import dry_run
 from commonwatt.model.electricity import Electricity
 from commonwatt.model.nodes import Cluster, NodeSpec
 from commonwatt.model.scenario import PolicySpec

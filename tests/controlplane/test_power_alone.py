@@ -1,0 +1,233 @@
+"""Mode ``power``: others place all jobs, or those outside some partitions, and the capacity plan is carried out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from commonwatt.control.external_jobs import ExternalJob
+from commonwatt.controlplane.savings import with_power_alone
+from commonwatt.controlplane.wiring import open_live, read_config
+from commonwatt.model.errors import EngineError, InputError
+from commonwatt.store.records import JobStatus, RequestKind
+from tests.cli.console import run
+from tests.controlplane.bench import Bench
+from tests.controlplane.chaos import config_in
+
+OFF = [{"name": "off", "power_w": 5, "enter_s": 10, "wake_s": 30}]
+WATTS = {"gpu_type": "V100", "gpus": 2, "idle_w": 100, "gpu_w": 200, "states": OFF}
+NODES = [{"name": "n", "count": 3, "partitions": ["main"], **WATTS}]
+PLAN = {"policy": "last-value", "step_s": 60}
+
+
+class Others:
+    """External jobs, as a cluster tells of them."""
+
+    def __init__(self):
+        self.jobs: list[ExternalJob] = []
+        self.error: Exception | None = None
+
+    def __call__(self):
+        if self.error is not None:
+            raise self.error
+        return list(self.jobs)
+
+    def add(self, number, state, gpus, nodes=(), **more):
+        given = {
+            "user": "ada", "submit_s": 1.0, "start_s": 2.0 if nodes else None, "end_s": None, "limit_s": 3600.0,
+            "gpu_type": None, "partition": "main",
+        }  # fmt: skip
+        self.jobs.append(ExternalJob(id=number, state=state, gpus=gpus, nodes=nodes, **{**given, **more}))
+
+
+@pytest.fixture
+def others(monkeypatch):
+    others = Others()
+    monkeypatch.setattr("commonwatt.controlplane.wiring.external_jobs_of", lambda *_: others)
+    return others
+
+
+@pytest.fixture
+def bench(tmp_path, opened, others, monkeypatch):
+    def make(placed=(), **changes) -> Bench:
+        if placed:
+            monkeypatch.setattr(
+                "commonwatt.controlplane.wiring._check_partitions", lambda *_: None
+            )  # of engine slurm only
+            changes["live"] = {"slurm": {"place_in": list(placed)}}
+        return opened(Bench(tmp_path, **{"nodes": NODES, "capacity": PLAN, **changes}))
+
+    return make
+
+
+def go_on(b: Bench, seconds: float, step_s: float = 10.0) -> None:
+    for _ in range(int(seconds / step_s)):
+        b.advance(step_s)
+        b.look()
+
+
+def asleep(b: Bench) -> list[bool]:
+    return [state >= 0 for state in b.reconciler.controller.engine.nodes().power_state.tolist()]
+
+
+def power(b: Bench) -> None:
+    b.ask(RequestKind.MODE, value="power")
+    b.settle()
+
+
+def test_nodes_follow_what_others_want_and_our_own_jobs_wait(bench, others):
+    b = bench()
+    others.add(1, "running", 2, ("n-2",))
+    power(b)
+    mine = b.submit(100.0, gpus=2)
+    go_on(b, 200)
+    assert b.snapshot().mode == "power"
+    assert asleep(b) == [True, False, True]
+    assert b.status(mine) == JobStatus.WAITING
+    others.add(2, "waiting", 2)
+    go_on(b, 200)
+    assert sum(asleep(b)) == 1
+    others.jobs.clear()
+    go_on(b, 200)
+    assert asleep(b) == [True, True, True]
+    assert b.status(mine) == JobStatus.WAITING
+    b.ask(RequestKind.MODE, value="live")
+    go_on(b, 100)
+    assert b.status(mine) == JobStatus.RUNNING
+
+
+def test_samples_count_what_others_have_and_want(bench, others):
+    b = bench()
+    others.add(1, "running", 4, ("n-1", "n-2"))
+    others.add(2, "waiting", 2)
+    others.add(3, "waiting", 2, limited=True)
+    power(b)
+    go_on(b, 120)
+    last = b.live.store.samples(0.0, limit=1000)[-1]
+    assert (last.busy_gpus, last.wanted_gpus, last.running, last.waiting) == (4, 6, 1, 1)
+    b.ask(RequestKind.MODE, value="live")
+    go_on(b, 120)
+    last = b.live.store.samples(0.0, limit=1000)[-1]
+    assert (last.busy_gpus, last.wanted_gpus, last.running, last.waiting) == (0, 0, 0, 0)
+
+
+def test_while_nobody_knows_what_others_want_no_node_is_switched(bench, others):
+    b = bench()
+    others.error = EngineError("squeue: no answer")
+    power(b)
+    go_on(b, 200)
+    assert asleep(b) == [False, False, False]
+    assert "would-start" not in [event.kind for event in b.live.store.events()]
+    others.error = None
+    go_on(b, 200)
+    assert asleep(b) == [True, True, True]
+
+
+def test_what_a_node_runs_keeps_it_on_whatever_the_queue_says(bench, others):
+    """Between two looks at the queue, Slurm may have started something: the engine says what is in use."""
+    b = bench()
+    b.engine.nodes = lambda inner=b.engine.nodes: _used(inner(), 1)
+    power(b)
+    go_on(b, 200)
+    assert asleep(b)[1] is False
+
+
+def _used(view, n):
+    used = np.zeros(len(view.usable_gpus), dtype=bool)
+    used[n] = True
+    return replace(view, in_use=used)
+
+
+def test_a_promise_about_jobs_counts_those_of_others(bench, others):
+    b = bench(capacity={"policy": "cuff", "forecaster": "last-value", "target": {"jobs": 0.5}, "step_s": 60})
+    power(b)
+    go_on(b, 60)
+    capacity = b.reconciler.controller.capacity
+    came = []
+    observe = capacity._observe
+
+    def note(asked, wanted, *rest):
+        observe(asked, wanted, *rest)
+        came.extend(capacity._came)
+
+    capacity._observe = note
+    others.add(1, "waiting", 2)
+    others.add(2, "running", 2, ("n-1",))
+    go_on(b, 40)
+    assert set(came) == {(0, 2, 2), (0, 2, 4)}
+
+
+@pytest.mark.slow
+def test_in_live_mode_our_jobs_run_where_partitions_are_handed_over_and_power_is_switched_everywhere(bench, others):
+    nodes = [{"name": "n", "count": 2, "partitions": ["main"], **WATTS}, {"name": "x", "partitions": ["old"], **WATTS}]
+    b = bench(placed=["main"], nodes=nodes)
+    jobs = [b.submit(300.0, gpus=2) for _ in range(3)]
+    others.add(1, "running", 2, ("x",), partition="old")
+    go_on(b, 100)
+    assert sorted(b.status(job) for job in jobs) == [JobStatus.RUNNING, JobStatus.RUNNING, JobStatus.WAITING]
+    assert "x" not in {name for event in b.live.store.events() for name in event.nodes}
+    assert asleep(b) == [False, False, False]
+    others.jobs.clear()
+    go_on(b, 850)
+    assert [b.status(job) for job in jobs] == [JobStatus.COMPLETED] * 3
+    assert asleep(b) == [True, True, True]
+    others.add(2, "waiting", 2, partition="old")
+    go_on(b, 200)
+    assert sum(asleep(b)) == 2
+    wide = b.submit(10.0, gpus=6)
+    b.settle()
+    assert b.status(wide) == JobStatus.FAILED  # never fits the two nodes that are ours
+
+
+def _slurm(folder, **changes):
+    given = {"engine": "slurm", "nodes": NODES, "capacity": PLAN, "live": {"mode": "power", "slurm": {"power": True}}}
+    return config_in(folder, **{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"engine": "simulated"}, "live.mode", "engine slurm"),
+        ({"capacity": None}, "live.mode", "set `capacity`"),
+        ({"live": {"mode": "power"}}, "live.mode", "set live.slurm.power"),
+        ({"live": {"mode": "power", "slurm": {"power": True, "read_only": True}}}, "live.mode", "read_only"),
+        ({"live": {"slurm": {"power": True, "place_in": ["none"]}}}, "live.slurm.place_in", "nodes.partitions"),
+        ({"engine": "simulated", "live": {"slurm": {"place_in": ["main"]}}}, "live.slurm.place_in", "engine slurm"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(tmp_path, changes, field, words):
+    path = _slurm(tmp_path, **changes)
+    with pytest.raises(InputError) as refused:
+        read_config(path)
+    assert refused.value.field == field
+    assert words in str(refused.value)
+    told = run("serve", str(path), "--port", "0")
+    assert told.code == 2
+    assert field in told.err
+
+
+def test_asked_for_as_an_option_it_is_refused_alike(tmp_path):
+    path = config_in(tmp_path, engine="simulated")
+    with pytest.raises(InputError, match="engine slurm"):
+        open_live(path, mode="power")
+    assert read_config(_slurm(tmp_path)).why_not_power_alone() is None
+
+
+def test_a_stored_mode_without_a_plan_is_a_dry_run(bench, others, tmp_path, opened):
+    b = bench()
+    power(b)
+    b.close()
+    b = bench(capacity=None)
+    b.settle()
+    assert b.snapshot().mode == "dry-run"
+
+
+def test_savings_are_those_of_the_plan_alone(tmp_path):
+    config = read_config(_slurm(tmp_path, policies=[{"solver": "lookahead"}, {"solver": "easy"}]))
+    ours, baseline = with_power_alone(config).policies
+    assert (ours.solver, baseline.solver) == ("easy", "easy")
+    assert (ours.capacity, baseline.capacity) == (config.capacity, None)
