@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from commonwatt.controlplane.preflight_engines import shared_user
+from commonwatt.controlplane.identity import shared_user
 from commonwatt.model.scenario import Scenario
 from tests.attacks.site import NODES, served, until
 

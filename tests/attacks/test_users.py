@@ -18,7 +18,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.controlplane.engines import options_of
-from commonwatt.controlplane.preflight_engines import broken_promises
+from commonwatt.controlplane.identity import broken_promises
 from commonwatt.controlplane.wiring import read_config
 from commonwatt.model.errors import InputError
 from commonwatt.model.scenario import Scenario

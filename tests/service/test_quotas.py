@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from commonwatt.controlplane.identity import broken_promises
 from commonwatt.controlplane.jobs import JobMaker
-from commonwatt.controlplane.preflight_engines import broken_promises
 from commonwatt.model.errors import QuotaError
 from commonwatt.model.job_file import JobFile
 from commonwatt.model.live import LiveSpec, TenantLimits

@@ -181,7 +181,11 @@ def _nodes(
         notes.append(f"left out: nodes without GPUs ({inventory.without_gpus})")
     if unknown := _unknown(nodes):
         notes.append(f"the speed of {', '.join(unknown)} is a placeholder: set gpu_types in {out / _CONFIG}")
-    notes.append("the power of nodes is assumed, from data sheets where they are known: set idle_w and gpu_w")
+    measured = [f"{node.gpu_type}: {node.power.source}" for node in inventory.nodes if node.power is not None]
+    notes += dict.fromkeys(measured)
+    if len(measured) < len(inventory.nodes):
+        some = "of other nodes" if measured else "of nodes"
+        notes.append(f"the power {some} is assumed, from data sheets where they are known: set idle_w and gpu_w")
     return nodes, notes
 
 

@@ -1,4 +1,4 @@
-"""Reads what the configuration says about identity: certificates of the server, and Unix users of the socket.
+"""Reads what the configuration says about identity, certificates and Unix users, and what it promises to tenants.
 
 All of it is checked before the control plane starts, for ``serve`` and ``check`` alike.
 """
@@ -22,7 +22,10 @@ from commonwatt.model.errors import InputError, MissingExtraError
 from commonwatt.model.identity import Grant
 from commonwatt.model.scenario import Scenario
 
-__all__ = ["Peers", "check_identity", "identity_checks", "peers_of", "socket_path"]
+__all__ = [
+    "Peers", "broken_promises", "check_identity", "divides_by_weight", "identity_checks", "peers_of", "shared_user",
+    "socket_path",
+]  # fmt: skip
 
 _LONGEST_PATH = 107  # bytes of sun_path, without its end
 _SOCKET = "live.server.socket"
@@ -167,3 +170,68 @@ def _check_path(config: Scenario, path: Path, folder: Path) -> None:
     for what, place in seen.items():
         if place is not None and place.resolve() in (real, *real.parents):
             raise InputError(f"a path outside {what}, which jobs can reach", field=where, value=path)
+
+
+def divides_by_weight(config: Scenario) -> bool:
+    """Whether the policy in force takes account of the tenants' weights."""
+    policy = config.policies[0]
+    return policy.solver == "fair-share" or policy.fairness is not None
+
+
+def shared_user(config: Scenario) -> CheckLine | None:
+    """Return the warning that jobs can read what is the control plane's; ``None`` where there are none."""
+    if config.engine == "simulated" or config.live.users_of(config.engine):
+        return None
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        user = str(os.geteuid())
+    where = "" if config.engine == "local" else ", on every node that sees these files"
+    finding = (
+        f"all jobs run as the user of this process ({user}): a job can read and change the store and what other jobs "
+        f"write{where}, and so become an operator"
+    )
+    advice = "restrict submission to people trusted as operators; keep the store in a database that jobs cannot reach"
+    return warning("users", finding, advice)
+
+
+def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[CheckLine]:
+    """Yield a warning for each promise to tenants of these *weights* that nothing keeps."""
+    solver = config.policies[0].solver
+    if len(set(weights.values())) > 1 and not divides_by_weight(config):
+        shown = ", ".join(f"{name} {weight:g}" for name, weight in sorted(weights.items())[:5])
+        yield warning(
+            "weights", f"tenants have different weights ({shown}), and solver {solver} ignores them",
+            "use solver fair-share, guarantee shares by `fairness` of the policy, or give all the same weight",
+        )  # fmt: skip
+    if config.live.files_gb is not None and config.engine not in ("local", "slurm"):
+        finding = f"live.files_gb limits nothing: engine {config.engine} does not add up the files of jobs"
+        yield warning("files", finding, "leave it out, and limit the volume that jobs write to")
+    if len(weights) > 1 and (line := shared_user(config)) is not None:
+        yield line
+    users, where = config.live.users_of(config.engine), f"live.{config.engine}.users"
+    named = {"live.tenant_limits": set(config.live.tenant_limits), where: set(users)}
+    named |= {f"live.accounts.{name}.tenants": set(of.tenants) for name, of in config.live.accounts.items()}
+    if config.engine == "kubernetes":
+        named["live.kubernetes.jobs"] = {name for names in config.live.kubernetes.jobs.values() for name in names}
+    for place, names in named.items():
+        if missing := sorted(names - weights.keys()):
+            finding = f"{place} names tenants that do not exist: {', '.join(missing[:5])}"
+            yield warning("tenants", finding, "add them under `tenants`, or put their names right")
+    if without := sorted(set(weights) - users.keys()) if users else []:
+        yield warning(
+            "users", f"jobs of tenants without a Unix user do not run ({', '.join(without[:5])})",
+            f"name their users in {where}",
+        )  # fmt: skip
+    of_several = sorted({user for user in users.values() if list(users.values()).count(user) > 1})
+    if of_several:
+        yield warning(
+            "users", f"several tenants share a Unix user ({', '.join(of_several[:5])}): their jobs are not kept apart",
+            f"give each tenant its own in {where}",
+        )  # fmt: skip
+    unlimited = sorted(name for name in weights if config.live.limits_of(name).tardiness_weight is None)
+    if len(weights) > 1 and unlimited:
+        yield warning(
+            "urgency", f"the tardiness weight of a job is whatever its owner writes ({', '.join(unlimited[:5])})",
+            "set live.limits.tardiness_weight, tardiness_budget and due_after_s",
+        )  # fmt: skip

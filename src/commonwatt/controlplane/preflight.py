@@ -17,9 +17,8 @@ from pathlib import Path
 
 from commonwatt import __version__
 from commonwatt.controlplane.health import HostNames, judge, read_health
-from commonwatt.controlplane.identity import identity_checks, peers_of
+from commonwatt.controlplane.identity import broken_promises, identity_checks, peers_of
 from commonwatt.controlplane.preflight_engines import (
-    broken_promises,
     engine_checks,
     failed,
     fine,

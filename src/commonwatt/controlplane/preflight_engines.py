@@ -7,7 +7,7 @@ import pwd
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from commonwatt.engines.kubernetes.power import autoscaler
 from commonwatt.engines.kubernetes.user_gang import KINDS, JobKind
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.connect import differences, discover, slurm_of
+from commonwatt.engines.slurm.node_control import node_draw
 from commonwatt.engines.slurm.parsing import SlurmNode, host_names
 from commonwatt.engines.state_folder import used_by_another
 from commonwatt.model.admin_results import CheckLine
@@ -45,8 +46,6 @@ from commonwatt.store.database import address
 
 __all__ = [
     "GpusHere",
-    "broken_promises",
-    "divides_by_weight",
     "engine_checks",
     "failed",
     "fine",
@@ -54,7 +53,6 @@ __all__ = [
     "kubernetes_checks",
     "power_saving",
     "running_jobs_elsewhere",
-    "shared_user",
     "slurm_checks",
     "state_folder",
     "warning",
@@ -213,6 +211,8 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
         yield failed("engine", f"live.slurm.conf is no file: {spec.conf}", "name the slurm.conf of this machine")
     else:
         yield from _asked(slurm_of(spec), cluster, power=spec.power, planned=planned)
+        if spec.meter == "slurm":
+            yield _measured(slurm_of(spec), cluster)
     line = state_folder(config, folder, folder / spec.state)
     if line.verdict == "ok":
         line = fine(line.what, f"{line.found}; all nodes must see it under this name, which is not checked here")
@@ -221,11 +221,29 @@ def slurm_checks(config: Scenario, cluster: Cluster, folder: Path) -> Iterator[C
         yield _given_away(folder / spec.state, next(iter(spec.users.values())))
     if spec.meter == "declared":
         yield fine("power readings", "computed from the declared power of nodes and GPUs, not measured")
-    else:
+    elif spec.meter == "none":
         yield warning("power readings", "none: energy and cost will be unknown", "set live.slurm.meter to declared")
     if planned and not spec.power:
         advice = "set live.slurm.power, if Slurm's power saving is set up, or take `capacity` out"
         yield failed("power saving", "a capacity plan is configured, but nodes may not be powered down", advice)
+
+
+def _measured(slurm: Slurm, cluster: Cluster) -> CheckLine:
+    """Check that Slurm measures what nodes draw; those that are off now are not asked for it."""
+    what = "power readings"
+    try:
+        drawn = node_draw(slurm)
+    except EngineError as error:
+        return failed(what, str(error), "see whether `scontrol show node` works for this user")
+    on = [(name, drawn[name]) for name in cluster.names if name in drawn and not drawn[name].off]
+    without = [name for name, one in on if one.watts is None]
+    if on and len(without) == len(on):
+        advice = "set AcctGatherEnergyType and AcctGatherNodeFreq in slurm.conf, or live.slurm.meter to declared"
+        return failed(what, "Slurm measures no node (CurrentWatts of `scontrol show node`)", advice)
+    if without:
+        found = f"{len(without)} of {len(on)} nodes are not measured by Slurm: {_shortened(without)}"
+        return warning(what, found, "what they draw is taken as declared, with the GPUs that jobs have")
+    return fine(what, f"Slurm measures {plural(len(on), 'node')} that {'is' if len(on) == 1 else 'are'} on")
 
 
 def _given_away(state: Path, user: str) -> CheckLine:
@@ -258,7 +276,7 @@ def _asked(slurm: Slurm, cluster: Cluster, *, power: bool, planned: bool) -> Ite
     spare = [one.sentence for one in differ if not one.declared]
     wrong = [one.sentence for one in differ if one.declared]
     if wrong:
-        yield failed("nodes", _shortened(wrong), "declare nodes as `scontrol show node` names them, GPUs as in Gres")
+        yield failed("nodes", _shortened(wrong), "declare nodes, Gres and features as `scontrol show node` has them")
     elif spare:
         yield warning("nodes", _shortened(spare), "declare them if jobs may run there")
     else:
@@ -511,68 +529,3 @@ def _meter(config: Scenario, gpus: GpusHere) -> CheckLine:
 
 
 # -- promises to tenants
-
-
-def divides_by_weight(config: Scenario) -> bool:
-    """Whether the policy in force takes account of the tenants' weights."""
-    policy = config.policies[0]
-    return policy.solver == "fair-share" or policy.fairness is not None
-
-
-def shared_user(config: Scenario) -> CheckLine | None:
-    """Return the warning that jobs can read what is the control plane's; ``None`` where there are none."""
-    if config.engine == "simulated" or config.live.users_of(config.engine):
-        return None
-    try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        user = str(os.geteuid())
-    where = "" if config.engine == "local" else ", on every node that sees these files"
-    finding = (
-        f"all jobs run as the user of this process ({user}): a job can read and change the store and what other jobs "
-        f"write{where}, and so become an operator"
-    )
-    advice = "restrict submission to people trusted as operators; keep the store in a database that jobs cannot reach"
-    return warning("users", finding, advice)
-
-
-def broken_promises(config: Scenario, weights: Mapping[str, float]) -> Iterator[CheckLine]:
-    """Yield a warning for each promise to tenants of these *weights* that nothing keeps."""
-    solver = config.policies[0].solver
-    if len(set(weights.values())) > 1 and not divides_by_weight(config):
-        shown = ", ".join(f"{name} {weight:g}" for name, weight in sorted(weights.items())[:5])
-        yield warning(
-            "weights", f"tenants have different weights ({shown}), and solver {solver} ignores them",
-            "use solver fair-share, guarantee shares by `fairness` of the policy, or give all the same weight",
-        )  # fmt: skip
-    if config.live.files_gb is not None and config.engine not in ("local", "slurm"):
-        finding = f"live.files_gb limits nothing: engine {config.engine} does not add up the files of jobs"
-        yield warning("files", finding, "leave it out, and limit the volume that jobs write to")
-    if len(weights) > 1 and (line := shared_user(config)) is not None:
-        yield line
-    users, where = config.live.users_of(config.engine), f"live.{config.engine}.users"
-    named = {"live.tenant_limits": set(config.live.tenant_limits), where: set(users)}
-    named |= {f"live.accounts.{name}.tenants": set(of.tenants) for name, of in config.live.accounts.items()}
-    if config.engine == "kubernetes":
-        named["live.kubernetes.jobs"] = {name for names in config.live.kubernetes.jobs.values() for name in names}
-    for place, names in named.items():
-        if missing := sorted(names - weights.keys()):
-            finding = f"{place} names tenants that do not exist: {', '.join(missing[:5])}"
-            yield warning("tenants", finding, "add them under `tenants`, or put their names right")
-    if without := sorted(set(weights) - users.keys()) if users else []:
-        yield warning(
-            "users", f"jobs of tenants without a Unix user do not run ({', '.join(without[:5])})",
-            f"name their users in {where}",
-        )  # fmt: skip
-    of_several = sorted({user for user in users.values() if list(users.values()).count(user) > 1})
-    if of_several:
-        yield warning(
-            "users", f"several tenants share a Unix user ({', '.join(of_several[:5])}): their jobs are not kept apart",
-            f"give each tenant its own in {where}",
-        )  # fmt: skip
-    unlimited = sorted(name for name in weights if config.live.limits_of(name).tardiness_weight is None)
-    if len(weights) > 1 and unlimited:
-        yield warning(
-            "urgency", f"the tardiness weight of a job is whatever its owner writes ({', '.join(unlimited[:5])})",
-            "set live.limits.tardiness_weight, tardiness_budget and due_after_s",
-        )  # fmt: skip

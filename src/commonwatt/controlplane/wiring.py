@@ -21,13 +21,12 @@ from commonwatt.control.policy import Policy, warm_up
 from commonwatt.controlplane.capacity import check_plan, live_capacity, since_s
 from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
 from commonwatt.controlplane.health import HealthPoller
-from commonwatt.controlplane.identity import check_identity, identity_checks
+from commonwatt.controlplane.identity import broken_promises, check_identity, identity_checks, shared_user
 from commonwatt.controlplane.intent_log import WriteAheadEngine
 from commonwatt.controlplane.jobs import GpuNeeds, JobMaker
 from commonwatt.controlplane.kubernetes_events import Announcer, announcer_of
 from commonwatt.controlplane.notifications import Notifier
 from commonwatt.controlplane.observer import SETTING, Observer
-from commonwatt.controlplane.preflight_engines import broken_promises, shared_user
 from commonwatt.controlplane.reconciler import Reconciler
 from commonwatt.controlplane.run_times import live_knowledge
 from commonwatt.controlplane.savings import Estimator, plans_of

@@ -1,4 +1,4 @@
-"""What a cluster says of its nodes beside their GPUs: where they are in the network, and what features they have.
+"""What a cluster says of its nodes beside their GPUs: where they are in the network, features, and what they draw.
 
 ``scontrol show topology`` prints a line for each switch (topology/tree), with its nodes and the switches below it, or
 for each block (topology/block), and for several blocks that are a larger one.
@@ -6,12 +6,16 @@ for each block (topology/block), and for several blocks that are a larger one.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
 
 from commonwatt.model.features import FEATURE
+from commonwatt.model.units import plural
 
-__all__ = ["domain_of", "features_of_kinds", "slurm_domains", "split_topology"]
+__all__ = ["MeasuredPower", "domain_of", "features_of_kinds", "measured_power", "slurm_domains", "split_topology"]
 
 _LINE = re.compile(r"^[ \t]*(?:SwitchName|BlockName|AggregatedBlock)=.*(?:\n|\Z)", re.MULTILINE)
 _SHOWN = 8
@@ -116,3 +120,93 @@ def _of_blocks(lines: Sequence[Mapping[str, str]], expand: _Expand) -> dict[str,
         for node in nodes:
             paths[node] = (*paths.get(node, ()), name)
     return paths
+
+
+class MeasuredPower(NamedTuple):
+    """What Slurm measures nodes of a kind to draw: idle, and for each busy GPU beside that, W; and on how many."""
+
+    idle_w: float
+    gpu_w: float | None
+    source: str
+
+
+class _Drawn(NamedTuple):
+    watts: float
+    busy_gpus: int
+    idle: bool
+
+
+_AWAKE = re.compile(r"IDLE|MIXED|ALLOC", re.IGNORECASE)
+_OFF = re.compile(r"POWER|DOWN|REBOOT|[*~#%@]", re.IGNORECASE)
+_BUSY = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=,|$)")
+_MOSTLY = 0.5
+"""Part of a node's GPUs that must be busy for what it draws to say anything of one."""
+
+
+def measured_power(text: str, kinds: Mapping[str, Hashable], gpus: Mapping[str, int]) -> dict[Hashable, MeasuredPower]:
+    """Return the power of each of *kinds* of nodes, by name, as ``scontrol show node`` has it (text or JSON).
+
+    Medians over nodes: what one draws without any job, and what the busy GPUs (of *gpus*) of another add to that. Kinds
+    are left out none of whose nodes is idle and measured; Slurm measures where ``AcctGatherEnergyType`` is set.
+    """
+    idle: dict[Hashable, list[float]] = {}
+    busy: dict[Hashable, list[tuple[float, int]]] = {}
+    for name, drawn in _drawn(text):
+        if name not in kinds:
+            continue
+        if drawn.idle:
+            idle.setdefault(kinds[name], []).append(drawn.watts)
+        elif drawn.busy_gpus >= _MOSTLY * gpus[name]:
+            busy.setdefault(kinds[name], []).append((drawn.watts, drawn.busy_gpus))
+    found = {}
+    for kind, watts in idle.items():
+        idle_w = median(watts)
+        added = [(w - idle_w) / count for w, count in busy.get(kind, ())]
+        gpu_w = median(added) if added and median(added) > 0 else None
+        source = f"idle_w measured by Slurm on {plural(len(watts), 'idle node')}"
+        if gpu_w is not None:
+            source = f"measured by Slurm: idle_w on {plural(len(watts), 'idle node')}, gpu_w on {len(added)} busy"
+        found[kind] = MeasuredPower(idle_w, gpu_w, source)
+    return found
+
+
+def _drawn(text: str) -> Iterator[tuple[str, _Drawn]]:
+    """Yield what nodes draw that are on, by name."""
+    for name, state, watts, tres, cpus in _of_json(text) if text.lstrip().startswith("{") else _of_text(text):
+        if watts > 0 and _AWAKE.search(state) and not _OFF.search(state):
+            counted = _BUSY.search(tres)
+            yield name, _Drawn(watts, int(counted[1]) if counted else 0, cpus == 0 and "IDLE" in state.upper())
+
+
+_Listed = Iterator[tuple[str, str, float, str, int]]
+
+
+def _of_text(text: str) -> _Listed:
+    for block in re.split(r"(?=\bNodeName=)", text):
+        fields = dict(_FIELD.findall(block))
+        watts, cpus = fields.get("CurrentWatts", ""), fields.get("CPUAlloc", "")
+        if watts.isdecimal() and cpus.isdecimal():
+            name, state, tres = (fields.get(key, "") for key in ("NodeName", "State", "AllocTRES"))
+            yield name, state, float(watts), tres, int(cpus)
+
+
+def _of_json(text: str) -> _Listed:
+    document = json.loads(text)
+    nodes = document.get("nodes") if isinstance(document, dict) else None
+    for node in nodes if isinstance(nodes, list) else ():
+        state = node.get("state")
+        watts, cpus = _number((node.get("energy") or {}).get("current_watts")), _number(node.get("alloc_cpus"))
+        if watts is not None and cpus is not None:
+            states = "+".join(map(str, state)) if isinstance(state, list) else str(state)
+            flags = "+".join(map(str, node.get("state_flags") or ()))
+            yield str(node.get("name")), f"{states}+{flags}", watts, str(node.get("tres_used") or ""), int(cpus)
+
+
+def _number(value: Any) -> float | None:  # noqa: ANN401
+    """Return a number, which newer versions of Slurm say is set, infinite, or none; ``None``: there is none."""
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set") and not value.get("infinite") else None
+    return float(value) if isinstance(value, int | float) and 0 <= value < _NO_VALUE else None
+
+
+_NO_VALUE = 0xFFFFFFFE

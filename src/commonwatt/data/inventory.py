@@ -17,7 +17,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from commonwatt.data._node_details import features_of_kinds, slurm_domains, split_topology
+from commonwatt.data._node_details import (
+    MeasuredPower,
+    features_of_kinds,
+    measured_power,
+    slurm_domains,
+    split_topology,
+)
 from commonwatt.data.catalog import formats_of
 from commonwatt.data.file_kinds import other_kind
 from commonwatt.data.profiles.base import MIG_SLICES, mig_slice, type_in
@@ -74,6 +80,7 @@ class InventoryNode:
     domain: str | None = None  # where it is in the network, wide to narrow
     cpus: int | None = None  # None: the text does not say, or the node has several types
     memory_gib: float | None = None
+    power: MeasuredPower | None = None  # of nodes of its kind, where Slurm measures it
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,13 @@ def read_inventory(text: str, expand: Expand, file: object = None, host: str = "
         value = f"{plural(inventory.without_gpus, 'node')} without"
         raise _other_text(text, file) or InputError("at least one node with GPUs", file=file, value=value)
     domains, notes = slurm_domains(topology, expand, [node.host or node.name for node in inventory.nodes])
-    nodes = tuple(replace(node, domain=domains.get(node.host or node.name)) for node in inventory.nodes)
+    whole = [node for node in inventory.nodes if node.host is None] if inventory.source == "scontrol" else []
+    kinds = {node.name: (node.gpu_type, node.gpus) for node in whole}
+    power = measured_power(listed, kinds, {node.name: node.gpus for node in whole})
+    nodes = tuple(
+        replace(node, domain=domains.get(node.host or node.name), power=power.get(kinds.get(node.name)))
+        for node in inventory.nodes
+    )
     return replace(inventory, nodes=nodes, notes=(*inventory.notes, *notes))
 
 

@@ -226,7 +226,7 @@ def _cluster(nodes: Sequence[InitNode], *, sizes: bool = False) -> list[str]:
     """Return the lines of the nodes; *sizes*: with their CPUs and memory, which schedulers then keep to."""
     return [
         *_speeds(unknown_types(nodes)),
-        "nodes:   # names, GPU types, counts and sizes as found; power is assumed:",
+        "nodes:   # names, GPU types, counts and sizes as found; power is assumed, or measured where it says so:",
         *_assumptions(nodes),
         *(f"  - {_entry(own, sizes=sizes)}" for own in _entries(nodes)),
     ]
@@ -314,11 +314,15 @@ def _node(node: InventoryNode) -> InitNode:
     if limit_w and source:
         source = f"{limit_w:g} W, {source}"
     board_w = limit_w or PLACEHOLDER_W
+    idle_w, gpu_w = HOST_W + IDLE_PART * board_w * node.gpus, (1 - IDLE_PART) * board_w
+    if (power := node.power) is not None:
+        idle_w, gpu_w = power.idle_w, gpu_w if power.gpu_w is None else power.gpu_w
+        source = power.source if power.gpu_w is not None else f"{source}; {power.source}" if source else None
     return InitNode(
         name=node.name, host=node.host, count=1, gpu_type=node.gpu_type or UNNAMED, gpus=node.gpus,
         partitions=node.partitions, features=node.features, domain=node.domain, cpus=node.cpus,
         memory_gib=node.memory_gib, power_source=source,
-        idle_w=HOST_W + IDLE_PART * board_w * node.gpus, gpu_w=(1 - IDLE_PART) * board_w,
+        idle_w=idle_w, gpu_w=gpu_w,
     )  # fmt: skip
 
 

@@ -82,9 +82,10 @@ class SlurmSpec(FileModel):
         "partitions on whose nodes jobs are placed, as far as they are handed over; on other nodes Slurm's own "
         "scheduler places jobs, and only power is switched; none: jobs are placed on all nodes", "-", (),
     )  # fmt: skip
-    meter: Literal["none", "declared"] = quantity(
-        "energy readings: none, or computed from the declared power of nodes and GPUs", "-", "declared"
-    )
+    meter: Literal["none", "declared", "slurm"] = quantity(
+        "energy readings: none, computed from the declared power of nodes and GPUs, or as Slurm measures nodes "
+        "(AcctGatherEnergyType)", "-", "declared",
+    )  # fmt: skip
     options: tuple[str, ...] = quantity("additional sbatch options of every job, such as --account=ml", "-", ())
     users: dict[str, str] = quantity(
         "user of each tenant's jobs, in Slurm and on the nodes, by the tenant's name; absent: all are jobs of the user "

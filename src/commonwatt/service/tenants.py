@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from commonwatt.controlplane.preflight_engines import divides_by_weight
+from commonwatt.controlplane.identity import divides_by_weight
 from commonwatt.controlplane.services import phi_in_force
 from commonwatt.model.live_results import (
     AuditEntry,

@@ -12,6 +12,7 @@ from commonwatt.engines.model_servers import Hosting
 from commonwatt.engines.run_spec import Images, JobWork
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.engine import SlurmEngine
+from commonwatt.engines.slurm.node_control import NodeMeter
 from commonwatt.engines.slurm.settings import SlurmSettings
 from commonwatt.model.errors import EngineError, InputError
 from commonwatt.model.live import SlurmSpec
@@ -59,8 +60,10 @@ def open_slurm(
         lag_s=spec.lag_s,
         look_s=spec.poll_s,
     )
+    slurm = slurm_of(spec, guard)
     return SlurmEngine(
-        cluster, folder / spec.state, work_of, slurm=slurm_of(spec, guard), settings=settings, images=images,
+        cluster, folder / spec.state, work_of, slurm=slurm, settings=settings, images=images,
+        node_energy_j=NodeMeter(slurm, cluster, since or {}, now_s) if spec.meter == "slurm" else None,
         declared_power=spec.meter == "declared", since=since, now_s=now_s, hosting=hosting,
     )  # fmt: skip
 
@@ -110,6 +113,7 @@ def differences(cluster: Cluster, nodes: Sequence[DiscoveredNode]) -> list[Diffe
         own = [node for node in nodes if node.name == name]
         fits = [node for node in own if node.gpu_type in (None, *_spellings(kind.gpu_type, own))]
         gpus = sum(node.gpus for node in fits)
+        lacking = [feature for feature in kind.features if own and feature not in own[0].features]
         if not own:
             texts.append((name, "Slurm has no node of this name with GPUs"))
         elif not fits:
@@ -117,6 +121,8 @@ def differences(cluster: Cluster, nodes: Sequence[DiscoveredNode]) -> list[Diffe
             texts.append((name, f"declared with GPUs of type {kind.gpu_type}, has {types}"))
         elif gpus != kind.gpus:
             texts.append((name, f"declared with {plural(kind.gpus, 'GPU')}, has {gpus}"))
+        elif lacking:
+            texts.append((name, f"declared with features that Slurm does not have there: {', '.join(lacking)}"))
     declared = set(cluster.names)
     texts += [(name, "not declared") for name in dict.fromkeys(n.name for n in nodes) if name not in declared]
     return [Difference(name, name in declared, f"node {name}: {text}") for name, text in texts]

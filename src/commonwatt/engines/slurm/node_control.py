@@ -1,24 +1,30 @@
-"""Nodes of Slurm: our drains, our power commands (Slurm has one low-power state), and the GPUs our jobs may have."""
+"""Nodes of Slurm: drains, power commands (Slurm has one low-power state), meters, and the GPUs our jobs may have."""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
 from commonwatt.control.engine import NodeView, SetPower
+from commonwatt.engines.meters import Since
 from commonwatt.engines.recorded_engine import RunAllocations, command_each
 from commonwatt.engines.slurm.commands import Slurm
-from commonwatt.engines.slurm.parsing import SlurmNode
+from commonwatt.engines.slurm.parsing import NodeDraw, SlurmNode, node_draws
 from commonwatt.engines.slurm.run import SlurmRun
 from commonwatt.engines.slurm.snapshot import SlurmSnapshot
 from commonwatt.model.arrays import Floats, Ints
 from commonwatt.model.errors import EngineDownError, EngineError, InputError
 from commonwatt.model.nodes import Cluster
 
-__all__ = ["Allocations", "Drains", "NodePower", "check_one_state", "still_asleep"]
+__all__ = ["Allocations", "Drains", "NodeMeter", "NodePower", "check_one_state", "node_draw", "still_asleep"]
 
+log = logging.getLogger("commonwatt.slurm")
+
+_DRAW_S = 10.0
+"""Slurm is asked what nodes draw at most so often: it measures every ``AcctGatherNodeFreq`` seconds."""
 _DRAINING = frozenset({"drain", "drained", "draining"})
 _BEFORE = ", before: "
 _NONE = {"", "none", "(null)"}
@@ -169,6 +175,65 @@ class NodePower:
                 left_s = self._woken_s.get(n, now_s) + wake_s - now_s
                 wait_s[n] = max(1.0, left_s + going_s)
         return wait_s, states
+
+
+def node_draw(slurm: Slurm) -> dict[str, NodeDraw]:
+    """Ask Slurm what each node draws; raises ``EngineError`` if it does not answer, or cannot be read."""
+    text = slurm.run("scontrol", "--oneliner", "show", "node")
+    try:
+        return node_draws(text)
+    except ValueError as error:
+        msg = f"scontrol show node: {error}"
+        raise EngineError(msg) from None
+
+
+class NodeMeter:
+    """Energy of nodes, joules since some moment: what Slurm says they draw (``CurrentWatts``), summed up over time.
+
+    A node that Slurm does not measure draws what is declared, with the GPUs that jobs have, anybody's; one that is off
+    what its state does. While Slurm does not answer, what nodes drew last counts.
+
+    Parameters
+    ----------
+    since
+        How an earlier engine read the meters last: the time since then counts with what nodes draw now.
+    """
+
+    def __init__(self, slurm: Slurm, cluster: Cluster, since: Since, now_s: Callable[[], float]) -> None:
+        self._slurm, self._now_s, self._names = slurm, now_s, cluster.names
+        self._kinds = [cluster.classes[k] for k in cluster.klass]
+        self._at_s, self._joules = np.full(len(cluster), now_s()), np.zeros(len(cluster))
+        for n, (read_s, read_j, _) in since.items():
+            if read_j is not None:
+                self._at_s[n], self._joules[n] = min(read_s, self._at_s[n]), read_j
+        self._watts = np.array([kind.idle_w for kind in self._kinds])
+        self._looked_s = -np.inf
+        self._look()
+
+    def __call__(self, n: int) -> float:
+        """Return the reading of node *n*."""
+        now_s = self._now_s()
+        self._joules += self._watts * np.maximum(0.0, now_s - self._at_s)
+        self._at_s[:] = now_s
+        if time.monotonic() >= self._looked_s + _DRAW_S:
+            self._look()
+        return float(self._joules[n])
+
+    def _look(self) -> None:
+        self._looked_s = time.monotonic()
+        try:
+            drawn = node_draw(self._slurm)
+        except EngineError as error:
+            log.warning("what nodes draw is not known: what they drew last counts", extra={"cause": str(error)})
+            return
+        for n, (name, kind) in enumerate(zip(self._names, self._kinds, strict=True)):
+            one = drawn.get(name)
+            if one is None:
+                continue
+            if one.off:
+                self._watts[n] = kind.states[0].power_w if kind.states else 0.0
+            else:
+                self._watts[n] = kind.idle_w + one.gpus * kind.gpu_w if one.watts is None else one.watts
 
 
 def still_asleep(slurm: Slurm, names: Mapping[int, str]) -> set[int]:

@@ -8,16 +8,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
     "JOB_FIELDS",
     "NODE_FIELDS",
+    "NodeDraw",
     "SlurmJob",
     "SlurmNode",
     "host_names",
     "jobs_of_json",
     "jobs_of_text",
+    "node_draws",
     "nodes_of_json",
     "nodes_of_text",
 ]
@@ -233,6 +235,33 @@ def nodes_of_text(text: str) -> list[SlurmNode]:
             address,
         )
     return list(nodes.values())
+
+
+class NodeDraw(NamedTuple):
+    """What Slurm says of a node's power: measured, W (``None``: it is not), GPUs of jobs, and whether it is off."""
+
+    watts: float | None
+    gpus: int
+    off: bool
+
+
+_FIELD = re.compile(r"(\w+)=(\S*)")
+_HELD = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=,|$)")
+
+
+def node_draws(text: str) -> dict[str, NodeDraw]:
+    """Read ``scontrol --oneliner show node``; raises ``ValueError`` if it lists no node."""
+    found = {}
+    for line in text.splitlines():
+        fields = dict(_FIELD.findall(line))
+        if "NodeName" in fields:
+            held, watts = _HELD.search(fields.get("AllocTRES", "")), _count(fields.get("CurrentWatts", ""))
+            off = "powered_down" in _states(fields.get("State", "").split("+"))
+            found[fields["NodeName"]] = NodeDraw(watts or None, int(held[1]) if held else 0, off)
+    if not found:
+        msg = f"no list of nodes: {text.strip()[:80]!r}"
+        raise ValueError(msg)
+    return found
 
 
 def _rows(text: str, key: str) -> list[dict[str, Any]]:
