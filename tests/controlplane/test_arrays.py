@@ -19,12 +19,13 @@ def b(tmp_path):
     bench.close()
 
 
-def array(b: Bench, seconds: list[float]) -> list[int]:
+def array(b: Bench, seconds: list[float], most: int | None = None) -> list[int]:
     """Submit a task of each length, as the client does, with another job in between."""
     ids: list[int] = []
     for index, length in enumerate(seconds):
         place = (ids[0] if ids else 0, index, len(seconds), 0, len(seconds) - 1)
-        ids.append(b.submit(length, batch=ScriptSpec(script="#!/bin/sh\n", submit_folder="/", array=place)))
+        script = ScriptSpec(script="#!/bin/sh\n", submit_folder="/", array=place, array_most=most)
+        ids.append(b.submit(length, batch=script))
         b.submit(10.0)
     return ids
 
@@ -85,3 +86,24 @@ def test_what_is_known_of_an_array_is_what_is_known_of_all_its_tasks():
     assert met("afternotok", together([ended, failed])) is True
     assert met("afternotok", together([ended, ended])) is None
     assert met("afterok", together([failed, runs[0]])) is False
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_no_more_of_its_tasks_run_at_once_than_it_says(b, again):
+    """Four GPUs are there, and other jobs between the tasks have them."""
+    tasks = array(b, [50.0] * 5, most=2)
+    b.settle()
+    at_once = []
+    for _ in range(12):
+        statuses = [b.status(job) for job in tasks]
+        at_once.append(statuses.count("running"))
+        waiting = [job for job, status in zip(tasks, statuses, strict=True) if status == "waiting"]
+        if waiting and at_once[-1] == 2:
+            row = b.row(waiting[0])
+            assert row.reason == "quota"
+            assert f"array {tasks[0]} has 2 running jobs and may have 2" in row.sentence
+        if again:
+            b.begin()
+        pass_(b, 20.0)
+    assert max(at_once) == 2
+    assert [b.status(job) for job in tasks] == ["completed"] * 5

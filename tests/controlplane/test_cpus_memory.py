@@ -20,9 +20,10 @@ from commonwatt.engines.slurm.engine import SlurmEngine
 from commonwatt.engines.slurm.settings import SlurmSettings, submission
 from commonwatt.model.errors import JobNeverFitsError
 from commonwatt.model.explanation import Reason
-from commonwatt.model.job_file import JobFile, ScriptSpec, memory_gib
+from commonwatt.model.job_file import JobFile, ScriptSpec
 from commonwatt.model.nodes import Cluster, NodeSpec
 from commonwatt.model.scenario import Scenario
+from commonwatt.model.units import memory_gib
 from commonwatt.testing.engine_contract import contract_cluster
 from tests.controlplane.bench import Bench, node
 from tests.engines.slurm.conftest import running_site, settings, site  # noqa: F401

@@ -103,6 +103,21 @@ def test_what_sbatch_does_by_default():
     assert read(lines("-G1 --array=3-7:2,1,1")).tasks == (1, 3, 5, 7)
 
 
+def test_of_a_range_of_nodes_each_number_of_them_is_a_configuration():
+    made = job(read(lines("-N 2-4 --gpus-per-node=a100:4 --ntasks-per-node=4")))
+    assert (made.gpus, made.gpu_counts, made.gpus_per_node, made.nodes) == (16, (8, 12, 16), 4, 0)
+    assert (made.width, made.batch.tasks_per_node, made.gpu_type) == (-4, 4, "a100")
+    same = job(read(lines("-N 3-3 --gres=gpu:2")))
+    assert (same.gpus, same.nodes, same.gpu_counts) == (6, 3, None)
+
+
+def test_an_array_says_how_many_of_its_tasks_run_at_once():
+    script = read(lines("-G1 -a 0-99%4"))
+    assert script.tasks == tuple(range(100))
+    assert job(script).batch.array_most == 4
+    assert job(read(lines("-G1 -a 0-99"))).batch.array_most is None
+
+
 def test_the_command_line_comes_first():
     made = job(read(SCRIPT, gres="gpu:1", time="10", job_name="other"))
     assert (made.gpus, made.nodes, made.time_limit_s, made.name) == (2, 2, 600.0, "other")
@@ -194,11 +209,15 @@ def test_dependencies():
         ('--job-name="x', "line 3", "options of sbatch"),
         ("--time", "line 3", "options of sbatch"),
         ("--time=soon", "line 3, --time", "a time above 0"),
-        ("--nodes=2-4", "line 3, --nodes", "a whole number"),
+        ("--nodes=2-4", "line 2, --gpus", "GPUs and tasks of each node"),
+        ("--nodes=4-2 --gpus-per-node=1", "line 3, --nodes", "the fewest and the most nodes"),
+        ("--nodes=1-99 --gpus-per-node=1", "line 3, --nodes", "63 more at most"),
+        ("--nodes=1,2", "line 3, --nodes", "a whole number"),
         ("-N3 -G4", "line 3, --gpus", "a multiple of the 3 nodes"),
         ("--gres=shard:2", "line 3, --gres", "GPUs only"),
         ("--gpus=0", "line 3, --gpus", "a number of GPUs"),
-        ("--array=1-9%3", "line 3, --array", "no limit after %"),
+        ("--array=1-9%0", "line 3, --array", "how many tasks may run at once"),
+        ("--array=1-9%", "line 3, --array", "how many tasks may run at once"),
         ("--array=9-1", "line 3, --array", "the least first"),
         ("--array=0-99999", "line 3, --array", "at most 10000"),
         ("--dependency=singleton", "line 3, --dependency", "after, afterany"),

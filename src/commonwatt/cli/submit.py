@@ -387,7 +387,7 @@ def _declared(flags: Mapping[str, Any], program: list[str] | None) -> dict[str, 
     if flags.get("time_limit") is not None:
         declared["time_limit_s"] = seconds(flags["time_limit"])
     if flags.get("mem_per_gpu") is not None:
-        from commonwatt.model.job_file import memory_gib
+        from commonwatt.model.units import memory_gib
 
         try:
             declared["memory_gib_per_gpu"] = memory_gib(flags["mem_per_gpu"])

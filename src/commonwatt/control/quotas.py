@@ -48,17 +48,21 @@ class Use:
 
 
 class QuotaTracker:
-    """Keeps schedules within the ``limits`` of keys: here tenants, and what is in ``groups`` for their jobs, too."""
+    """Keeps schedules within the ``limits`` of keys.
+
+    Keys are tenants here, what is in ``groups`` for their jobs, too, and in ``of_jobs`` for single jobs, by handle.
+    """
 
     def __init__(self, registry: JobRegistry) -> None:
         self.registry = registry
         self.limits: Mapping[Hashable, Quota] = {}
         self.groups: Mapping[str, Sequence[Hashable]] = {}
+        self.of_jobs: Mapping[int, Sequence[Hashable]] = {}
 
     def keys(self, handle: int, klass: int) -> Sequence[Hashable]:  # noqa: ARG002
         """Return what a job counts for on nodes of a class (-1: unknown)."""
         tenant = self.registry.tenants[int(self.registry.job("tenant")[handle])]
-        return (tenant, *self.groups.get(tenant, ()))
+        return (tenant, *self.groups.get(tenant, ()), *self.of_jobs.get(handle, ()))
 
     def quotas(self, handle: int, klass: int) -> Sequence[tuple[Hashable, Quota]]:
         """Return what limits a job on nodes of a class, each with the key whose use counts."""

@@ -11,13 +11,13 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from commonwatt.model.errors import InputError, JobNeverFitsError
-from commonwatt.model.job_file import JobFile, Source, memory_gib
+from commonwatt.model.job_file import JobFile, Source
 from commonwatt.model.jobs import Job, read_times
 from commonwatt.model.live import AccountLimits, TenantLimits
 from commonwatt.model.names import did_you_mean
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
-from commonwatt.model.units import plural
+from commonwatt.model.units import memory_gib, plural
 from commonwatt.store.records import JobRow, packed, unpacked
 
 __all__ = [
@@ -115,7 +115,7 @@ class GpuNeeds:
                 return GpuNeeds(file.cpus_per_gpu or 0.0, file.memory_gib_per_gpu or 0.0)
             own = {"cpus": file.cpus_per_gpu, "memory_gib": file.memory_gib_per_gpu}
             return replace(self, **{name: value for name, value in own.items() if value is not None})
-        gpus_per_node = file.gpus / max(1, file.nodes)
+        gpus_per_node = file.gpus_per_node or file.gpus / max(1, file.nodes)
         cpus = batch.tasks_per_node * self.cpus
         if batch.cpus_per_task is not None:
             cpus = batch.tasks_per_node * batch.cpus_per_task / gpus_per_node
@@ -163,7 +163,7 @@ class JobMaker:
             limits = [name for name in ("gpu_types", "gpu_counts") if getattr(file, name) is not None]
             raise InputError(f"a time that {' and '.join(limits)} allow", field="times_s", value=_declared_times(file))
         figures = declared or self._by_limit(file, types)
-        where = file.partition, file.nodes, file.constraint
+        where = file.partition, file.width, file.constraint
         shapes = [self.cluster.shapes(f.gpu_type, f.gpus, *where) for f in figures]
         fitting = [figure for figure, ways in zip(figures, shapes, strict=True) if ways]
         needs = self.usual.of(file)
@@ -182,6 +182,7 @@ class JobMaker:
                 raise JobNeverFitsError(expected, field="constraint", value=file.constraint)
             asked = " or ".join(f"{f.gpus} of {f.gpu_type}" for f in figures[:5]) or "a GPU type this cluster lacks"
             asked += f" on {plural(file.nodes, 'node')}" if file.nodes else ""
+            asked += f", {file.gpus_per_node} on each node" if file.gpus_per_node else ""
             asked += f" in partition {file.partition}" if file.partition else ""
             asked += f" with {file.constraint}" if file.constraint else ""
             raise JobNeverFitsError("GPUs that one node, or several alike together, have", field="gpus", value=asked)
@@ -239,7 +240,7 @@ class JobMaker:
             time_limit_s=math.inf if file.time_limit_s is None else file.time_limit_s,
             kind=file.kind,
             partition=file.partition,
-            width=file.nodes,
+            width=file.width,
             constraint=file.constraint,
             cpus_per_gpu=needs.cpus or math.nan,
             memory_gib_per_gpu=needs.memory_gib or math.nan,

@@ -14,6 +14,7 @@ from commonwatt.control.scheduling import JobCondition
 from commonwatt.model.live import AccountLimits, LiveSpec, TenantLimits
 from commonwatt.model.units import NANO, plural
 from commonwatt.store.controller_store import ControllerStore, Tick
+from commonwatt.store.records import JobRow
 
 __all__ = ["SETTING", "Quotas", "period_of"]
 
@@ -31,7 +32,16 @@ class _Account:
     name: str
 
 
+@dataclass(frozen=True)
+class _Array:
+    """Key of the tasks of an array, by the number of its first job."""
+
+    first: int
+
+
 def _named(key: Hashable) -> str:
+    if isinstance(key, _Array):
+        return f"array {key.first}"
     return f"account {key.name}" if isinstance(key, _Account) else f"tenant {key}"
 
 
@@ -66,6 +76,7 @@ class Quotas:
     live: LiveSpec
     store: ControllerStore
     controller: Controller
+    _arrays: dict[int, tuple[_Array, int]] = field(default_factory=dict)  # by handle, with the most that may run
     _why: dict[int, str] = field(default_factory=dict)  # of jobs that may not start: the reason, by handle
     _end_s: float | None = None  # of the period, while a budget is used up
 
@@ -73,11 +84,20 @@ class Quotas:
         """When jobs may start that may not now, though nothing happens before."""
         return self._end_s
 
+    def add(self, handle: int, row: JobRow) -> None:
+        """Take note of a job that was registered: a task of an array may have to wait for others of it."""
+        batch = row.file.batch
+        if batch is not None and batch.array is not None and batch.array_most is not None:
+            self._arrays[handle] = _Array(batch.array[0] or row.id), batch.array_most
+
     def look(self, tick: Tick, now_s: float) -> bool:
         """Mark the jobs that may not start now; the log says why, once. Returns whether they are others than before."""
         limits = self._limits()
         quotas, jobs = self.controller.quotas, self.controller.registry
         quotas.groups = {name: [_Account(of) for of in self.live.accounts_of(name)] for name in jobs.tenants}
+        self._arrays = {handle: of for handle, of in self._arrays.items() if handle in jobs.active}
+        quotas.of_jobs = {handle: (array,) for handle, (array, _) in self._arrays.items()}
+        limits |= {array: TenantLimits(running_jobs=most) for array, most in self._arrays.values()}
         quotas.limits = {key: Quota(of.running_jobs, of.gpus) for key, of in limits.items()}
         used_up = dict(self._used_up(limits, tick, now_s))
         marked: dict[int, str] = {}

@@ -313,6 +313,8 @@ class Reconciler:
         handle = self._submit(job, tracked(row), new=new)
         self.profiler.register(handle, row, allowed, figures)
         self.starts.add(handle, row, self._now_s())
+        if self._quotas is not None:
+            self._quotas.add(handle, row)
         self.on_row(row)
         if row.times is None:
             tick.change(row.id, times=FigureDocuments(figures))
@@ -328,7 +330,7 @@ class Reconciler:
         kept = [TimeFigure(**figure) for figure in row.times]
         if row.file.time_limit_s is None:  # an earlier version called the site's default so
             kept = [replace(f, source=str(Source.UNKNOWN)) if f.source == Source.TIME_LIMIT else f for f in kept]
-        cluster, where = self.maker.cluster, (row.file.partition, row.file.nodes, row.file.constraint)
+        cluster, where = self.maker.cluster, (row.file.partition, row.file.width, row.file.constraint)
         return declared, [f for f in kept if cluster.shapes(f.gpu_type, f.gpus, *where)] or declared
 
     def _submit(self, job: Job, state: TrackedJob, *, new: bool) -> int:

@@ -40,6 +40,8 @@ _NO_MAIL = frozenset({
 })  # fmt: skip
 _GPUS = ("gpus-per-node", "gres", "gpus", "gpus-per-task")
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
+_RANGE = re.compile(r"([1-9]\d{0,3})-([1-9]\d{0,3})")
+_MOST_WIDTHS = 64
 _ARRAY = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::([1-9]\d{0,6}))?)?")
 _DEPENDENCY = re.compile(r"(after|afterany|afterok|afternotok)((?::\d{1,15})+)")
 _TIMES = {"midnight": (0, 0), "noon": (12, 0), "teatime": (16, 0), "elevenses": (11, 0), "fika": (15, 0)}
@@ -237,14 +239,16 @@ class _Reader:
             "name": re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-")[:100] or "job",
             "command": (script, *arguments), "folder": str(folder),
         }  # fmt: skip
-        nodes = self.count("nodes")
+        nodes, most_nodes = self._nodes()
         fields |= self._gpus(nodes)
-        tasks = self.array()
+        if most_nodes is not None:
+            fields |= self._of_each_width(nodes or 1, most_nodes, fields["gpus"])
+        tasks, at_once = self.array()
         batch: dict[str, Any] = {
             "script": text, "submit_folder": str(self.folder), "tasks_per_node": self._tasks(nodes or 1),
             "cpus_per_task": self.count("cpus-per-task"), "append": self._append(),
             "output": self.place("output", folder) or str(folder / ("slurm-%A_%a.out" if tasks else "slurm-%j.out")),
-            "error": self.place("error", folder),
+            "error": self.place("error", folder), "array_most": at_once,
         }  # fmt: skip
         batch["options"] = tuple(self._passed_on())
         fields |= {"batch": batch, **self.conditions()}
@@ -337,6 +341,27 @@ class _Reader:
         fixed = nodes or (0 if whole else 1)
         return {"gpus": total, "nodes": fixed} | ({"gpu_type": kind} if kind else {})
 
+    def _nodes(self) -> tuple[int | None, int | None]:
+        """Return the nodes asked for, ``None`` if it does not say; of a range, the fewest and the most."""
+        text = self.get("nodes")
+        match = None if text is None else _RANGE.fullmatch(text)
+        if match is None:
+            return self.count("nodes"), None
+        fewest, most = int(match[1]), int(match[2])
+        if not fewest <= most < fewest + _MOST_WIDTHS:
+            raise self.wrong(f"the fewest and the most nodes, {_MOST_WIDTHS - 1} more at most", match[0])
+        return (fewest, None) if fewest == most else (fewest, most)
+
+    def _of_each_width(self, fewest: int, most: int, gpus: int) -> dict[str, Any]:
+        """Return the GPU counts of *fewest* to *most* nodes, of which the fewest have *gpus*."""
+        for name in ("gpus", "gpus-per-task", "ntasks"):
+            if (text := self.get(name)) is not None:
+                expected = "GPUs and tasks of each node (--gpus-per-node, --ntasks-per-node) where --nodes is a range"
+                raise self.wrong(expected, text)
+        each = gpus // fewest
+        counts = tuple(each * nodes for nodes in range(fewest, most + 1))
+        return {"gpus": counts[-1], "gpu_counts": counts, "gpus_per_node": each, "nodes": 0}
+
     def _all_tasks(self, nodes: int | None) -> int:
         """Return the number of tasks, which ``--gpus-per-task`` has to know."""
         at, text = self.at, self.get("gpus-per-task") or ""
@@ -355,14 +380,16 @@ class _Reader:
             raise self.wrong(f"{each * nodes}, by --ntasks-per-node and --nodes", str(total))
         return each or 1
 
-    def array(self) -> tuple[int, ...]:
+    def array(self) -> tuple[tuple[int, ...], int | None]:
+        """Return the indices of an array, none if it is none, and how many of its tasks may run at once."""
         text = self.get("array")
         if text is None:
-            return ()
-        if "%" in text:
-            raise self.wrong("no limit after % (limit the tenant's running jobs instead)", text)
+            return (), None
+        listed, limit, at_once = text.partition("%")
+        if limit and not _COUNT.fullmatch(at_once):
+            raise self.wrong("after %, how many tasks may run at once, 1 or more", text)
         indices: list[int] = []
-        for part in text.split(","):
+        for part in listed.split(","):
             match = _ARRAY.fullmatch(part)
             if match is None:
                 raise self.wrong("indices such as 0-15, 1,3,5 or 1-7:2", text)
@@ -374,7 +401,7 @@ class _Reader:
         tasks = tuple(sorted(set(indices)))
         if len(tasks) > _MOST_TASKS:
             raise self.wrong(f"at most {_MOST_TASKS} indices", text)
-        return tasks
+        return tasks, int(at_once) if limit else None
 
     def dependency(self, text: str) -> dict[int, str]:
         dependencies: dict[int, str] = {}

@@ -36,7 +36,6 @@ __all__ = [
     "bounded_s",
     "check_image",
     "check_passed_on",
-    "memory_gib",
 ]
 
 SHORTEST_EPOCH_S, LONGEST_EPOCH_S, MOST_GPU_W = 1e-15, 1e15, 1e9
@@ -168,6 +167,7 @@ class ScriptSpec(FileModel):
         "as a task of an array: number of its first job (0: itself), its index, count, least and largest index", "-",
         None,
     )  # fmt: skip
+    array_most: int | None = quantity("tasks of its array that may run at once; absent: all", "jobs", None, ge=1)
     tasks_per_node: int = quantity("tasks on each node", "-", 1, ge=1, le=4096)
     cpus_per_task: int | None = quantity("CPUs of each task; absent: the site's", "CPUs", None, ge=1, le=4096)
     options: tuple[str, ...] = quantity(
@@ -184,17 +184,6 @@ class ScriptSpec(FileModel):
 
 PASSED_ON = ("--mem", "--mem-per-cpu", "--mem-per-gpu", "--qos", "--licenses", "--tmp")
 """Options of a batch script that Slurm itself keeps; no option that could change where a job runs."""
-
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)B?", re.I)
-
-
-def memory_gib(text: str) -> float:
-    """Return a size as Slurm writes it, such as 500M or 64G (without a unit: MiB), in GiB; raises ``ValueError``."""
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise FieldError("a size such as 500M or 64G", value=text)
-    return float(match[1]) * 1024.0 ** ("KMGT".index(match[2].upper() or "M") - 2)
 
 
 def check_passed_on(option: str) -> str:
@@ -264,6 +253,7 @@ class JobFile(FileModel):
         "memory it needs for each GPU; absent: what the site gives", "GiB", None, gt=0, le=65_536
     )
     nodes: int = quantity("nodes, with equally many GPUs each; 0: as few as possible", "-", 0, ge=0, le=MOST_GPUS)
+    gpus_per_node: int = quantity("GPUs on each of its nodes, however many; 0: any", "GPUs", 0, ge=0, le=MOST_GPUS)
     partition: str = quantity(
         "partitions it may run in, with commas between them; empty: any", "-", "",
         pattern=r"^([A-Za-z0-9_.-]+(,[A-Za-z0-9_.-]+)*)?$", max_length=512,
@@ -292,6 +282,11 @@ class JobFile(FileModel):
     )
     kind: str = quantity("free label; jobs of one kind are assumed to scale alike", "-", "", max_length=100)
     version: FileVersion = quantity("version of this format", "-", 1)
+
+    @property
+    def width(self) -> int:
+        """Its nodes, as ``Cluster.shapes`` takes them: negative for GPUs on each."""
+        return self.nodes or -self.gpus_per_node
 
     @field_validator("command", mode="before")
     @classmethod
@@ -326,6 +321,10 @@ class JobFile(FileModel):
                 raise FieldError(
                     f"a name that is neither empty nor reserved ({reserved})", field="environment", value=name
                 )
+        each = self.gpus_per_node
+        if each and (self.nodes or any(count % each for count in self.gpu_counts or (self.gpus,))):
+            expected = "0 where `nodes` is given, or a divisor of all GPU counts"
+            raise FieldError(expected, field="gpus_per_node", value=each)
         if self.due is not None and self.due_in_s is not None:
             raise FieldError("`due` or `due_in_s`, not both", field="due_in_s")
         return self

@@ -56,7 +56,7 @@ class Job:
     partition
         Partitions it may run in, with commas between them; "" for any.
     width
-        Nodes it runs on, with equally many GPUs each; 0: as few as possible.
+        Nodes it runs on, with equally many GPUs each; 0: as few as possible; negative: as many as have so many each.
     constraint
         Features its nodes must have, joined by & or |; "" for none.
     restart_s

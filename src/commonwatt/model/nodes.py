@@ -407,7 +407,8 @@ class Cluster:
         """Return the ways to allocate *gpus* GPUs of *gpu_type*: ``(class, nodes, GPUs on each)``.
 
         One node if they fit; else a gang: the fewest nodes of one class with equally many GPUs each; *width* nodes if
-        that is not 0. Only nodes that admit jobs of *partition* with *constraint* count.
+        that is not 0, as many as have *-width* GPUs each if it is negative. Only nodes that admit jobs of *partition*
+        with *constraint* count.
         """
         sizes = self._sizes
         shapes = []
@@ -415,7 +416,8 @@ class Cluster:
             if kind.gpu_type != gpu_type or not kind.admits(partition, constraint):
                 continue
             fewest, most = max(1, -(-gpus // kind.gpus)), min(gpus, sizes[index])
-            widths = range(fewest, most + 1) if not width else (width,) if fewest <= width <= most else ()
+            wanted = width if width >= 0 else -(gpus // width) if gpus % width == 0 else most + 1
+            widths = range(fewest, most + 1) if not width else (wanted,) if fewest <= wanted <= most else ()
             nodes = next((k for k in widths if gpus % k == 0), 0)
             if nodes:
                 shapes.append((index, nodes, gpus // nodes))

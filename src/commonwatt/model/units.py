@@ -3,6 +3,8 @@
 import math
 import re
 
+from commonwatt.model.errors import FieldError
+
 __all__ = [
     "DAY_S",
     "HOUR_S",
@@ -13,6 +15,7 @@ __all__ = [
     "amount_of",
     "chance",
     "digits",
+    "memory_gib",
     "money",
     "plural",
     "slurm_time_s",
@@ -140,3 +143,14 @@ def welfare_name(kind: str) -> str:
 def welfare_shown(kind: str, value: float) -> str:
     """Return a welfare as shown: Nash welfare, whose logarithm is kept, as the weighted geometric mean."""
     return f"{math.exp(value) if 'nash' in kind else value:.4g}"
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)B?", re.I)
+
+
+def memory_gib(text: str) -> float:
+    """Return a size as Slurm writes it, such as 500M or 64G (without a unit: MiB), in GiB; raises ``ValueError``."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise FieldError("a size such as 500M or 64G", value=text)
+    return float(match[1]) * 1024.0 ** ("KMGT".index(match[2].upper() or "M") - 2)
