@@ -80,9 +80,10 @@ def test_it_has_the_folder_the_environment_the_arguments_and_the_output_that_sba
     assert env["CUDA_VISIBLE_DEVICES"] != "7"
     assert "COMMONWATT_TOKEN" not in env  # it would let the job speak for its owner
     log = user.site.call("GET", f"/jobs/{number}/log").text
-    assert log == f"[commonwatt: output goes to {user.folder}/train-{number}.out]\n"
+    errors = f"[commonwatt: errors go to {user.folder}/sub-{number}.err]\n"
+    assert log == f"{errors}[commonwatt: output goes to {user.folder}/train-{number}.out]\n"
     with mock.patch.dict(os.environ, {"COMMONWATT_URL": user.site.url, "COMMONWATT_TOKEN": user.site.operator}):
-        assert [run("log", number, *follow).out for follow in ((), ("--follow",))] == [out, out]
+        assert [run("log", number, *follow).out for follow in ((), ("--follow",))] == [f"{out}err\n"] * 2
 
 
 @pytest.mark.long

@@ -235,18 +235,35 @@ def test_the_file_of_a_batch_script_is_shown_where_it_can_be_read(served, monkey
     file = tmp_path / "slurm-1.out"
     line = f"[commonwatt: output goes to {file}]\n"
     monkeypatch.setattr(ServiceContext, "job_log", lambda service, job, attempt, last: line.encode()[-last:])
-    assert run("log", number).out == line  # it is not here
+    gone = run("log", number)
+    assert (gone.out, gone.err) == (line, f"{file} cannot be read here\n")
     file.write_text("epoch 1\n\x1b[31mred\n")
     shown = run("log", number)
     assert (shown.out, shown.err) == ("epoch 1\n?[31mred\n", f"-- {file} --\n")
     document = run("log", number, "--last-bytes", 4, "--json")
-    assert (document.document, document.err) == ({"job": number, "text": "red\n"}, "")
+    assert (document.document, document.err) == ({"job": number, "text": "red\n", "errors": None}, "")
     file.rename(tmp_path / "secret")
     file.symlink_to(tmp_path / "secret")
     assert run("log", number).out == line
     file.unlink()
     os.mkfifo(file)
     assert run("log", number).out == line  # and nobody waits
+
+
+@pytest.mark.slow
+def test_errors_that_have_a_file_of_their_own_are_shown_too(served, monkeypatch, tmp_path):
+    number = run("submit", "--json", "--", "true").document["id"]
+    out, err = tmp_path / "o ut", tmp_path / "err"
+    line = f"[commonwatt: errors go to {err}]\n[commonwatt: output goes to {out}]\n".encode()
+    monkeypatch.setattr(ServiceContext, "job_log", lambda service, job, attempt, last: line[-last:])
+    err.write_text("failed\n")
+    shown = run("log", number)
+    assert (shown.out, shown.err) == ("failed\n", f"{out} cannot be read here\n-- {err} --\n")
+    out.write_text("worked\n")
+    shown = run("log", number)
+    assert (shown.out, shown.err) == ("worked\nfailed\n", f"-- {out} --\n-- {err} --\n")
+    document = run("log", number, "--last-bytes", 3, "--json").document
+    assert document == {"job": number, "text": "ed\n", "errors": "ed\n"}
 
 
 @pytest.mark.slow
@@ -299,7 +316,9 @@ def test_what_happened_and_what_was_printed(served, monkeypatch):
     printed = b"epoch 1\n\x1b[31mred\xff\n"
     monkeypatch.setattr(ServiceContext, "job_log", lambda service, job, attempt, last: printed[-last:])
     assert run("log", number).out == "epoch 1\n?[31mred\ufffd\n"
-    assert run("log", number, "--last-bytes", 5, "--json").document == {"job": number, "text": "red\ufffd\n"}
+    assert run("log", number, "--last-bytes", 5, "--json").document == {
+        "job": number, "text": "red\ufffd\n", "errors": None,
+    }  # fmt: skip
 
 
 @pytest.mark.slow

@@ -187,8 +187,8 @@ def log(
 ) -> None:  # fmt: skip
     """Show the end of the output of JOB, from its current or last run (not of engine simulated).
 
-    A batch script prints to a file, which has all its runs. It is shown where it is on this machine and you may read
-    it; else the command only names it.
+    A batch script prints to a file, which has all its runs, and its errors may go to another. They are shown where
+    they are on this machine and you may read them; else the command only names them.
 
     \b
     Examples:
@@ -205,21 +205,32 @@ def log(
             _follow(client, job, attempt)
             return
         text = client.log(job, last_bytes=last_bytes, attempt=attempt)
-        named = _GOES_TO.search(text)
-        if named is None and last_bytes < _LONGEST_LINE and text.endswith("]\n"):  # perhaps the end of that line
-            named = _GOES_TO.search(client.log(job, last_bytes=_LONGEST_LINE, attempt=attempt))
-    if named is not None and (end := _File(named[1]).end(last_bytes)) is not None:
-        text = end
-        if not as_json:
-            print_message(plain(f"-- {named[1]} --"))
+        named = _named(text)
+        if last_bytes < _LONGEST_LINES and text.endswith("]\n"):  # perhaps the end of such a line
+            named = _named(client.log(job, last_bytes=_LONGEST_LINES, attempt=attempt))
+    ends = {what: _File(path).end(last_bytes) for what, path in named.items()}
     if as_json:
-        print_json(JobOutput(job=job, text=text))
-    else:
+        out, errors = ends.get("output goes"), ends.get("errors go")
+        print_json(JobOutput(job=job, text=text if out is None else out, errors=errors))
+        return
+    shown = False
+    for what, path in named.items():
+        end = ends[what]
+        print_message(plain(f"-- {path} --" if end is not None else f"{path} cannot be read here"))
+        if end is not None:
+            shown = True
+            click.echo(plain(end, keep="\n\t"), nl=not end.endswith("\n"))
+    if not shown:
         click.echo(plain(text, keep="\n\t"), nl=not text.endswith("\n"))
 
 
-_GOES_TO = re.compile(r"^\[commonwatt: output goes to (/.*)\]$", re.M)
-_LONGEST_LINE, _PART, _POLL_S = 8192, 1_000_000, 1.0
+_GOES_TO = re.compile(r"^\[commonwatt: (output goes|errors go) to (/.*)\]$", re.M)
+_LONGEST_LINES, _PART, _POLL_S = 16_384, 1_000_000, 1.0
+
+
+def _named(text: str) -> dict[str, str]:
+    """Return the files that a batch script's output and errors go to, as its run says first, output first."""
+    return dict(sorted(_GOES_TO.findall(text), reverse=True))
 
 
 @dataclass
@@ -264,24 +275,33 @@ def _follow(client: Client, job: int, attempt: int | None) -> None:
         if shown not in (None, run):
             print_message(f"-- run {run} of job {job} --")
         shown = run
-        named = _GOES_TO.search(text)
-        file = None if named is None else files.setdefault(named[1], _File(named[1]))  # a later run appends to it
-        if file is None or (first := file.more()) is None:
+        own = [files.setdefault(path, _File(path)) for path in _named(text).values()]  # a later run appends to them
+        readable = []
+        for file in own:
+            if (first := file.more()) is None:
+                print_message(plain(f"{file.path} cannot be read here"))
+                continue
+            readable.append(file)
+            print_message(plain(f"-- {file.path} --"))
+            click.echo(plain(first, keep="\n\t"), nl=False)
+        if readable:
+            _follow_files(client, job, run, readable)
+        else:
             click.echo(plain(text, keep="\n\t"), nl=False)
-            continue
-        print_message(plain(f"-- {file.path} --"))
-        click.echo(plain(first, keep="\n\t"), nl=False)
-        _follow_file(client, job, run, file)
 
 
-def _follow_file(client: Client, job: int, run: int, file: _File) -> None:
-    """Print what comes to *file* until this run is over."""
-    over = False
+def _follow_files(client: Client, job: int, run: int, files: list[_File]) -> None:
+    """Print what comes to *files* until this run is over; says where it comes from when that changes."""
+    over, last = False, files[-1]
     while not over:
         state = client.job(job)
         over = state.attempts > run or state.status not in STATUSES[:2]
-        while text := file.more():
-            click.echo(plain(text, keep="\n\t"), nl=False)
+        for file in files:
+            while text := file.more():
+                if file is not last:
+                    print_message(plain(f"-- {file.path} --"))
+                last = file
+                click.echo(plain(text, keep="\n\t"), nl=False)
         if not over:
             time.sleep(_POLL_S)
 

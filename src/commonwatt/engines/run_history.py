@@ -29,13 +29,16 @@ __all__ = ["RunHistory", "RunPlanner", "batch_options", "file_named", "prepare_b
 
 _SCRIPT = "script"
 _REDIRECT = """
+if [ -n "$2" ] && [ "$2" != "$1" ]; then
+    [ -n "$3" ] || : >"$2" || exit
+    echo "[commonwatt: errors go to $2]"
+fi
 if [ -n "$1" ]; then
     [ -n "$3" ] || : >"$1" || exit
     echo "[commonwatt: output goes to $1]"
     exec >>"$1" 2>&1 || exit
 fi
 if [ -n "$2" ] && [ "$2" != "$1" ]; then
-    [ -n "$3" ] || : >"$2" || exit
     exec 2>>"$2" || exit
 fi
 shift 3; exec "$@"

@@ -396,6 +396,9 @@ class JobOutput(ResultModel):
 
     job: int = quantity("number of the job")
     text: str = quantity("end of the output; invalid UTF-8 is replaced")
+    errors: str | None = quantity(
+        "end of the standard error, where it goes to a file of its own that can be read; null: it does not", "-", None
+    )
 
 
 class LedgerEntry(ResultModel):
