@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.control.external_jobs import ExternalJob
+from commonwatt.controlplane.observer import SETTING
 from commonwatt.controlplane.savings import with_power_alone
 from commonwatt.controlplane.wiring import open_live, read_config
 from commonwatt.model.errors import EngineError, InputError
+from commonwatt.model.job_file import JobFile
 from commonwatt.store.records import JobStatus, RequestKind
 from tests.cli.console import run
 from tests.controlplane.bench import Bench
@@ -231,3 +234,32 @@ def test_savings_are_those_of_the_plan_alone(tmp_path):
     ours, baseline = with_power_alone(config).policies
     assert (ours.solver, baseline.solver) == ("easy", "easy")
     assert (ours.capacity, baseline.capacity) == (config.capacity, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "placed"), [("power", ()), ("live", ("main",)), ("live", ("main", "old"))])
+def test_savings_are_of_what_each_part_of_the_cluster_does(tmp_path, opened, mode, placed):
+    """A job of ours and one of Slurm's ran an hour each, on a node of their own, and half an hour ago."""
+    nodes = [
+        {"name": "n", "partitions": ["main"], **WATTS},
+        {"name": "x", "partitions": ["old"], **WATTS},
+    ]
+    slurm = {"power": True, "place_in": list(placed)}
+    path = _slurm(tmp_path, nodes=nodes, live={"mode": mode, "slurm": slurm}, policies=[{"solver": "easy"}])
+    live = opened(open_live(path))
+    now_s = time.time()
+    ran = {"submit_s": now_s - 5400, "start_s": now_s - 5400, "end_s": now_s - 1800}
+    external = ExternalJob(
+        id=7, user="ada", state="ended", limit_s=None, gpus=2, gpu_type="V100", nodes=(), partition="old", **ran
+    )
+    live.store.keep_setting(SETTING, [asdict(external)])
+    live.store.keep_setting("mode", mode)
+    live.store.add_tenant("a", 1.0, 0.0)
+    file = JobFile(name="j", command=("true",), gpus=2, times_s={"V100": {2: 3600.0}}, partition="main")
+    live.store.submit("a", file, now_s - 5400)
+    saved = live.estimator.look()
+    other = "old" not in placed
+    assert saved["jobs"] == (2 if other else 1)
+    # 95 W less while a node sleeps: both for half an hour; without the job of Slurm, one of them for an hour more
+    assert saved["energy_kwh"] == pytest.approx(0.095 if other else 0.095 + 0.095, rel=0.01)
+    assert (saved["capacity"], saved["baseline_capacity"]) == ("last-value", None)

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _HISTORY_S = 600.0
+_NEXT = """
+# The next step: Slurm goes on placing all jobs, and only the power of nodes is switched (docs/how-to/live.md). Then, in
+# `live`, set `mode: power`, remove `read_only`, and add `power: true` to `slurm`; give the nodes that may sleep
+#   states: [{name: off, power_w: 15, enter_s: 120, wake_s: 300}]
+# with times that you have measured, and take the # away here:
+# capacity: {policy: cuff, forecaster: last-value, target: 0.98}
+"""
 _NODES, _JOBS, _CONFIG, _STUDY = "nodes.txt", "jobs.txt", "live.yaml", "study"
 
 
@@ -203,7 +210,8 @@ def _write_config(
     head = f"# Written by `commonwatt attach {kind}`: observes, decides, and changes nothing (read_only).\n"
 
     def text(some: tuple[InitNode, ...]) -> str:
-        return f"{head}{observed_text(some, Path(_CONFIG).stem, prices)}\nengine: {kind}\n{live}"
+        steps = _NEXT if kind == "slurm" else ""
+        return f"{head}{observed_text(some, Path(_CONFIG).stem, prices)}\nengine: {kind}\n{live}{steps}"
 
     validate(parse_yaml(text(nodes[:1])), Scenario, out / _CONFIG)  # reading thousands of nodes takes seconds
     write_atomic(out / _CONFIG, text(nodes))

@@ -115,6 +115,44 @@ def _compared(config: Scenario) -> tuple[PolicySpec, PolicySpec]:
     return config.policies[0], baseline_of(config)
 
 
+@dataclass(frozen=True)
+class Part:
+    """Nodes on which one policy places jobs, with these jobs: ``until_s`` is their time, which began at ``began_s``."""
+
+    config: Scenario
+    jobs: Sequence[Job]
+    until_s: float
+    past: Past | None = None
+    began_s: float = 0.0
+
+
+def placed_in(config: Scenario, *, ours: bool) -> Scenario:
+    """Return *config* with the nodes of partitions that are handed over alone, or with the others."""
+    placed = set(config.live.slurm.place_in)
+    nodes = tuple(node for node in config.nodes if bool(placed.intersection(node.partitions)) == ours)
+
+    def alone(plan: CapacitySpec | None) -> CapacitySpec | None:  # shared with pools that may be elsewhere
+        return None if plan is None else plan.model_copy(update={"share": ()})
+
+    policies = tuple(own.model_copy(update={"capacity": alone(own.capacity)}) for own in config.policies)
+    return config.model_copy(update={"nodes": nodes, "capacity": alone(config.capacity), "policies": policies})
+
+
+def added_up(parts: Sequence[Saved]) -> Saved:
+    """Return what is saved on several parts of a cluster together."""
+    whole: Saved = dict(parts[0])
+    for part in parts[1:]:
+        for key, value in part.items():
+            own = whole[key]
+            if key == "period_s":
+                whole[key] = max(float(own or 0.0), float(value or 0.0))
+            elif isinstance(own, float) and isinstance(value, float):
+                whole[key] = own + value
+            elif key == "no_forecast" and value is not None:
+                whole[key] = value if own is None or own == value else f"{own}; {value}"
+    return whole
+
+
 def with_power_alone(config: Scenario) -> Scenario:
     """Return *config* as mode ``power`` runs it: the baseline places jobs, and our capacity plan is carried out."""
     ours, baseline = _compared(config)
@@ -192,11 +230,16 @@ def _run_with(
     return run(plan.model_copy(update={"policy": "last-value"})), cause
 
 
-def past_of(config: Scenario, store: ApiStore, folder: Path, began_s: float) -> Past:
-    """Return the demand before *began_s*, as far as plans need it; *folder* is that of the configuration."""
+def past_of(config: Scenario, store: ApiStore, folder: Path, began_s: float, *, whole: bool = True) -> Past:
+    """Return the demand before *began_s*, as far as plans need it; *folder* is that of the configuration.
+
+    Not *whole*: *config* has some of the nodes whose demand was sampled.
+    """
     past, cluster = Past({}, folder), Cluster.of(config.nodes)
     for plan in plans_of(config):
         if plan is None or not plan.forecasts:
+            continue
+        if not whole and plan.pools is None:  # samples do not tell parts of the cluster apart
             continue
         samples = [one for one in store.samples(since_s(plan, began_s), limit=1_000_000) if one.time_s < began_s]
         names = Pools.of(plan, cluster).names
@@ -244,19 +287,12 @@ class Estimator:
         rows = self._store.jobs(limit=MOST_JOBS, newest_first=True)[::-1]
         observed = self._store.setting(SETTING, ())
         now_s = self._now_s()
-        ratios = runtime_ratios(rows, Cluster.of(self._config.nodes), self._store.database)
-        jobs, period_s = jobs_for_estimate(rows, self._maker, now_s, observed, ratios)
-        if not jobs:
+        parts = self._parts(rows, observed, now_s)
+        if not parts:
             return None
-        began_s = now_s - period_s
-        mode = self._store.setting("mode", self._config.live.mode)
-        config = with_power_alone(self._config) if mode == "power" else self._config
-        past = past_of(config, self._store, self._folder, began_s)
         context = get_context("spawn")
         reader, writer = context.Pipe(duplex=False)
-        process = context.Process(
-            target=_estimate_to, args=(writer, config, jobs, period_s, self._seed, past, began_s), daemon=True
-        )
+        process = context.Process(target=_estimate_to, args=(writer, parts, self._seed), daemon=True)
         process.start()
         writer.close()
         try:
@@ -275,6 +311,30 @@ class Estimator:
             raise answer
         return answer
 
+    def _parts(self, rows: Sequence[JobRow], observed: Sequence[Mapping[str, Any]], now_s: float) -> list[Part]:
+        """Return what is to be simulated: all jobs on all nodes, or ours where they are placed and others elsewhere."""
+        config, cluster = self._config, Cluster.of(self._config.nodes)
+        ratios = runtime_ratios(rows, cluster, self._store.database)
+        mode = self._store.setting("mode", config.live.mode)
+        if mode != "live" or not config.live.slurm.place_in:
+            chosen = with_power_alone(config) if mode == "power" else config
+            maker = replace(self._maker, cluster=cluster) if config.live.slurm.place_in else self._maker
+            found = [(chosen, jobs_for_estimate(rows, maker, now_s, observed, ratios))]
+        else:
+            found = [(placed_in(config, ours=True), jobs_for_estimate(rows, self._maker, now_s, (), ratios))]
+            others = with_power_alone(placed_in(config, ours=False))
+            if others.nodes:
+                elsewhere = replace(self._maker, cluster=Cluster.of(others.nodes))
+                found.append((others, jobs_for_estimate((), elsewhere, now_s, observed)))
+        parts = []
+        for own, (jobs, period_s) in found:
+            if jobs:
+                began_s = now_s - period_s
+                whole = len(own.nodes) == len(config.nodes)
+                past = past_of(own, self._store, self._folder, began_s, whole=whole)
+                parts.append(Part(own, jobs, period_s, past, began_s))
+        return parts
+
     def _run(self) -> None:
         pause_s = self._first_s
         while not self._stopping.wait(pause_s):
@@ -291,13 +351,12 @@ class Estimator:
                 log.warning("no estimate of savings", extra={"cause": str(error)})
 
 
-def _estimate_to(
-    pipe: Connection, config: Scenario, jobs: Sequence[Job], until_s: float, seed: int, past: Past, began_s: float
-) -> None:
+def _estimate_to(pipe: Connection, parts: Sequence[Part], seed: int) -> None:
     answer: Saved | CommonwattError
     os.nice(_NICE)
     try:
-        answer = estimate(config, jobs, until_s, seed, past, began_s)
+        own = [estimate(part.config, part.jobs, part.until_s, seed, part.past, part.began_s) for part in parts]
+        answer = added_up(own)
     except CommonwattError as error:
         answer = error
     except Exception as error:  # it is for the log of the control plane, not for this process's standard error
