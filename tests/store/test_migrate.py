@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
@@ -18,6 +20,7 @@ from alembic.migration import MigrationContext
 from commonwatt.model.errors import InputError
 from commonwatt.store import migrate
 from commonwatt.store.api_store import ApiStore
+from commonwatt.store.claim import claim_store
 from commonwatt.store.tables import metadata
 from tests.store.made import SERVERS_SLOW
 
@@ -183,3 +186,33 @@ def test_postgresql_must_be_unicode(postgresql, tmp_path):
         migrate.prepare(database)
     database.close()
     postgresql.drop(made)
+
+
+def test_a_new_version_waits_for_the_old_controller_and_then_upgrades(opened):
+    """The claim is what an earlier version holds: both are the same. A second upgrade has nothing to do."""
+    database, said = at_first(opened), []
+    ApiStore(database).add_tenant("ada", 2.0, 0.0)
+    claim = claim_store(opened())
+    waiting = threading.Thread(target=migrate.upgrade_when_free, args=(opened(), said.append))
+    waiting.start()
+    time.sleep(1.2)
+    assert waiting.is_alive()
+    assert len(said) == 1
+    assert said[0].startswith(f"the store has revision 0001: it is upgraded to {migrate.head()} once ")
+    assert ApiStore(database).tenants() == {"ada": 2.0}  # the old one goes on
+    claim.hand_over()
+    waiting.join(60)
+    assert said[1].endswith(f": revision 0001 -> revision {migrate.head()}")
+    migrate.upgrade_when_free(opened(), said.append)
+    assert len(said) == 2
+    assert differences(database) == []
+
+
+def test_nothing_is_waited_for_in_a_new_store_and_a_newer_one_is_refused(opened):
+    database, said = opened(), []
+    migrate.upgrade_when_free(database, said.append)
+    migrate.prepare(database)
+    set_revision(database, "9999")
+    with pytest.raises(InputError, match="a store of this version"):
+        migrate.upgrade_when_free(database, said.append)
+    assert said == []

@@ -41,6 +41,10 @@ __all__ = ["check", "serve"]
 @click.option(
     "--mode", type=click.Choice(["live", "power", "dry-run"]), help="Start in this mode, instead of the last one."
 )
+@click.option(
+    "--upgrade", is_flag=True,
+    help="Upgrade a store of an earlier version first, once no other controller uses it; by default it is refused.",
+)  # fmt: skip
 @click.option("--stop-services", is_flag=True, help="Stop services on exit; by default they keep running.")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
@@ -57,7 +61,7 @@ __all__ = ["check", "serve"]
 @json_option
 def serve(
     config: Path, *, host: str | None, port: int | None, socket_: Path | None, standby: bool, mode: str | None,
-    stop_services: bool, log_format: str, log_level: str, seed: int, as_json: bool,
+    upgrade: bool, stop_services: bool, log_format: str, log_level: str, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the control plane of CONFIG: accept jobs, place, preempt and migrate them; serve the API and the dashboard.
 
@@ -86,6 +90,8 @@ def serve(
 
     form: LogFormat = "json" if log_format == "json" else "text"
     configure(form, getattr(logging, log_level.upper()))
+    if upgrade:
+        _upgrade_store(config)
     with naming_file(config):
         live = open_live(config, seed=seed, mode=mode, standby=standby)
     local = None
@@ -166,6 +172,21 @@ def _begun_api(config: Path) -> ApiChild | None:
         return None
     click.get_current_context().call_on_close(child.end)
     return child
+
+
+def _upgrade_store(config: Path) -> None:
+    """Upgrade the store of *config* if it is older; waits for a controller of the earlier version to end."""
+    from commonwatt.controlplane.wiring import read_config
+    from commonwatt.store.database import Database, address
+    from commonwatt.store.migrate import upgrade_when_free
+
+    spec = read_config(config).live
+    with naming_file(config):
+        database = Database(address(spec.store, config.parent.absolute()))
+        try:
+            upgrade_when_free(database, print_message)
+        finally:
+            database.close()
 
 
 def _app_of(live: Live) -> FastAPI:

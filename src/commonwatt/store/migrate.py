@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -12,14 +13,14 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from commonwatt.model.errors import InputError, StoreError
-from commonwatt.store.claim import claimed
+from commonwatt.store.claim import claimed, holder_of
 from commonwatt.store.database import Database
 from commonwatt.store.tables import metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["VERSION_TABLE", "head", "later_steps", "prepare", "revision", "upgrade"]
+__all__ = ["VERSION_TABLE", "head", "later_steps", "prepare", "revision", "upgrade", "upgrade_when_free"]
 
 VERSION_TABLE = "commonwatt_version"
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -100,6 +101,36 @@ def upgrade(database: Database) -> tuple[str | None, str]:
             return store_revision, head()
     finally:
         patient.close()
+
+
+_FREE_S = 0.5
+"""How often to look whether the controller of the earlier version has ended."""
+
+
+def upgrade_when_free(database: Database, say: Callable[[str], object]) -> None:
+    """Upgrade a store to the newest version, once no controller runs on it; a new one is left to ``prepare``.
+
+    *say* is told what is waited for, and what was done. Raises as ``upgrade`` does, but for a controller.
+    """
+    with database.reading(what="version") as c:
+        before = revision(c)
+    if before in {None, head()}:
+        return
+    _refuse_unknown(database, str(before))
+    if claimed(database):
+        whose = holder_of(database)
+        say(f"the store has revision {before}: it is upgraded to {head()} once {whose} has ended, and served then")
+    while True:
+        while claimed(database):
+            time.sleep(_FREE_S)
+        try:
+            before, after = upgrade(database)
+        except StoreError:
+            if not claimed(database):
+                raise
+        else:
+            say(f"{database}: revision {before} -> revision {after}")
+            return
 
 
 def _make_private(database: Database) -> None:
