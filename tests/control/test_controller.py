@@ -117,6 +117,21 @@ def test_a_job_no_node_can_run_is_refused_at_the_door():
         simulate(cluster_of(), table, "fifo")
 
 
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ({"constraint": "ssd"}, r"2 GPUs of V100 with ssd'"),
+        ({"width": 2, "partition": "none"}, r"2 GPUs of V100 in partition none on 2 nodes'"),
+        ({"width": -1}, r"2 GPUs of V100, 1 on each node'"),
+    ],
+)
+def test_what_else_it_asks_for_is_said(asked, shown):
+    kind = NodeSpec(name="n", gpu_type="V100", gpus=2, idle_w=1, gpu_w=1, partitions=("main",), features=("ib",))
+    table = JobArrays.of([Job("big", "t", 0, np.inf, 0, {"V100": {2: 10.0}}, **asked)])
+    with pytest.raises(JobNeverFitsError, match=shown):
+        simulate(Cluster.of([kind]), table, "fifo")
+
+
 def test_gangs_run_on_several_nodes():
     table = JobArrays.of([job("gang", 0, 100, gpus=4), job("one", 0, 100)])
     done = simulate(cluster_of(nodes=2, gpus=2), table, "fifo")

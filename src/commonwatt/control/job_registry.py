@@ -172,10 +172,13 @@ class JobRegistry:
         if not entries:
             types = sorted({table.gpu_types[y] for y in table.config_type[table.configs(j)]})
             smallest = int(table.config_gpus[table.configs(j)].min(initial=1 << 30))
-            raise JobNeverFitsError(
-                "a job that some node, or several nodes of one class, could run", field=f"jobs.{table.names[j]}",
-                value=f"at least {plural(smallest, 'GPU')} of {' or '.join(types)}",
-            )  # fmt: skip
+            partition, width, constraint = table.nodes_of(j)
+            asked = f"at least {plural(smallest, 'GPU')} of {' or '.join(types)}"
+            asked += f" in partition {partition}" if partition else ""
+            asked += f" on {plural(width, 'node')}" if width > 0 else f", {-width} on each node" if width else ""
+            asked += f" with {constraint}" if constraint else ""
+            expected = "a job that some node, or several nodes of one class, could run"
+            raise JobNeverFitsError(expected, field=f"jobs.{table.names[j]}", value=asked)
         columns = list(zip(*entries, strict=True))
         first = len(self.row("klass"))
         for name, column in zip(_ROW_COLUMNS, columns, strict=True):
