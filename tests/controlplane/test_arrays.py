@@ -7,7 +7,8 @@ import pytest
 pytest.importorskip("sqlalchemy")
 
 from commonwatt.model.dependencies import WaitedFor, met, together
-from commonwatt.model.job_file import ScriptSpec
+from commonwatt.model.errors import InputError
+from commonwatt.model.job_file import JobFile, ScriptSpec
 from commonwatt.store.records import RequestKind
 from tests.controlplane.bench import ENDED, Bench
 
@@ -107,3 +108,16 @@ def test_no_more_of_its_tasks_run_at_once_than_it_says(b, again):
         pass_(b, 20.0)
     assert max(at_once) == 2
     assert [b.status(job) for job in tasks] == ["completed"] * 5
+
+
+def test_a_range_of_nodes_has_its_gpus_on_each_of_them(b):
+    """Two nodes have two GPUs each: with one on each, a job of one or two nodes never has two on one."""
+    wide = b.submit(50.0, gpus=2, gpu_counts=(1, 2), gpus_per_node=1, times_s={"V100": {1: 100.0, 2: 40.0}})
+    b.settle()
+    pass_(b, 10.0)
+    places = [event.nodes for event in b.live.store.events(job=wide) if event.kind == "started"]
+    assert [len(nodes) for nodes in places] == [b.row(wide).gpus]
+    with pytest.raises(ValueError, match="a divisor of all GPU counts"):
+        b.submit(50.0, gpus=3, gpus_per_node=2)
+    with pytest.raises(InputError, match=r"4 of V100, 4 on each node"):
+        b.live.maker.check(JobFile(name="j", command=("true",), gpus=4, gpus_per_node=4))

@@ -174,3 +174,10 @@ def test_schemas_export_units(name):
     schema = SCHEMAS[name].model_json_schema()
     assert schema["properties"]
     assert "unit" in str(schema)
+
+
+@given(st.integers(1, 40), st.integers(1, 8), st.integers(1, 8), st.integers(1, 6))
+def test_so_many_gpus_on_each_node_take_as_many_nodes_as_there_must_be(gpus, each, size, nodes):
+    cluster = Cluster.of([NodeSpec(name="n", count=nodes, gpu_type="V100", gpus=size, idle_w=1, gpu_w=1)])
+    fits = gpus % each == 0 and each <= size and gpus // each <= nodes
+    assert cluster.shapes("V100", gpus, width=-each) == ([(0, gpus // each, each)] if fits else [])
