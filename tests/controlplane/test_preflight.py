@@ -21,6 +21,7 @@ from commonwatt.controlplane import preflight as checks
 from commonwatt.controlplane.preflight_engines import GpusHere, engine_checks, gpus_here
 from commonwatt.controlplane.wiring import open_live
 from commonwatt.model.errors import InputError
+from commonwatt.model.job_file import JobFile
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.store.api_store import ApiStore
@@ -119,6 +120,16 @@ def test_looking_changes_nothing(tmp_path, store):
     with store.database.reading() as c:
         after = {t: c.execute(sa.text(f"SELECT * FROM {t}")).all() for t in before}
     assert before == after
+
+
+def test_jobs_that_a_changed_configuration_has_no_nodes_for_are_named(tmp_path, store):
+    for gpus in (2, 1):
+        file = JobFile(name="j", command=("true",), gpus=gpus, gpu_type="V100")
+        store.submit("ada", file, 1.0)
+    assert "active jobs" not in check(tmp_path)
+    line = check(tmp_path, config() | {"nodes": [NODES[0] | {"gpus": 1, "count": 1}]})["active jobs"]
+    assert line["verdict"] == "warning"
+    assert line["found"].startswith("1 active job (1) cannot run with these nodes: ")
 
 
 def test_a_configuration_that_is_wrong_is_code_2(tmp_path):

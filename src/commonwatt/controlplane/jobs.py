@@ -148,6 +148,13 @@ class JobMaker:
     usual: GpuNeeds = GpuNeeds()
     accounts_of: Callable[[str], Mapping[str, AccountLimits]] = lambda _: {}  # that a tenant is in
 
+    @classmethod
+    def of(cls, config: Scenario, cluster: Cluster) -> JobMaker:
+        """Return what makes jobs for the nodes of *cluster*, that of *config*, on which we place jobs."""
+        live, usual = config.live, GpuNeeds.usual(config)
+        ours = cluster.without([*(live.profiling.nodes if live.profiling else ()), *not_ours(config, cluster)])
+        return cls(ours, live.default_time_limit_s, live.limits_of, usual, live.accounts_of)
+
     def check(self, file: JobFile, *, anew: bool = True) -> list[TimeFigure]:
         """Return the configurations *file* allows, with their times.
 
@@ -296,6 +303,17 @@ class JobMaker:
         return [
             TimeFigure(gpu_type, gpus, limit_s, None, str(source)) for gpu_type in types for gpus in sorted(set(counts))
         ]
+
+
+def not_ours(config: Scenario, cluster: Cluster) -> list[str]:
+    """Return the nodes on which others place jobs: those outside the partitions that are handed over."""
+    if not (placed := config.live.slurm.place_in):
+        return []
+    return [
+        name
+        for name, k in zip(cluster.names, cluster.klass.tolist(), strict=True)
+        if not set(cluster.classes[k].partitions).intersection(placed)
+    ]
 
 
 def capped(weight: float, limits: TenantLimits) -> float:

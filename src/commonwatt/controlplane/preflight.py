@@ -18,6 +18,7 @@ from pathlib import Path
 from commonwatt import __version__
 from commonwatt.controlplane.health import HostNames, judge, read_health
 from commonwatt.controlplane.identity import broken_promises, identity_checks, peers_of
+from commonwatt.controlplane.jobs import JobMaker
 from commonwatt.controlplane.preflight_engines import (
     engine_checks,
     failed,
@@ -28,7 +29,7 @@ from commonwatt.controlplane.preflight_engines import (
 )
 from commonwatt.data.certificates import tls_files
 from commonwatt.model.admin_results import CheckLine
-from commonwatt.model.errors import CommonwattError, StoreError
+from commonwatt.model.errors import CommonwattError, InputError, JobNeverFitsError, StoreError
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.scenario import Scenario
 from commonwatt.model.units import plural
@@ -37,10 +38,12 @@ from commonwatt.store.claim import claimed
 from commonwatt.store.controller_store import ControllerStore
 from commonwatt.store.database import Database, address
 from commonwatt.store.migrate import head, revision
+from commonwatt.store.records import ACTIVE
 
 __all__ = ["all_checks"]
 
 _LEAST_FREE_BYTES = 1 << 30
+_MOST_JOBS = 5_000
 _SILENT_S = 60.0
 _EARLIEST_S = 1_767_225_600.0  # 2026: before this version was written
 
@@ -135,8 +138,24 @@ def _opened(config: Scenario, path: Path, database: Database) -> Generator[Check
     if running:
         yield fine("controller", f"one runs on this store, last seen {max(0.0, now_s - beat):.0f} s ago")
     yield from running_jobs_elsewhere(config, path, controller_store)
+    yield from _without_nodes(store, config)
     yield from _people(store, config)
     return running
+
+
+def _without_nodes(store: ApiStore, config: Scenario) -> Iterator[CheckLine]:
+    """Warn of queued jobs that this configuration has no nodes for: they fail once it is served."""
+    maker, lost = JobMaker.of(config, Cluster.of(config.nodes)), []
+    for row in store.jobs(status=tuple(ACTIVE), limit=_MOST_JOBS):
+        try:
+            maker.check(row.file, anew=False)
+        except (InputError, JobNeverFitsError) as error:
+            lost.append((row.id, error))
+    if lost:
+        numbers = ", ".join(str(number) for number, _ in lost[:5]) + ("" if len(lost) <= 5 else ", ...")
+        finding = f"{plural(len(lost), 'active job')} ({numbers}) cannot run with these nodes: {lost[0][1]}"
+        advice = "they fail once this is served: see `nodes`, their features and partitions"
+        yield warning("active jobs", finding, advice)
 
 
 def _nobody_yet(config: Scenario) -> Iterator[CheckLine]:

@@ -116,7 +116,7 @@ def _compared(config: Scenario) -> tuple[PolicySpec, PolicySpec]:
 
 
 @dataclass(frozen=True)
-class Part:
+class ClusterPart:
     """Nodes on which one policy places jobs, with these jobs: ``until_s`` is their time, which began at ``began_s``."""
 
     config: Scenario
@@ -311,7 +311,7 @@ class Estimator:
             raise answer
         return answer
 
-    def _parts(self, rows: Sequence[JobRow], observed: Sequence[Mapping[str, Any]], now_s: float) -> list[Part]:
+    def _parts(self, rows: Sequence[JobRow], observed: Sequence[Mapping[str, Any]], now_s: float) -> list[ClusterPart]:
         """Return what is to be simulated: all jobs on all nodes, or ours where they are placed and others elsewhere."""
         config, cluster = self._config, Cluster.of(self._config.nodes)
         ratios = runtime_ratios(rows, cluster, self._store.database)
@@ -332,7 +332,7 @@ class Estimator:
                 began_s = now_s - period_s
                 whole = len(own.nodes) == len(config.nodes)
                 past = past_of(own, self._store, self._folder, began_s, whole=whole)
-                parts.append(Part(own, jobs, period_s, past, began_s))
+                parts.append(ClusterPart(own, jobs, period_s, past, began_s))
         return parts
 
     def _run(self) -> None:
@@ -351,7 +351,7 @@ class Estimator:
                 log.warning("no estimate of savings", extra={"cause": str(error)})
 
 
-def _estimate_to(pipe: Connection, parts: Sequence[Part], seed: int) -> None:
+def _estimate_to(pipe: Connection, parts: Sequence[ClusterPart], seed: int) -> None:
     answer: Saved | CommonwattError
     os.nice(_NICE)
     try:

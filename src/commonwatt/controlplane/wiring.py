@@ -23,7 +23,7 @@ from commonwatt.controlplane.engines import Marks, external_jobs_of, make_engine
 from commonwatt.controlplane.health import HealthPoller
 from commonwatt.controlplane.identity import broken_promises, check_identity, identity_checks, shared_user
 from commonwatt.controlplane.intent_log import WriteAheadEngine
-from commonwatt.controlplane.jobs import GpuNeeds, JobMaker
+from commonwatt.controlplane.jobs import JobMaker, not_ours
 from commonwatt.controlplane.kubernetes_events import Announcer, announcer_of
 from commonwatt.controlplane.notifications import Notifier
 from commonwatt.controlplane.observer import SETTING, Observer
@@ -234,17 +234,6 @@ def _check_partitions(config: Scenario, cluster: Cluster, path: Path) -> None:
             raise InputError(expected, file=path, field="live.slurm.place_in", value=name)
 
 
-def not_ours(config: Scenario, cluster: Cluster) -> list[str]:
-    """Return the nodes on which others place jobs: those outside the partitions that are handed over."""
-    if not (placed := config.live.slurm.place_in):
-        return []
-    return [
-        name
-        for name, k in zip(cluster.names, cluster.klass.tolist(), strict=True)
-        if not set(cluster.classes[k].partitions).intersection(placed)
-    ]
-
-
 def _check_users(config: Scenario, path: Path) -> None:
     """Raise ``InputError`` on Unix users of tenants that do not exist, are root, or cannot be used by this process."""
     live = config.live
@@ -343,16 +332,11 @@ def open_live(
         except InputError as error:
             raise error.within(path) from None
     cluster = Cluster.of(config.nodes)
-    others = not_ours(config, cluster)
     database = Database(address(config.live.store, folder), idle_s=IDLE_S)
     prepare(database)
     store, controller_store = ApiStore(database), ControllerStore(database)
     clock = clock or SteadyClock()
-    maker = JobMaker(
-        cluster.without([*(config.live.profiling.nodes if config.live.profiling else ()), *others]),
-        config.live.default_time_limit_s,
-        config.live.limits_of, GpuNeeds.usual(config), config.live.accounts_of,
-    )  # fmt: skip
+    maker = JobMaker.of(config, cluster)
     engine_of = make_engine(config, folder, cluster, controller_store, clock)
     marks, fits = Marks(cluster), FitCache()
 
@@ -381,7 +365,7 @@ def open_live(
             predicts=predicts, live=config.live,
             guard=controller_store.check_may_act, advises=config.live.advises_only(config.engine),
             intake=_intake(config, engine, store, controller_store, maker), health=health,
-            not_ours=[n for n, name in enumerate(cluster.names) if name in set(others)],
+            not_ours=[cluster.names.index(name) for name in not_ours(config, cluster)],
         )  # fmt: skip
 
     def claimed() -> None:
