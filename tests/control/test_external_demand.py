@@ -56,6 +56,7 @@ def test_what_runs_has_its_nodes_and_what_waits_wants_its_pool():
         job(1, "waiting", 2, limited=True),
         job(1, "running", 2, ("x-1",)),
         job(1, "waiting", 4, partition="small,debug", gpu_type="A100"),
+        job(1, "waiting", 5, partition="small"),
     ],
 )
 def test_what_our_nodes_cannot_give_is_not_wanted_of_them(one):
@@ -78,6 +79,24 @@ def test_who_came_since_is_counted_once_also_if_it_has_started_meanwhile():
     )  # fmt: skip
     assert now.came(before) == [(0, 4)]
     assert now.came(now) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "gpus"),
+    [
+        (job(1, "waiting", 3, partition="small"), 3),  # which nodes cannot have in equal parts
+        (job(1, "waiting", 2, gpu_type="nvidia_a100-sxm4-80gb"), 2),
+        (job(1, "waiting", 8), 8),
+    ],
+)
+def test_what_several_nodes_have_together_is_wanted_however_it_is_spread(one, gpus):
+    assert demand_of([one], CLUSTER, ONE).wanted_gpus.tolist() == [gpus]
+
+
+def test_a_task_of_an_array_comes_once():
+    waiting = job(12, "waiting", 1, task=3)
+    runs = job(15, "running", 1, ("t-1",), array="12_3")
+    assert demand_of([runs], CLUSTER, ONE).came(demand_of([waiting], CLUSTER, ONE)) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from([("a-1",), ("a-1", "a-2"), ("t-1",), ("t-1", "t-2")]), st.integers(1, 4))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -143,6 +144,55 @@ def _used(view, n):
     used = np.zeros(len(view.usable_gpus), dtype=bool)
     used[n] = True
     return replace(view, in_use=used)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"gpus": 4},  # with a power budget, whose nodes it would claim
+        {"gpus": 2, "begin": "2099-01-01"},
+    ],
+)
+def test_our_own_jobs_switch_nothing_whatever_they_wait_for(bench, others, given):
+    b = bench(capacity={**PLAN, "horizon": 10, "power_kw": 0.55})
+    others.add(1, "running", 2, ("n-2",))
+    power(b)
+    if "begin" in given:
+        given = given | {"begin": datetime.fromtimestamp(b.clock() + 300, UTC).isoformat()}
+    b.submit(100.0, **given)
+    go_on(b, 120)
+    seen = set()
+    for _ in range(60):
+        b.advance(10.0)
+        b.look()
+        seen.add(tuple(asleep(b)))
+    assert seen == {(True, False, True)}
+
+
+def test_nodes_are_drained_where_others_place_jobs(bench, others):
+    b = bench()
+    drained = []
+    b.reconciler.engine.capabilities = replace(b.engine.capabilities, drain=True)
+    b.engine.drain = lambda nodes: drained.append(sorted(nodes))
+    power(b)
+    b.ask(RequestKind.DRAIN, node="n-2")
+    b.settle()
+    b.ask(RequestKind.UNDRAIN, node="n-2")
+    b.settle()
+    assert drained[-2:] == [[1], []]
+
+
+def test_a_mode_that_has_changed_in_the_file_is_taken(bench, others, tmp_path):
+    b = bench(live={"mode": "dry-run"})
+    assert b.snapshot().mode == "dry-run"
+    b.close()
+    b = bench(live={"mode": "live"})
+    assert b.snapshot().mode == "live"
+    b.ask(RequestKind.MODE, value="dry-run")
+    b.settle()
+    b.close()
+    b = bench(live={"mode": "live"})  # it is the same
+    assert b.snapshot().mode == "dry-run"
 
 
 def test_a_promise_about_jobs_counts_those_of_others(bench, others):

@@ -221,7 +221,7 @@ def test_a_dry_run_says_of_each_job_what_would_become_of_it(bench):
     b.settle()
     starts, waits = sorted((b.row(first), b.row(second)), key=lambda row: row.reason != "would-start")
     assert (starts.reason, starts.status) == ("would-start", JobStatus.WAITING)
-    assert why_of(starts)[1].startswith("it would start, but this is a dry run: ")
+    assert why_of(starts)[1].startswith("in mode live it would start: ")
     assert " would run on n with 2 GPUs" in why_of(starts)[1]
     assert any(" would run on n" in (event.sentence or "") for event in b.live.store.events(job=starts.id))
     assert waits.reason == "no-room"

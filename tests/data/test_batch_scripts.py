@@ -261,3 +261,8 @@ def test_any_text_is_read_or_refused(options):
     with suppress(InputError):  # and no other error
         script = read("#!/bin/sh\n#SBATCH -G1\n" + "".join(f"#SBATCH {option}\n" for option in options))
         validate(script.fields, JobFile)
+
+
+def test_line_ends_of_dos_are_refused_as_sbatch_does():
+    with pytest.raises(InputError, match="lines that end as on Unix"):
+        read("#!/bin/sh\r\n#SBATCH -G1\r\ntrue\r\n")

@@ -125,6 +125,39 @@ def test_power_that_slurm_measures_is_taken_and_said():
     assert "measured by Slurm: idle_w on 3 idle nodes, gpu_w on 2 busy" in text
 
 
+@pytest.mark.parametrize(
+    ("lines", "idle_w"),
+    [
+        (node_line("a1", "IDLE", 4294967294), None),
+        (node_line("a1", "IDLE", "9" * 400), None),
+        (node_line("a1", "IDLE", 55), None),  # as a plugin says that measures processors alone
+        (node_line("a1", "IDLE", 500) + node_line("a2", "MIXED", 510, tres="gres/gpu=4", cpus=4), None),
+        (node_line("a1", "IDLE", 500) + node_line("a2", "MIXED", 90_000, tres="gres/gpu=4", cpus=4), None),
+        (node_line("a1", "IDLE+NOT_RESPONDING", 500), None),
+        (node_line("a1", "IDLE", 500) + node_line("a2", "IDLE", 700).replace("\n", " Reason=CurrentWatts=9 x\n"), 600),
+        (node_line("a1", "IDLE", 500) + node_line("a2", "MIXED", 900, tres=f"gres/gpu={'9' * 5000}", cpus=4), 500),
+    ],
+)
+def test_power_that_cannot_be_is_not_taken(lines, idle_w):
+    assumed = by_name(lines.replace("CurrentWatts", "Other"))["a1"]
+    found = by_name(lines)["a1"]
+    assert found.idle_w == (assumed.idle_w if idle_w is None else idle_w)
+    assert found.gpu_w == assumed.gpu_w
+
+
+def test_gpus_in_use_are_read_from_gres_where_sites_do_not_count_them():
+    busy = node_line("a2", "MIXED", 1100, tres="cpu=8", cpus=8).replace(
+        "AllocTRES", "GresUsed=gpu:a100:2(IDX:0-1) AllocTRES"
+    )
+    assert by_name(node_line("a1", "IDLE", 500) + busy)["a1"].gpu_w == 300.0
+
+
+@pytest.mark.parametrize("energy", [[], 5, "x", {"current_watts": []}, {"current_watts": True}, {"current_watts": "7"}])
+def test_power_in_json_that_is_none_is_no_error(energy):
+    node = {"name": "a1", "gres": "gpu:a100:4", "state": 5, "state_flags": 7, "alloc_cpus": 0, "energy": energy}
+    assert "Slurm" not in by_name(json.dumps({"nodes": [node]}))["a1"].power_source
+
+
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_power_in_json_is_read_alike_in_all_versions(wrapped):
     def number(value):

@@ -29,6 +29,9 @@ _NEXT = """
 #   states: [{name: off, power_w: 15, enter_s: 120, wake_s: 300}]
 # with times that you have measured, and take the # away here:
 # capacity: {policy: cuff, forecaster: last-value, target: 0.98}
+#
+# To place jobs, too: name who may submit them, and the partitions that are handed over (`place_in`).
+# tenants: [{name: vision}, {name: speech}]
 """
 _NODES, _JOBS, _CONFIG, _STUDY = "nodes.txt", "jobs.txt", "live.yaml", "study"
 
@@ -81,7 +84,7 @@ def slurm(
     spec = SlurmSpec(conf=None if conf is None else str(conf.absolute()), read_only=True, command_timeout_s=_HISTORY_S)
     client = slurm_of(spec)
     client.ping()
-    text = client.run("scontrol", "--oneliner", "show", "node") + _topology(client)
+    text = client.run("scontrol", "--details", "--oneliner", "show", "node") + _topology(client)
     nodes, notes = _nodes(text, "scontrol show node", out)
     now = external_jobs(client, "")
     settings = {"state": "state", "read_only": True} | ({} if conf is None else {"conf": str(conf.absolute())})
@@ -188,11 +191,7 @@ def _nodes(
         notes.append(f"left out: nodes without GPUs ({inventory.without_gpus})")
     if unknown := _unknown(nodes):
         notes.append(f"the speed of {', '.join(unknown)} is a placeholder: set gpu_types in {out / _CONFIG}")
-    measured = [f"{node.gpu_type}: {node.power.source}" for node in inventory.nodes if node.power is not None]
-    notes += dict.fromkeys(measured)
-    if len(measured) < len(inventory.nodes):
-        some = "of other nodes" if measured else "of nodes"
-        notes.append(f"the power {some} is assumed, from data sheets where they are known: set idle_w and gpu_w")
+    notes += inventory.power_notes()
     return nodes, notes
 
 
@@ -210,8 +209,9 @@ def _write_config(
     head = f"# Written by `commonwatt attach {kind}`: observes, decides, and changes nothing (read_only).\n"
 
     def text(some: tuple[InitNode, ...]) -> str:
-        steps = _NEXT if kind == "slurm" else ""
-        return f"{head}{observed_text(some, Path(_CONFIG).stem, prices)}\nengine: {kind}\n{live}{steps}"
+        slurm = kind == "slurm"
+        observed = observed_text(some, Path(_CONFIG).stem, prices, sizes=slurm)
+        return f"{head}{observed}\nengine: {kind}\n{live}{_NEXT if slurm else ''}"
 
     validate(parse_yaml(text(nodes[:1])), Scenario, out / _CONFIG)  # reading thousands of nodes takes seconds
     write_atomic(out / _CONFIG, text(nodes))

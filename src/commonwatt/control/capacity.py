@@ -162,6 +162,8 @@ class Capacity:
         Returns the shared GPUs of each pool, and those with what waits for a part of one; ``None``: none are shared.
     external
         What external jobs have and want; ``None``: they do not count.
+    own_jobs
+        Whether our own jobs count that wait or are known to come: they do not where others place all jobs.
     """
 
     def __init__(self, planner: CapacityPlanner, targets: Sequence[Target | None] = ()) -> None:
@@ -176,6 +178,7 @@ class Capacity:
         self.shared_by_pool: Callable[[], tuple[Ints, Ints]] | None = None
         self.claimed_for_sharing: set[int] = set()
         self.external: ExternalDemand | None = None
+        self.own_jobs = True
         self._external_came: list[tuple[int, int]] = []  # pool and GPUs of external jobs since the last look
         self._waits_since: dict[int, float] = {}
         self._counted: int | None = None  # jobs whose arrival was observed
@@ -253,8 +256,14 @@ class Capacity:
         wanted += 0 if self.external is None else self.external.wanted_gpus
         return dict(zip(self.pools.names, wanted.tolist(), strict=True))
 
-    def observe_external(self, demand: ExternalDemand | None) -> None:
-        """Take note of what external jobs have and want now, if they count; at the first look all were there before."""
+    def observe_external(self, demand: ExternalDemand | None, *, own_jobs: bool = True) -> None:
+        """Take note of what external jobs have and want now, if they count; at the first look all were there before.
+
+        *own_jobs* as the attribute: those that do not count claim no nodes.
+        """
+        self.own_jobs = own_jobs
+        if not own_jobs:
+            self._short, self._claimed = {}, set()
         if demand is None:
             self._external_came = []
         elif self.external is not None:
@@ -382,7 +391,8 @@ class Capacity:
             *(j for j in range(first, len(asked_gpus)) if j not in not_yet),
         ]
         self._later = set(not_yet)
-        came = [(self.pool_of(j), int(asked_gpus[j])) for j in new] + self._external_came
+        own = [(self.pool_of(j), int(asked_gpus[j])) for j in new if self.own_jobs]
+        came = own + self._external_came
         self._external_came = []
         behind = np.zeros(len(self.pools), dtype=np.int64)
         for pool, gpus in came:
@@ -393,7 +403,7 @@ class Capacity:
 
     def _due(self, now_s: float, asked_gpus: Ints | None) -> Floats | None:
         """GPUs of jobs known to come by the end of each step ahead, [P, m]; ``None`` if none is known."""
-        if self.next_s is not None and now_s < self.next_s - 1e-6:
+        if (self.next_s is not None and now_s < self.next_s - 1e-6) or not self.own_jobs:
             return None
         ends_s = now_s + self._planner.steps_s
         coming = [] if self.announced_jobs is None else [self.announced_jobs.coming(now_s, float(ends_s[-1]))]

@@ -62,8 +62,8 @@ class Controller:
         Says what is left of jobs; ``None``, or where it returns that: what their epochs say.
     on_absorbed
         Called in each tick before it decides, when what the engine reports has been processed.
-    dry, powers
-        Whether decisions are only reported, not carried out; whether power commands of a capacity plan are even so.
+    dry, powers, alone
+        Whether decisions are only reported; whether power commands are carried out, also alone, for external jobs.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Controller:
         self.ledger = Ledger(cluster, tariff)
         self.log = EventLog()
         self.samples: list[Sample] = []
-        self.preemptions, self.migrations, self.dry, self.powers = 0, 0, False, True
+        self.preemptions, self.migrations, self.dry, self.powers, self.alone = 0, 0, False, True, False
         self.external = ExternalDemand.none(len(cluster))
         self._dry_run = DryRun(cluster.klass, self.log)
         self._gpus = AllocatedGpus(cluster.share_weights, self.registry.beside)  # of running jobs
@@ -190,18 +190,18 @@ class Controller:
             self._weights = dict(tenant_weights)
             self.decide_anew()
 
-    def set_dry(self, *, dry: bool, powers: bool | None = None) -> None:
-        """Only report decisions from now on, or carry them out (again); power commands if it *powers*, or not *dry*."""
+    def set_dry(self, *, dry: bool, alone: bool = False) -> None:
+        """Only report decisions from now on, or carry them out (again); *alone*: those on power, for external jobs."""
         if dry != self.dry:
             self._dry_run.reset()
-        self.dry, self.powers = dry, not dry if powers is None else powers
+        self.dry, self.powers, self.alone = dry, alone or not dry, alone
         self.decide_anew()
 
     def observe_external(self, demand: ExternalDemand | None) -> None:
         """Count what external jobs have and want from now on, in samples and the capacity plan; ``None``: do not."""
         self.external = demand or ExternalDemand.none(len(self.cluster))
         if self.capacity is not None:
-            self.capacity.observe_external(demand)
+            self.capacity.observe_external(demand, own_jobs=not self.alone)
 
     def usage(self) -> tuple[float, dict[str, float]]:
         """Decayed GPU seconds of each tenant, which count for fair share, and up to when."""
@@ -336,7 +336,7 @@ class Controller:
 
     def _wanting(self) -> Mapping[int, int]:
         """GPUs that waiting jobs ask for which may start as soon as there is room, by handle."""
-        waiting: Set[int] = set() if self.dry and self.powers else self.registry.waiting
+        waiting: Set[int] = set() if self.alone else self.registry.waiting
         if len(self._gpus) != len(self.registry.nodes):  # some run under an earlier controller
             waiting = waiting - self._gpus.keys()
         asked = self.registry.job("asked_gpus")
@@ -397,7 +397,7 @@ class Controller:
 
     def _decide(self, handles: Ints, now_s: float) -> tuple[PlacementProblem, Schedule]:
         problem, rows, schedule = self._schedule(handles, now_s, self.engine.nodes())
-        if self.capacity is not None:
+        if self.capacity is not None and not self.alone:
             view, closed = self._powered(self.engine.nodes()), self.scheduling.nodes(NodeCondition.NOT_OURS)
             short = set(self.capacity.waits_for_power)
             woken = self.capacity.rescue(problem, schedule, handles, view, now_s, self._busy(view), closed)

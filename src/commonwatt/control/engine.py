@@ -374,6 +374,10 @@ class LiveEngine(Engine, Protocol):
         """
         ...
 
+    def measured_w(self) -> Floats | None:
+        """Return what each node draws as it is measured, W, shape [N]; ``None``: only energy is, or nothing."""
+        return None
+
     def attempts(self, handle: int) -> int:
         """How often a job was ordered to run, also in vain, if that left a record."""
         ...

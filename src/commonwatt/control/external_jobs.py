@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +12,7 @@ import numpy as np
 
 from commonwatt.control.engine import NodeView
 from commonwatt.model.arrays import Bools, Ints
-from commonwatt.model.jobs import Job, JobArrays
+from commonwatt.model.jobs import Job
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.pools import Pools
 
@@ -39,11 +40,17 @@ class ExternalJob:
     name: str = ""  # under which its cluster knows it, if not by its number
     partition: str = ""  # it may run in, several with commas between them
     limited: bool = False  # waits for a limit of its owner or its partition, not for nodes
+    array: str = ""  # and task, of a task that runs: it has a number of its own then
 
     @property
     def label(self) -> str:
         """Its name, or its number as Slurm shows it."""
         return self.name or (str(self.id) if self.task is None else f"{self.id}_{self.task}")
+
+    @property
+    def key(self) -> str:
+        """What it is known by from when it is submitted until it ends."""
+        return self.array or self.label
 
     @property
     def most_on_a_node(self) -> int:
@@ -105,27 +112,36 @@ def demand_of(jobs: Iterable[ExternalJob], cluster: Cluster, pools: Pools) -> Ex
     labels: dict[str, tuple[int, int]] = {}
     held, uses = np.zeros(len(cluster), dtype=np.int64), np.zeros((size, len(cluster)), dtype=bool)
     running_gpus, waiting_gpus = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    waiting: dict[str, Job] = {}
-    for one in {one.label: one for one in jobs}.values():
+    running = 0
+    for one in {one.key: one for one in jobs}.values():
         if one.state == "running" and (nodes := [at[name] for name in one.nodes if name in at]):
             gpus, klass = one.most_on_a_node * len(nodes), int(cluster.klass[nodes[0]])
             pool = pools.of_job(one.partition, klass, gpus)
             pool = pools.running(pool, klass, whole=gpus >= cluster.gpus[nodes].sum())
-            labels[one.label] = pool, gpus
             np.add.at(held, nodes, one.most_on_a_node)
             running_gpus[pool] += gpus
             uses[pool, nodes] = True
-        elif one.state == "waiting" and not one.limited and (job := job_of(one, cluster, 1.0, 0.0)) is not None:
-            waiting[one.label] = job
-    running = len(labels)
-    table = JobArrays.of(list(waiting.values()))
-    of = pools.of_jobs(table, np.arange(len(waiting)), cluster).tolist() if waiting else []
-    for label, job, pool in zip(waiting, waiting.values(), of, strict=True):
-        labels[label] = pool, job.requested_gpus
-        waiting_gpus[pool] += job.requested_gpus
+            running += 1
+        elif one.state == "waiting" and not one.limited and (suits := _classes_for(one, cluster)):
+            gpus, pool = one.gpus, pools.of_job(one.partition, suits[0], one.gpus)
+            waiting_gpus[pool] += gpus
+        else:
+            continue
+        labels[one.key] = pool, gpus
     return ExternalDemand(
-        labels, running, len(waiting), np.minimum(held, cluster.gpus), running_gpus, waiting_gpus, uses
+        labels, running, len(labels) - running, np.minimum(held, cluster.gpus), running_gpus, waiting_gpus, uses
     )
+
+
+def _classes_for(job: ExternalJob, cluster: Cluster) -> list[int]:
+    """Return the classes of nodes that a waiting job may run on, if all of them together have its GPUs."""
+    asked = _spelt(job.gpu_type, cluster)
+    if job.gpu_type is not None and asked is None:
+        return []
+    suits = [
+        k for k, kind in enumerate(cluster.classes) if asked in (None, kind.gpu_type) and kind.admits(job.partition)
+    ]
+    return suits if cluster.gpus[np.isin(cluster.klass, suits)].sum() >= job.gpus else []
 
 
 def job_of(external: ExternalJob, cluster: Cluster, time_s: float, submit_s: float) -> Job | None:
@@ -154,4 +170,10 @@ def job_of(external: ExternalJob, cluster: Cluster, time_s: float, submit_s: flo
 
 
 def _spelt(name: str | None, cluster: Cluster) -> str | None:
-    return next((own for own in cluster.gpu_types if name is not None and own.casefold() == name.casefold()), None)
+    """Return the GPU type that Slurm or Kubernetes calls *name*: as we spell it, or the only one it contains."""
+    if name is None:
+        return None
+    folded = name.casefold()
+    alike = [own for own in cluster.gpu_types if own.casefold() == folded]
+    contained = [own for own in cluster.gpu_types if own.casefold() in re.split(r"[^a-z0-9]+", folded)]
+    return alike[0] if alike else contained[0] if len(contained) == 1 else None

@@ -39,6 +39,7 @@ SETTING = "observed"
 """Setting of the store with external jobs that have ended."""
 
 _EVERY_S = 30.0
+_MOST_TASKS = 100
 _MOST, _KEEP_S = 5_000, 7 * DAY_S
 
 
@@ -201,7 +202,7 @@ def dry_run(
     usable, at = view.usable_gpus.copy(), {name: n for n, name in enumerate(cluster.names)}
     scheduled: list[ExternalJob] = []
     table: list[Job] = []
-    for one in {one.label: one for one in jobs}.values():
+    for one in _few_of_arrays({one.label: one for one in jobs}.values()):
         limit_s = default_limit_s if one.limit_s is None else one.limit_s
         job = None if one.state == "ended" else job_of(one, cluster, limit_s, min(one.submit_s, now_s))
         if job is not None:
@@ -238,6 +239,17 @@ def dry_run(
     for event in controller.log.take():
         if event.kind is EventKind.WOULD_START:
             yield scheduled[handles.index(event.handle)], event
+
+
+def _few_of_arrays(jobs: Iterable[ExternalJob]) -> Iterator[ExternalJob]:
+    """Yield *jobs*, of the waiting tasks of an array the first alone: planning thousands would take long."""
+    tasks: dict[int, int] = {}
+    for one in jobs:
+        if one.task is not None and one.state == "waiting":
+            tasks[one.id] = tasks.get(one.id, 0) + 1
+            if tasks[one.id] > _MOST_TASKS:
+                continue
+        yield one
 
 
 def _take(usable: Ints, left: Ints, job: ExternalJob, at: Mapping[str, int]) -> None:

@@ -182,8 +182,8 @@ class Reconciler:
             decide = self._observer.look(self.controller, self.mode, now_s) or decide
         if self.services is not None and (seen := self.engine.serving()) is not None:
             self.services.look(now_s, seen)
-        self.drains.look(tick, dry=self.mode != "live")
-        if self.mode == "live":
+        self.drains.look(tick, dry=self.mode == "dry-run")
+        if self.mode != "dry-run":
             self.drains.tell_engine(tick)
         if not self._must_restart() and (self.profiler.measure(tick, now_s) or decide):
             began = perf_counter()
@@ -293,7 +293,7 @@ class Reconciler:
             log.warning("there is no capacity plan to carry out", extra={"mode": "dry-run, instead of power"})
             mode = "dry-run"
         self.mode = tick.settings["mode"] = mode
-        self.controller.set_dry(dry=mode != "live")
+        self.controller.set_dry(dry=mode != "live", alone=mode == "power")
         if self._observer is not None:
             self._observer.begin(self.controller, mode)
         if mode != "live":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # who only reads snapshots loads no controller
     from commonwatt.controlplane.reconciler import Reconciler
     from commonwatt.controlplane.services import SnapshotService
 
-__all__ = ["Snapshot", "SnapshotBuilder", "SnapshotJob", "SnapshotNode", "is_late", "why_of"]
+__all__ = ["Snapshot", "SnapshotBuilder", "SnapshotJob", "SnapshotNode", "why_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SnapshotNode:
     state: str  # on, waking, asleep, down
     drained: bool
     jobs: tuple[int, ...]
-    power_w: float | None  # as the configuration declares it, for what runs there
+    power_w: float | None  # as it is measured, or as the configuration declares it for what runs there
     cause: str = ""  # why it is down, or a fault drained it, where that is known
     drain_reason: str = ""  # why it is drained; empty: it is not
 
@@ -108,13 +108,8 @@ def why_of(job: SnapshotJob | JobRow) -> tuple[str | None, str | None]:
     if why.unknown and job.expected_end_s is not None:  # it has become known since
         why = replace(why, unknown=False, reason=why.reason if why.waits else Reason.KEPT)
     if job.reason == EventKind.WOULD_START:
-        return job.reason, f"it would start, but this is a dry run: {why.planned_sentence}"
+        return job.reason, f"in mode live it would start: {why.planned_sentence}"
     return job.reason, why.sentence if lost_s is None else f"{why.sentence}; {lost_work(lost_s)}"
-
-
-def is_late(due_s: float | None, now_s: float, expected_end_s: float | None) -> bool:
-    """Whether an active job is late, or is expected to be."""
-    return due_s is not None and (now_s > due_s or (expected_end_s is not None and expected_end_s > due_s))
 
 
 @dataclass(frozen=True)
@@ -238,8 +233,10 @@ class SnapshotBuilder:
         reconciler = self._reconciler
         registry, view = reconciler.controller.registry, reconciler.engine.nodes()
         rows = registry.job("row")[np.fromiter(registry.nodes, dtype=np.int64)]
+        measured_w = reconciler.engine.inner.measured_w()
         figures = (
             rows, registry.row("gpu_w")[rows], view.power_state, view.usable_gpus, view.wait_s, *self._shared(),
+            *(() if measured_w is None else (measured_w,)),
         )  # fmt: skip
         own = dict(registry.nodes), reconciler.drains.state, reconciler.engine.power_commands.unwoken
         seen = (*own, _up(view).tolist(), *(column.tobytes() for column in figures))
@@ -267,12 +264,13 @@ class SnapshotBuilder:
                 allocated[n] += each
                 busy_w[n] += each * float(registry.row("gpu_w")[row])
         drains, up, causes = reconciler.drains, _up(view), reconciler.engine.power_commands.unwoken
-        made = []
+        made, measured_w = [], reconciler.engine.inner.measured_w()
         for n, name in enumerate(cluster.names):
             kind, state = cluster.classes[cluster.klass[n]], int(view.power_state[n])
             where = "asleep" if state >= 0 else "waking" if view.wait_s[n] > 0 else "on" if up[n] else "down"
             reason, fault = drains.why(name)
-            power_w = kind.states[state].power_w if state >= 0 else kind.idle_w + float(busy_w[n])
+            declared_w = kind.states[state].power_w if state >= 0 else kind.idle_w + float(busy_w[n])
+            power_w = declared_w if measured_w is None else float(measured_w[n])
             made.append(
                 SnapshotNode(
                     name, kind.gpu_type, kind.gpus, int(view.usable_gpus[n]), int(allocated[n]), where, bool(reason),

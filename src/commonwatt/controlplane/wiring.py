@@ -295,6 +295,7 @@ def _nodes_named(config: Scenario) -> dict[str, Sequence[str]]:
 
 
 def _compile_solvers(spec: PolicySpec, *, predicts: bool) -> None:
+    log.info("decisions begin once the solver is loaded; the first time it is compiled, which takes up to a minute")
     warm_up(spec)
     if predicts:  # other code of the solvers, which the first job with predicted run times would wait for
         warm_up(spec, certain=False)
@@ -371,8 +372,8 @@ def open_live(
     def claimed() -> None:
         prepare(database)  # it may have been upgraded while this one stood by
         enter_tenants(database, {t.name: t.weight for t in config.tenants}, clock())
-        if mode is not None and not supervisor.alive:  # not when it takes over
-            _begin_in(mode, controller_store)
+        if not supervisor.alive:  # not when it takes over
+            _begin_in(mode, config.live.mode, controller_store)
 
     def folder_lock() -> FolderLock | None:
         return take_state(config, path, controller_store, takes_over=supervisor.alive)
@@ -436,10 +437,27 @@ def _advises_only(config: Scenario) -> str:
     return f"dry-run, as live.{config.engine}.read_only is set"
 
 
-def _begin_in(mode: str, controller_store: ControllerStore) -> None:
-    """Set *mode* in the store and drop requests for another: running jobs are taken over in that mode already."""
+def _begin_in(mode: str | None, configured: str, controller_store: ControllerStore) -> None:
+    """Set the mode in the store: *mode* if it is given, else the one *configured*, if it is another than last time.
+
+    Requests for another are dropped: running jobs are taken over in that mode already.
+    """
+    settings = controller_store.settings()
+    before = settings.get(_CONFIGURED)
+    changed = before not in {None, configured}
+    chosen = mode or (configured if changed else None)
+    if chosen is None:
+        if before is None:
+            controller_store.write(Tick(settings={_CONFIGURED: configured}))
+        if (kept := settings.get("mode", configured)) != configured:
+            log.warning("the mode is the last one, not that of the configuration: %s", kept, extra={"mode": kept})
+        return
     asked = [request.id for request in controller_store.requests() if request.kind is RequestKind.MODE]
-    controller_store.write(Tick(settings={"mode": mode}, requests=asked))
+    controller_store.write(Tick(settings={"mode": chosen, _CONFIGURED: configured}, requests=asked))
+
+
+_CONFIGURED = "configured_mode"
+"""Setting of the store: the mode of the configuration that was served last."""
 
 
 def rules_of(config: Scenario) -> Rules:

@@ -7,15 +7,19 @@ for each block (topology/block), and for several blocks that are a larger one.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from commonwatt.model.features import FEATURE
 from commonwatt.model.units import plural
 
-__all__ = ["MeasuredPower", "domain_of", "features_of_kinds", "measured_power", "slurm_domains", "split_topology"]
+__all__ = [
+    "MeasuredPower", "domain_of", "features_of_kinds", "measured_power", "slurm_domains", "split_topology",
+    "without_free_text",
+]  # fmt: skip
 
 _LINE = re.compile(r"^[ \t]*(?:SwitchName|BlockName|AggregatedBlock)=.*(?:\n|\Z)", re.MULTILINE)
 _SHOWN = 8
@@ -122,12 +126,30 @@ def _of_blocks(lines: Sequence[Mapping[str, str]], expand: _Expand) -> dict[str,
     return paths
 
 
+_LEAST_HOST_W, _LEAST_GPU_W, _LEAST_PART = 40.0, 5.0, 0.05
+"""What an idle node takes at least, W, and an idle GPU, also as a part of its limit."""
+
+
 class MeasuredPower(NamedTuple):
     """What Slurm measures nodes of a kind to draw: idle, and for each busy GPU beside that, W; and on how many."""
 
     idle_w: float
     gpu_w: float | None
     source: str
+
+    def of_whole_nodes(self, gpus: int, limit_w: float | None) -> bool:
+        """Whether it can be: some of Slurm's plugins measure processors and memory alone.
+
+        *limit_w* is the power limit of each of the *gpus* of a node, if it is known.
+        """
+        board_w = limit_w or 0.0
+        idle = self.idle_w >= _LEAST_HOST_W + gpus * max(_LEAST_GPU_W, _LEAST_PART * board_w)
+        return idle and (self.gpu_w is None or 0.1 * board_w < self.gpu_w < 2.0 * (board_w or math.inf))
+
+    @property
+    def words(self) -> str:
+        """What was measured."""
+        return f"{self.idle_w:g} W idle" + ("" if self.gpu_w is None else f", {self.gpu_w:g} W for a busy GPU")
 
 
 class _Drawn(NamedTuple):
@@ -137,10 +159,19 @@ class _Drawn(NamedTuple):
 
 
 _AWAKE = re.compile(r"IDLE|MIXED|ALLOC", re.IGNORECASE)
-_OFF = re.compile(r"POWER|DOWN|REBOOT|[*~#%@]", re.IGNORECASE)
-_BUSY = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=,|$)")
+_OFF = re.compile(r"POWER|DOWN|REBOOT|RESPOND|[*~#%@]", re.IGNORECASE)
+_BUSY = re.compile(r"(?:^|,)gres/gpu=(\d{1,6})(?=,|$)")
+_USED = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d{1,6})(?=$|[,(])")
+_FREE_TEXT = re.compile(r"\b(?:Reason|Comment|Extra)=.*")
 _MOSTLY = 0.5
 """Part of a node's GPUs that must be busy for what it draws to say anything of one."""
+_MOST_W = 1e6
+"""More than any node draws: Slurm writes a large number where it does not know."""
+
+
+def without_free_text(text: str) -> str:
+    """Return what ``scontrol show node`` prints without what people have written there."""
+    return _FREE_TEXT.sub("", text)
 
 
 def measured_power(text: str, kinds: Mapping[str, Hashable], gpus: Mapping[str, int]) -> dict[Hashable, MeasuredPower]:
@@ -172,41 +203,55 @@ def measured_power(text: str, kinds: Mapping[str, Hashable], gpus: Mapping[str, 
 
 def _drawn(text: str) -> Iterator[tuple[str, _Drawn]]:
     """Yield what nodes draw that are on, by name."""
-    for name, state, watts, tres, cpus in _of_json(text) if text.lstrip().startswith("{") else _of_text(text):
-        if watts > 0 and _AWAKE.search(state) and not _OFF.search(state):
-            counted = _BUSY.search(tres)
-            yield name, _Drawn(watts, int(counted[1]) if counted else 0, cpus == 0 and "IDLE" in state.upper())
+    for name, state, watts, busy_gpus, cpus in _of_json(text) if text.lstrip().startswith("{") else _of_text(text):
+        if 0 < watts < _MOST_W and _AWAKE.search(state) and not _OFF.search(state):
+            yield name, _Drawn(watts, busy_gpus, cpus == 0 and "IDLE" in state.upper())
 
 
-_Listed = Iterator[tuple[str, str, float, str, int]]
+_Listed = Iterator[tuple[str, str, float, int, float]]
+
+
+def _busy(gres_used: str, tres: str) -> int:
+    """Return the GPUs in use: as gres, which only ``--details`` and JSON have, or as TRES, which not every site has."""
+    used = [int(count) for count in _USED.findall(gres_used)]
+    counted = _BUSY.search(tres)
+    return sum(used) if used else int(counted[1]) if counted else 0
 
 
 def _of_text(text: str) -> _Listed:
-    for block in re.split(r"(?=\bNodeName=)", text):
+    for block in re.split(r"(?=\bNodeName=)", without_free_text(text)):
         fields = dict(_FIELD.findall(block))
         watts, cpus = fields.get("CurrentWatts", ""), fields.get("CPUAlloc", "")
-        if watts.isdecimal() and cpus.isdecimal():
-            name, state, tres = (fields.get(key, "") for key in ("NodeName", "State", "AllocTRES"))
-            yield name, state, float(watts), tres, int(cpus)
+        if watts.isdecimal() and cpus.isdecimal() and max(len(watts), len(cpus)) < _DIGITS:
+            busy_gpus = _busy(fields.get("GresUsed", ""), fields.get("AllocTRES", ""))
+            yield fields.get("NodeName", ""), fields.get("State", ""), float(watts), busy_gpus, float(cpus)
+
+
+_DIGITS = 12
 
 
 def _of_json(text: str) -> _Listed:
     document = json.loads(text)
     nodes = document.get("nodes") if isinstance(document, dict) else None
     for node in nodes if isinstance(nodes, list) else ():
-        state = node.get("state")
-        watts, cpus = _number((node.get("energy") or {}).get("current_watts")), _number(node.get("alloc_cpus"))
+        energy = node.get("energy")
+        watts = _number(energy.get("current_watts")) if isinstance(energy, dict) else None
+        cpus = _number(node.get("alloc_cpus"))
         if watts is not None and cpus is not None:
-            states = "+".join(map(str, state)) if isinstance(state, list) else str(state)
-            flags = "+".join(map(str, node.get("state_flags") or ()))
-            yield str(node.get("name")), f"{states}+{flags}", watts, str(node.get("tres_used") or ""), int(cpus)
+            states = [node.get("state"), node.get("state_flags")]
+            words = [str(word) for part in states for word in (part if isinstance(part, list) else [part])]
+            busy_gpus = _busy(_word(node.get("gres_used")), _word(node.get("tres_used")))
+            yield str(node.get("name")), "+".join(words), watts, busy_gpus, cpus
 
 
-def _number(value: Any) -> float | None:  # noqa: ANN401
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float | None:
     """Return a number, which newer versions of Slurm say is set, infinite, or none; ``None``: there is none."""
     if isinstance(value, dict):
-        value = value.get("number") if value.get("set") and not value.get("infinite") else None
-    return float(value) if isinstance(value, int | float) and 0 <= value < _NO_VALUE else None
-
-
-_NO_VALUE = 0xFFFFFFFE
+        value = value.get("number") if value.get("set") is True and not value.get("infinite") else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value < _MOST_W else None

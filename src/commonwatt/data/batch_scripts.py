@@ -132,6 +132,8 @@ def read_batch_script(
         raise InputError(f"a batch script that can be read ({cause})", file=path) from None
     if not text.startswith("#!"):
         raise InputError("a script that begins with #! and the path of its interpreter", file=path, field="line 1")
+    if "\r\n" in text:
+        raise InputError("lines that end as on Unix (dos2unix converts them)", file=path, value="line ends of DOS")
     if len(text) > LONGEST_SCRIPT or "\0" in text:
         raise InputError(f"text of at most {LONGEST_SCRIPT} characters", file=path)
     reader = _Reader(path, folder, now)

@@ -23,6 +23,7 @@ from commonwatt.data._node_details import (
     measured_power,
     slurm_domains,
     split_topology,
+    without_free_text,
 )
 from commonwatt.data.catalog import formats_of
 from commonwatt.data.file_kinds import other_kind
@@ -92,6 +93,24 @@ class Inventory:
     without_gpus: int  # nodes left out
     notes: tuple[str, ...] = ()
 
+    def power_notes(self) -> list[str]:
+        """Return what is to be said of the power of nodes: what is measured, not believed, and assumed."""
+        notes: dict[str, None] = {}
+        measured = 0
+        for node in self.nodes:
+            if (power := node.power) is None:
+                continue
+            table = board_power(node.product or node.gpu_type)
+            if power.of_whole_nodes(node.gpus, node.limit_w or (table.board_w if table else None)):
+                notes[f"{node.gpu_type}: {power.source}"] = None
+                measured += 1
+            else:
+                notes[f"{node.gpu_type}: what Slurm measures ({power.words}) is not whole nodes: it is left out"] = None
+        if measured < len(self.nodes):
+            some = "of other nodes" if measured else "of nodes"
+            notes[f"the power {some} is assumed, from data sheets where they are known: set idle_w and gpu_w"] = None
+        return list(notes)
+
 
 def read_inventory(text: str, expand: Expand, file: object = None, host: str = "node") -> Inventory:
     """Read *text*; *expand* reads lists of host names as Slurm writes them, *host* names the node of ``nvidia-smi``.
@@ -141,7 +160,7 @@ def _other_text(text: str, file: object) -> InputError | None:
 def _scontrol(text: str, expand: Expand, file: object) -> Inventory:
     rows: list[_Row] = []
     away = []
-    for block in re.split(r"(?=\bNodeName=)", text):
+    for block in re.split(r"(?=\bNodeName=)", without_free_text(text)):
         fields = dict(re.findall(r"(\w+)=(\S+)", block))
         if "NodeName" in fields:
             size = _size(fields, ("CPUEfctv", "CPUTot"), "RealMemory")

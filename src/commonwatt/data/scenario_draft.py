@@ -76,6 +76,7 @@ def draft_scenario(
         notes.append(f"the speed of {', '.join(estimated)} is an estimate from data sheets; gpu_types can declare it")
     if any(node.power_source is None for node in nodes):
         notes.append("the power of some GPU types is not known: gpu_w is a placeholder")
+    notes += [note for note in inventory.power_notes() if "Slurm" in note]
     result = InitResult(
         version=__version__, seed=0, input_digest=hashlib.sha256(text.encode()).hexdigest(), source=inventory.source,
         nodes=nodes, left_out=inventory.without_gpus, unknown_gpu_types=unknown, notes=tuple(notes),
@@ -199,14 +200,19 @@ def draft_text(inventory: Inventory, nodes: Sequence[InitNode], path: Path) -> s
     return "\n".join(lines) + "\n"
 
 
-def observed_text(nodes: Sequence[InitNode], name: str, prices: tuple[float, float, str]) -> str:
+def observed_text(
+    nodes: Sequence[InitNode], name: str, prices: tuple[float, float, str], *, sizes: bool = False
+) -> str:  # fmt: skip
     """Return the text for a cluster that is observed: *prices* are those of a kWh, the PUE and the currency.
+
+    With *sizes*, nodes have their CPUs and memory, which placement then keeps to.
 
     Savings are against backfill, as Slurm does it.
     """
     price, pue, currency = prices
     electricity = f"electricity: {{price_per_kwh: {price:g}, pue: {pue:g}, currency: {_flow(currency)}}}"
-    return "\n".join((f"name: {_flow(name)}", _workload(nodes), *_cluster(nodes), electricity, *_POLICIES)) + "\n"
+    cluster = _cluster(nodes, sizes=sizes)
+    return "\n".join((f"name: {_flow(name)}", _workload(nodes), *cluster, electricity, *_POLICIES)) + "\n"
 
 
 _POLICIES = (
@@ -315,7 +321,7 @@ def _node(node: InventoryNode) -> InitNode:
         source = f"{limit_w:g} W, {source}"
     board_w = limit_w or PLACEHOLDER_W
     idle_w, gpu_w = HOST_W + IDLE_PART * board_w * node.gpus, (1 - IDLE_PART) * board_w
-    if (power := node.power) is not None:
+    if (power := node.power) is not None and power.of_whole_nodes(node.gpus, limit_w):
         idle_w, gpu_w = power.idle_w, gpu_w if power.gpu_w is None else power.gpu_w
         source = power.source if power.gpu_w is not None else f"{source}; {power.source}" if source else None
     return InitNode(

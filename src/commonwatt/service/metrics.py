@@ -14,12 +14,13 @@ from typing import Any
 
 from commonwatt import __version__
 from commonwatt.controlplane.feed import EVENT_KINDS, TickCounts
-from commonwatt.controlplane.snapshot import Snapshot, SnapshotNode, is_late
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotNode
 from commonwatt.model.errors import MissingExtraError, StoreError
 from commonwatt.model.units import J_PER_KWH, MICRO, NANO
 from commonwatt.service.middleware import HttpTimes
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.queries import event_counts, lateness, queue
+from commonwatt.store.records import is_late
 
 __all__ = ["metrics_page"]
 

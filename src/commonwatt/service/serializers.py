@@ -14,7 +14,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from commonwatt.controlplane.services import SnapshotService
-from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode, is_late, why_of
+from commonwatt.controlplane.snapshot import Snapshot, SnapshotJob, SnapshotNode, why_of
 from commonwatt.data.files import validate
 from commonwatt.model.capacity import CapacitySpec, target_label
 from commonwatt.model.errors import InputError
@@ -35,7 +35,7 @@ from commonwatt.model.live_results import (
 )
 from commonwatt.service.auth import Caller
 from commonwatt.service.problems import ApiRefusal
-from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, SampleRow
+from commonwatt.store.records import ACTIVE, EventRow, JobRow, JobStatus, SampleRow, is_late
 
 __all__ = [
     "ATTRIBUTE_OF",

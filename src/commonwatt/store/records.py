@@ -15,7 +15,7 @@ from commonwatt.model.units import MICRO
 
 __all__ = [
     "ACTIVE", "EndedRow", "EventRow", "IntentRow", "JobRow", "JobStatus", "Packed", "Part", "RequestKind", "RequestRow",
-    "SampleRow", "TokenOwner", "packed", "parts_of", "unpacked", "with_changes",
+    "SampleRow", "TokenOwner", "is_late", "packed", "parts_of", "unpacked", "with_changes",
 ]  # fmt: skip
 
 
@@ -271,3 +271,8 @@ class TokenOwner:
     def key(self) -> str:
         """What its requests are counted by."""
         return f"token {self.token}" if self.token is not None else f"{self.via} {self.label}"
+
+
+def is_late(due_s: float | None, now_s: float, expected_end_s: float | None) -> bool:
+    """Whether an active job is late, or is expected to be."""
+    return due_s is not None and (now_s > due_s or (expected_end_s is not None and expected_end_s > due_s))

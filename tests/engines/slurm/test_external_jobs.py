@@ -19,12 +19,13 @@ def line(number, state, asked="gres:gpu:1", *, allocated="cpu=1", per_job="N/A",
     given = {
         "submit": AT, "start": "N/A", "end": "N/A", "limit": "10:00", "count": 1, "nodes": "", "reason": "None",
         "per_task": "N/A", "tasks": 1, "per_socket": "N/A", "sockets": "*:*:*", "array": number, "waiting": "N/A",
+        "partition": "main",
     }  # fmt: skip
     g = given | more
     return (
         f"{number}|ada|{state}|{g['submit']}|{g['start']}|{g['end']}|{g['limit']}|{allocated}|{asked}|{per_job}|"
         f"{g['count']}|{g['nodes']}|{g['reason']}|{g['per_task']}|{g['tasks']}|{g['per_socket']}|{g['sockets']}|"
-        f"{g['array']}|{g['waiting']}|"
+        f"{g['array']}|{g['waiting']}|{g['partition']}|"
     )
 
 
@@ -58,7 +59,7 @@ def test_gpus_however_they_are_asked_for(text, gpus, gpu_type):
 
 def test_what_is_left_out():
     assert read(line(1, "PENDING", "N/A"), line(2, "PENDING", reason="Dependency"), line(3, "RUNNING"), own={3}) == []
-    assert read("", "nonsense", "x|y", line(4, "COMPLETING"), line(5, "PENDING", submit="N/A")) == []
+    assert read("", line(4, "COMPLETING"), line(5, "PENDING", submit="N/A")) == []
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_what_is_left_out():
         ("0-9:4,20", [0, 4, 8, 20]),
         ("4-20%3", [4]),  # two of the three that may run at once run already
         ("1,3,5,...", [1, 3, 5]),
-        ("1-999999", list(range(1, 101))),
+        ("1-999999", list(range(1, 10_001))),
     ],
 )
 def test_waiting_tasks_of_a_job_array_are_jobs_of_their_own(waiting, tasks):
@@ -160,3 +161,37 @@ def test_jobs_of_a_real_slurm(site, slurm):
     assert found[short].gpu_type == "v100"
     assert 1 <= found[short].end_s - found[short].start_s < 30
     assert begun_s - 2 < found[short].submit_s < time.time() + 2
+
+
+REASONS = [
+    "QOSMaxGRESPerUser", "AssocGrpGRES", "PartitionTimeLimit", "Licenses", "Reservation", "JobHoldMaxRequeue",
+    "launch failed requeued held",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_what_no_node_would_let_start_waits_for_a_limit(reason):
+    assert [job.limited for job in read(line(1, "PENDING", reason=reason))] == [True]
+    assert [job.limited for job in read(line(1, "PENDING", reason="Resources"))] == [False]
+
+
+def test_a_job_whose_node_wakes_has_it_already():
+    (job,) = read(line(1, "CONFIGURING", allocated="cpu=1,gres/gpu=2", nodes="n-1", partition="train"))
+    assert (job.state, job.gpus, job.nodes, job.partition) == ("running", 2, ("n-1",), "train")
+
+
+def test_a_task_of_an_array_is_known_by_its_index_before_and_after_it_starts():
+    waiting = read(line(12, "PENDING", array=12, waiting="3-4"))
+    (runs,) = read(line(15, "RUNNING", allocated="gres/gpu=1", nodes="n-1", array=12, waiting="3"))
+    assert [job.key for job in waiting] == ["12_3", "12_4"]
+    assert (runs.key, runs.label) == ("12_3", "15")
+
+
+def test_all_tasks_of_an_array_are_wanted():
+    assert len(read(line(12, "PENDING", array=12, waiting="0-999"))) == 1000
+
+
+@pytest.mark.parametrize("text", ["garble", line(1, "PENDING").replace("|", ";"), line(1, "PENDING")[:-6], "x|" * 21])
+def test_a_line_that_cannot_be_read_is_no_empty_queue(text):
+    with pytest.raises(ValueError, match="a line that is no job"):
+        read(line(1, "PENDING"), text)

@@ -29,8 +29,8 @@ OFF = PowerState(name="off", power_w=5, enter_s=1, wake_s=1)
 CLUSTER = Cluster.of([NodeSpec(name="n", count=3, gpu_type="V100", gpus=2, idle_w=100, gpu_w=200, states=(OFF,))])
 
 
-def line(name, state="IDLE", watts="0", tres=""):
-    return f"NodeName={name} CPUAlloc=0 State={state} AllocTRES={tres} CurrentWatts={watts} AveWatts=0\n"
+def line(name, state="IDLE", watts="0", used="gpu:v100:0", reason=""):
+    return f"NodeName={name} Gres=gpu:v100:2 GresUsed={used} State={state} CurrentWatts={watts} AveWatts=0 {reason}\n"
 
 
 class Printed:
@@ -63,9 +63,9 @@ def clock(monkeypatch):
 
 def test_what_scontrol_prints_is_read():
     text = (
-        line("n-1", "MIXED", "350", "cpu=2,mem=1G,gres/gpu=1,gres/gpu:v100=1")
+        line("n-1", "MIXED", "350", "gpu:v100:1(IDX:0)", "Reason=was State=IDLE CurrentWatts=1 NodeName=n-9 [root]")
         + line("n-2", "IDLE+POWERED_DOWN", "n/s")
-        + line("n-3")
+        + line("n-3", watts="4294967294")
     )
     assert node_draws(text) == {
         "n-1": NodeDraw(350, 1, off=False), "n-2": NodeDraw(None, 0, off=True), "n-3": NodeDraw(None, 0, off=False),
@@ -76,7 +76,9 @@ def test_what_scontrol_prints_is_read():
 
 def test_power_is_summed_up_over_time_and_slurm_is_asked_now_and_then(clock):
     slurm = Printed(
-        line("n-1", "MIXED", "350") + line("n-2", "IDLE+POWERED_DOWN") + line("n-3", "MIXED", "0", "gres/gpu=2")
+        line("n-1", "MIXED", "350")
+        + line("n-2", "IDLE+POWERED_DOWN")
+        + line("n-3", "MIXED", "0", "gpu:v100:2(IDX:0-1)")
     )
     meter = NodeMeter(slurm, CLUSTER, {}, clock)
     assert [meter(n) for n in range(3)] == [0, 0, 0]
@@ -109,6 +111,11 @@ def test_another_controller_goes_on_where_the_former_one_was(clock):
     meter = NodeMeter(slurm, CLUSTER, since, clock)
     assert meter(0) == 5000 + 100 * 300
     assert meter(1) == 0
+
+
+def test_who_slept_at_the_last_reading_sleeps_until_slurm_says_otherwise(clock):
+    meter = NodeMeter(Printed(None), CLUSTER, {0: MeterMark(900.0, 0.0, asleep=True)}, clock)
+    assert meter(0) == 100 * 5
 
 
 MOUNT = """#!/bin/sh
@@ -195,3 +202,5 @@ def test_a_real_slurm_says_what_its_nodes_draw(measured, tmp_path, monkeypatch):
     for reading in readings:
         watts = reading.energy_uj / 1e6 / (reading.to_s - reading.from_s)
         assert watts == pytest.approx((210, 340)[reading.node], rel=0.01)
+    assert engine.measured_w().tolist() == [210, 340]
+    assert engine.power_w() == 550

@@ -67,6 +67,7 @@ class Slurm:
         self._json = {"squeue": use_json, "sinfo": use_json, "scontrol": use_json}
         # neither options in the environment, nor the job we may run inside of, may change the commands
         self._env = {k: v for k, v in os.environ.items() if not k.startswith(_FORGET) or k == "SLURM_CONF"}
+        self._env["SLURM_BITSTR_LEN"] = "0"  # lists of the tasks of an array are not cut off
         if conf is not None:
             self._env["SLURM_CONF"] = str(conf)
 

@@ -46,7 +46,8 @@ def open_slurm(
 
     Raises ``InputError`` as ``SlurmEngine`` and ``SlurmSettings`` do.
     """
-    partition = () if spec.partition is None else (f"--partition={spec.partition}",)
+    named = spec.partition or ",".join(spec.place_in)
+    partition = (f"--partition={named}",) if named else ()
     settings = SlurmSettings(
         cluster_id=spec.cluster_id,
         options=(*partition, *spec.options),

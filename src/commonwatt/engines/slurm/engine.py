@@ -24,7 +24,7 @@ from commonwatt.engines.run_history import RunPlanner
 from commonwatt.engines.run_spec import Images, JobWork, RunSpec
 from commonwatt.engines.slurm.commands import Slurm
 from commonwatt.engines.slurm.model_servers import SlurmServers
-from commonwatt.engines.slurm.node_control import Allocations, Drains, NodePower, still_asleep
+from commonwatt.engines.slurm.node_control import Allocations, Drains, NodeMeter, NodePower, still_asleep
 from commonwatt.engines.slurm.run import (
     SlurmRun,
     await_end,
@@ -37,6 +37,7 @@ from commonwatt.engines.slurm.settings import GONE_S, SlurmSettings, prepare
 from commonwatt.engines.slurm.snapshot import SlurmSnapshot, look
 from commonwatt.engines.slurm.submitter import Submitter
 from commonwatt.engines.state_folder import fence_in
+from commonwatt.model.arrays import Floats
 from commonwatt.model.errors import EngineDownError, EngineError
 from commonwatt.model.nodes import Cluster
 
@@ -89,6 +90,7 @@ class SlurmEngine(HostingEngine[SlurmRun], SchedulerEngine[SlurmRun]):
         now_s: Callable[[], float] = time.time, hosting: Hosting | None = None,
     ) -> None:  # fmt: skip
         self._settings, metered = settings or SlurmSettings(), node_energy_j is not None or declared_power
+        self._node_meter = node_energy_j
         power = self._settings.power
         self.capabilities = Capabilities(
             preempt=True, gangs=True, energy=metered, power_states=power, deferred_stop=True,
@@ -292,6 +294,15 @@ class SlurmEngine(HostingEngine[SlurmRun], SchedulerEngine[SlurmRun]):
 
     def _run_of(self, folder: RunFolder, spec: RunSpec) -> SlurmRun:
         return SlurmRun(folder, spec, now_s=self._now_s)
+
+    def measured_w(self) -> Floats | None:
+        """Return what Slurm measured nodes to draw."""
+        return self._node_meter.watts if isinstance(self._node_meter, NodeMeter) else None
+
+    def power_w(self) -> float | None:
+        """Return the power of the cluster, measured or declared."""
+        measured_w = self.measured_w()
+        return super().power_w() if measured_w is None else float(measured_w.sum())
 
     def _power_state(self, n: int) -> tuple[bool, bool]:
         return self._metered[n]

@@ -179,7 +179,7 @@ class NodePower:
 
 def node_draw(slurm: Slurm) -> dict[str, NodeDraw]:
     """Ask Slurm what each node draws; raises ``EngineError`` if it does not answer, or cannot be read."""
-    text = slurm.run("scontrol", "--oneliner", "show", "node")
+    text = slurm.run("scontrol", "--details", "--oneliner", "show", "node")
     try:
         return node_draws(text)
     except ValueError as error:
@@ -206,7 +206,8 @@ class NodeMeter:
         for n, (read_s, read_j, _) in since.items():
             if read_j is not None:
                 self._at_s[n], self._joules[n] = min(read_s, self._at_s[n]), read_j
-        self._watts = np.array([kind.idle_w for kind in self._kinds])
+        asleep = {n for n, mark in since.items() if mark.asleep}
+        self._watts = np.array([self._off_w(n) if n in asleep else kind.idle_w for n, kind in enumerate(self._kinds)])
         self._looked_s = -np.inf
         self._look()
 
@@ -218,6 +219,15 @@ class NodeMeter:
         if time.monotonic() >= self._looked_s + _DRAW_S:
             self._look()
         return float(self._joules[n])
+
+    @property
+    def watts(self) -> Floats:
+        """What each node drew at the last look, W. Shape [N]."""
+        return self._watts.copy()
+
+    def _off_w(self, n: int) -> float:
+        states = self._kinds[n].states
+        return states[0].power_w if states else 0.0
 
     def _look(self) -> None:
         self._looked_s = time.monotonic()
@@ -231,7 +241,7 @@ class NodeMeter:
             if one is None:
                 continue
             if one.off:
-                self._watts[n] = kind.states[0].power_w if kind.states else 0.0
+                self._watts[n] = self._off_w(n)
             else:
                 self._watts[n] = kind.idle_w + one.gpus * kind.gpu_w if one.watts is None else one.watts
 

@@ -135,6 +135,8 @@ class SlurmNode:
     @property
     def asleep(self) -> bool:
         """Whether it is powered down, or powering down."""
+        if self.used_cpus and not self.states & {"powering_down", "powered_down"}:
+            return False  # it goes down once its jobs have ended
         return bool(self.states & {"power_down", "powering_down", "powered_down"})
 
     @property
@@ -246,18 +248,21 @@ class NodeDraw(NamedTuple):
 
 
 _FIELD = re.compile(r"(\w+)=(\S*)")
-_HELD = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=,|$)")
+_FREE_TEXT = re.compile(r"\b(?:Reason|Comment|Extra)=.*")
+_MOST_W = 1_000_000
+"""More than any node draws: Slurm writes a large number where it does not know."""
 
 
 def node_draws(text: str) -> dict[str, NodeDraw]:
-    """Read ``scontrol --oneliner show node``; raises ``ValueError`` if it lists no node."""
+    """Read ``scontrol --details --oneliner show node``; raises ``ValueError`` if it lists no node."""
     found = {}
     for line in text.splitlines():
-        fields = dict(_FIELD.findall(line))
+        fields = dict(_FIELD.findall(_FREE_TEXT.sub("", line)))
         if "NodeName" in fields:
-            held, watts = _HELD.search(fields.get("AllocTRES", "")), _count(fields.get("CurrentWatts", ""))
-            off = "powered_down" in _states(fields.get("State", "").split("+"))
-            found[fields["NodeName"]] = NodeDraw(watts or None, int(held[1]) if held else 0, off)
+            watts, states = fields.get("CurrentWatts", ""), _states(fields.get("State", "").split("+"))
+            known = watts.isdecimal() and len(watts) < 9 and 0 < int(watts) < _MOST_W
+            held = sum(_gpus(fields.get("GresUsed", "")).values())
+            found[fields["NodeName"]] = NodeDraw(int(watts) if known else None, held, "powered_down" in states)
     if not found:
         msg = f"no list of nodes: {text.strip()[:80]!r}"
         raise ValueError(msg)

@@ -161,9 +161,12 @@ FIELDS = (
 )
 """``squeue --Format``: no field has text that a user can choose."""
 
-_RUNS = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"}
+_RUNS = {"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT"}
 _RAN = {"COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "NODE_FAIL", "PREEMPTED", "DEADLINE"}
-_LIMITS = ("QOS", "Assoc", "Partition", "Licenses", "BadConstraints", "Invalid", "Account", "Max", "BurstBuffer")
+_LIMITS = (
+    "QOS", "Assoc", "Partition", "Licenses", "BadConstraints", "Invalid", "Account", "Max", "BurstBuffer",
+    "Reservation", "JobH", "launch", "DeadLine", "Prolog", "FedJob",
+)  # fmt: skip
 """How the reasons of jobs begin that nodes would not let start."""
 _NOT_YET = {"BeginTime", "Dependency", "DependencyNeverSatisfied", "JobArrayTaskLimit", "JobHeldAdmin", "JobHeldUser"}
 _ALLOCATED = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=$|,)")
@@ -172,8 +175,8 @@ _ASKED = re.compile(r"(?:^|,)gres[:/]gpu(?::([^:=,()]+)(?=[:=]))?(?:[:=]([^:=,()
 _TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _CLOCK = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)")
 _FOR_EVER_S = 365 * 86400.0
-_MOST_TASKS = 100
-"""Waiting tasks of a job array that are considered: planning thousands would take long."""
+_MOST_TASKS = 10_000
+"""Waiting tasks of a job array that are considered."""
 
 
 def external_jobs(slurm: Slurm, identity: str, users: Collection[str] = ()) -> list[ExternalJob]:
@@ -184,20 +187,33 @@ def external_jobs(slurm: Slurm, identity: str, users: Collection[str] = ()) -> l
     slurm.ping()
     own = {job.id for _, job in own_jobs(slurm, identity, users)}
     text = slurm.run("squeue", "--states=all", "--all", f"--Format={FIELDS}")
+    unreadable = "squeue: its answer cannot be read"
     if not text.startswith("JOBID") or not text.endswith("\n"):
-        msg = f"squeue: its answer cannot be read: no list of jobs: {text.strip()[:80]!r}"
+        msg = f"{unreadable}: no list of jobs: {text.strip()[:80]!r}"
         raise EngineDownError(msg)
-    return parse_external_jobs(text, own)
+    try:
+        return parse_external_jobs(text.partition("\n")[2], own)
+    except ValueError as error:
+        msg = f"{unreadable}: {error}"
+        raise EngineDownError(msg) from None
 
 
 def parse_external_jobs(text: str, own: Collection[int]) -> list[ExternalJob]:
-    """Parse the output of ``squeue``; leaves out our *own* jobs, jobs without GPUs, and jobs that may not start yet."""
+    """Parse the lines of ``squeue``; leaves out our *own* jobs, jobs without GPUs, and jobs that may not start yet.
+
+    Raises ``ValueError`` on a line that does not have all fields.
+    """
     jobs: list[ExternalJob] = []
     arrays: list[tuple[ExternalJob, str, str]] = []
     running: Counter[str] = Counter()
     for line in text.splitlines():
+        if not line.strip():
+            continue
         row = [part.strip() for part in line.split("|")]
-        if len(row) < 19 or not row[0].isdigit() or int(row[0]) in own:
+        if len(row) != 21 or not row[0].isdigit():
+            msg = f"a line that is no job: {line[:80]!r}"
+            raise ValueError(msg)
+        if int(row[0]) in own:
             continue
         state = _state(row[2], row[12])
         submit_s, start_s, end_s = (_moment(part) for part in row[3:6])
@@ -212,7 +228,8 @@ def parse_external_jobs(text: str, own: Collection[int]) -> list[ExternalJob]:
             id=int(row[0]), user=row[1], state=state, submit_s=submit_s,
             start_s=None if state == "waiting" else start_s, end_s=end_s if state == "ended" else None,
             limit_s=_limit(row[6]), gpus=gpus, gpu_type=gpu_type, nodes=nodes,
-            partition=row[19] if len(row) > 19 else "", limited=state == "waiting" and row[12].startswith(_LIMITS),
+            partition=row[19], limited=state == "waiting" and row[12].startswith(_LIMITS),
+            array=f"{row[17]}_{row[18]}" if state == "running" and row[18].isdigit() else "",
         )  # fmt: skip
         running[row[17]] += state == "running"
         if state == "waiting" and row[18][:1].isdigit():
