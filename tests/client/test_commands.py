@@ -230,6 +230,20 @@ def test_a_script_from_standard_input_that_prints_its_number(options, served, mo
 
 
 @pytest.mark.slow
+def test_what_sbatch_takes_on_its_command_line_replaces_the_lines_of_the_script(served, tmp_path):
+    script = tmp_path / "job.sbatch"
+    script.write_text("#!/bin/sh\n#SBATCH -G1 -c 2 -o a.out\ntrue\n")
+    options = ("-c", "4", "-n", "2", "--gpus-per-node", "2", "-o", "/tmp/b.out", "-e", "/tmp/b.err", "-a", "1-4%2")
+    done = run("submit", *options, "--parsable", script)
+    assert done.code == 0, done.err
+    job = served.service.store.job(int(done.out)).file
+    assert (job.gpus, job.nodes, job.batch.cpus_per_task, job.batch.tasks_per_node) == (2, 1, 4, 2)
+    assert (job.batch.output, job.batch.error, job.batch.array_most) == ("/tmp/b.out", "/tmp/b.err", 2)
+    refused = run("submit", "--cpus-per-task", "4", "--gpus", "1", "--", "true")
+    assert (refused.code, "'--cpus-per-task'" in refused.err) == (2, True)
+
+
+@pytest.mark.slow
 def test_the_file_of_a_batch_script_is_shown_where_it_can_be_read(served, monkeypatch, tmp_path):
     number = run("submit", "--json", "--", "true").document["id"]
     file = tmp_path / "slurm-1.out"

@@ -131,7 +131,8 @@ def test_a_dry_run_says_where_a_job_would_start_on_nodes_that_would_be_woken_for
     go_on(b, 50)
     assert asleep(b) == [False, True, True]
     assert [b.row(job).reason for job in jobs] == ["would-start"] * 2
-    ((kind, nodes),) = said(b)
+    slept, (kind, nodes) = said(b)
+    assert slept == ("put-to-sleep", ("n-2", "n-3"))
     assert (kind, len(nodes)) == ("would-wake", 1)
     places = [event.nodes for job in jobs for event in b.live.store.events(job=job) if event.kind == "would-start"]
     assert sorted(places) == [("n-1",), nodes]

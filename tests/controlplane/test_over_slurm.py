@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -285,9 +286,12 @@ def test_power_alone_is_switched_while_slurm_places_all_jobs(site, tmp_path):  #
             until(lambda: asleep() == names, 120.0)
             assert store.job(mine).status == "waiting"
             assert max(sample.wanted_gpus for sample in store.samples(0.0)) == 2
-        capacity["pools"], live["slurm"], live["mode"] = "partition", {**slurm, "place_in": ["main"]}, "live"
+        # what is handed over need not be Slurm's default; a mode that has changed in the file is taken
+        site.ask("scontrol", "create", "PartitionName=train", "Nodes=n-1,n-2", "State=UP")
+        site.ask("scontrol", "update", "PartitionName=main", "Nodes=spare")
+        nodes[0]["partitions"] = ["train"]
+        capacity["pools"], live["slurm"], live["mode"] = "partition", {**slurm, "place_in": ["train"]}, "live"
         path = config_in(tmp_path, engine="slurm", nodes=nodes, capacity=capacity, live=live)
-        store.ask(RequestKind.MODE, time.time(), value="live")
         with running(path):
             until(lambda: store.job(mine).status in ENDED, 240.0)
             theirs = sbatch("--gres=gpu:1", "--time=1", "--partition=old")
@@ -296,5 +300,7 @@ def test_power_alone_is_switched_while_slurm_places_all_jobs(site, tmp_path):  #
         assert [event.nodes[0][:2] for event in store.events(job=mine) if event.kind == "started"] == ["n-"]
     finally:
         site.settle()
-        site.ask("scontrol", "delete", "PartitionName=old")
+        site.ask("scontrol", "update", "PartitionName=main", "Nodes=ALL")
+        for name in ("old", "train"):
+            subprocess.run(["scontrol", "delete", f"PartitionName={name}"], env=site.env, check=False)
     assert problems(store, tmp_path, [mine]) == []

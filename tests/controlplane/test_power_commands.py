@@ -69,7 +69,22 @@ class Engine:
 
 
 def told(powers):
-    return [(row.nodes, row.sentence.rpartition(": ")[2]) for row in powers.take(("a", "b", "c"))]
+    rows = [row for row in powers.take(("a", "b", "c")) if row.kind == "not-powered"]
+    return [(row.nodes, row.sentence.rpartition(": ")[2]) for row in rows]
+
+
+def test_what_is_ordered_is_told():
+    class Obeys:
+        def apply(self, commands):
+            pass
+
+    powers = PowerCommands(Obeys(), lambda: 5.0)
+    powers.give([SetPower(2, "off"), SetPower(0, "off"), SetPower(1, None)])
+    rows = [(row.kind, row.nodes, row.sentence) for row in powers.take(("a", "b", "c"))]
+    assert rows == [
+        ("put-to-sleep", ("a", "c"), "2 nodes are put to sleep (off)"), ("woken", ("b",), "1 node is woken"),
+    ]  # fmt: skip
+    assert powers.take(("a", "b", "c")) == []
 
 
 def test_each_node_and_cause_is_told_once_until_it_obeys():
@@ -146,7 +161,7 @@ def test_a_node_that_did_not_wake_is_down_for_a_while_longer_each_time():
         now[0] += 1.0
         assert shown(powers.offered(engine.view)) == ALL
         assert powers.unwoken == {}
-    (row,) = powers.take(("a", "b", "c"))
+    (row,) = (row for row in powers.take(("a", "b", "c")) if row.kind == "not-powered")
     assert (row.nodes, row.sentence) == (("a",), f"a power command failed: {NO}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,6 +106,21 @@ COMMAND = "commonwatt.command"
 """Where click's context has what stands after ``--``."""
 
 
+_AS_SBATCH = {
+    "output": "-o", "error": "-e", "open-mode": "", "ntasks": "-n", "ntasks-per-node": "", "cpus-per-task": "-c",
+    "gpus-per-node": "", "gpus-per-task": "", "mem": "", "mem-per-cpu": "", "tmp": "",
+}  # fmt: skip
+"""Options of batch scripts alone, with their letters."""
+
+
+def _as_sbatch(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of batch scripts alone."""
+    for name, letter in reversed(_AS_SBATCH.items()):
+        names = [letter] * bool(letter)
+        function = click.option(*names, f"--{name}", metavar="...", help="As sbatch has it (batch scripts).")(function)
+    return function
+
+
 class WithCommand(click.Command):
     """Takes everything after ``--`` as the command of the job."""
 
@@ -150,6 +165,7 @@ class WithCommand(click.Command):
 @click.option("-a", "--array", metavar="INDICES", help="One job for each index, such as 0-15 (batch scripts).")
 @click.option("-q", "--qos", metavar="NAME", help="Quality of service of Slurm (batch scripts).")
 @click.option("-L", "--licenses", metavar="NAME:N,...", help="Licenses that it needs from Slurm (batch scripts).")
+@_as_sbatch
 @click.option("--mail-user", metavar="ADDRESS", help="Address to notify, if the site sends mail.")
 @click.option("--mail-type", metavar="TYPE,...", help="Mail on: BEGIN, END, FAIL, REQUEUE, ALL.  [default: END]")
 @click.option("--wrap", metavar="TEXT", help="Run TEXT in a shell (sh -c).")
@@ -220,10 +236,11 @@ def _awaited(client: Client, job: int) -> JobDetail:
 
 _OVERRIDE = {"name": "job-name", "gpus": "gpus", "gres": "gres", "time_limit": "time", "chdir": "chdir",
              "mem_per_gpu": "mem-per-gpu", "mail_user": "mail-user", "mail_type": "mail-type", "array": "array",
-             "qos": "qos", "licenses": "licenses", "cpus_per_gpu": "cpus-per-gpu"}  # fmt: skip
+             "qos": "qos", "licenses": "licenses", "cpus_per_gpu": "cpus-per-gpu",
+             **{name.replace("-", "_"): name for name in _AS_SBATCH}}  # fmt: skip
 _CONDITIONS = ("dependency", "begin", "partition", "nodes", "constraint")  # a job file has them, too
 _NOT_OF_SCRIPTS = {"gpu_counts": "--gpu-counts", "wrap": "--wrap"}
-_OF_SCRIPTS = ("array", "qos", "licenses")
+_OF_SCRIPTS = ("array", "qos", "licenses", *(name.replace("-", "_") for name in _AS_SBATCH))
 
 
 def _submit_script(
@@ -343,7 +360,8 @@ def job_of(file: Path | None, flags: Mapping[str, Any], program: list[str] | Non
 
     for name in _OF_SCRIPTS:
         if flags.get(name) is not None:
-            raise InputError("no such option without a batch script", field=f"--{name}", value=flags[name])
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError("no such option without a batch script", field=flag, value=flags[name])
     fields: dict[str, Any] = {}
     if file is not None:
         fields = load_yaml(file, JobFile).model_dump(exclude_unset=True)

@@ -68,6 +68,8 @@ class EventKind(StrEnum):
     GPU_FAULT = "gpu-fault"
     NOT_DRAINED = "not-drained"
     NOT_POWERED = "not-powered"
+    ASLEEP = "put-to-sleep"
+    WOKEN = "woken"
     GPU_SHARED = "gpu-shared"
     GPU_CUT = "gpu-cut"
     GPU_RETURNED = "gpu-returned"

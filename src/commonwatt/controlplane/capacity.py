@@ -204,6 +204,7 @@ class PowerCommands:
     _reported: dict[int, set[str]] = field(default_factory=dict)  # causes by node since it last obeyed
     _refused_s: dict[int, float] = field(default_factory=dict)  # when a node could not be put to sleep
     _fresh: dict[tuple[float, str], list[int]] = field(default_factory=dict)  # nodes by time and cause, to be reported
+    _given: dict[str | None, list[int]] = field(default_factory=dict)  # nodes by the state they were ordered to, or on
     _waking: set[int] = field(default_factory=set)  # nodes with an order to wake
     _unwoken: dict[int, _Unwoken] = field(default_factory=dict)  # until they are on
     _news: bool = False  # one of them is new
@@ -228,6 +229,7 @@ class PowerCommands:
                     self._unwoken[n], self._news = _Unwoken(str(error), pause_s, now_s + pause_s), True
                 self._refuse(n, str(error), now_s)
             else:
+                self._given.setdefault(command.state, []).append(n)
                 (self._waking.add if command.state is None else self._waking.discard)(n)
                 self._reported.pop(n, None)
                 self._refused_s.pop(n, None)
@@ -269,9 +271,19 @@ class PowerCommands:
         return replace(view, usable_gpus=usable, wait_s=wait_s, power_state=states, up=up)
 
     def take(self, names: Sequence[str]) -> list[EventRow]:
-        """Return the refusals since the last call, each node and cause once; *names* are those of the nodes."""
+        """Return what was ordered since the last call, and the refusals, each node and cause once.
+
+        *names* are those of the nodes.
+        """
         fresh, self._fresh = self._fresh, {}
+        given, self._given = self._given, {}
         rows = []
+        for state, nodes in given.items():
+            kind = EventKind.WOKEN if state is None else EventKind.ASLEEP
+            verb = "woken" if state is None else f"put to sleep ({state})"
+            text = f"{plural(len(nodes), 'node')} {'is' if len(nodes) == 1 else 'are'} {verb}"
+            named = tuple(names[n] for n in sorted(set(nodes)))
+            rows.append(EventRow(0, self.now_s(), kind, None, named, 0, "capacity-plan", text))
         for (at_s, cause), nodes in fresh.items():
             named = tuple(names[n] for n in nodes)
             sentence = f"a power command failed: {cause}"
