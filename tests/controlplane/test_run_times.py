@@ -187,6 +187,12 @@ def test_an_own_limit_is_an_end(tmp_path):
         b.settle()
         assert documents(b, first)["expected_end_s"] == pytest.approx(b.row(first).started_s + 500.0)
         assert documents(b, second)["expected_start_s"] == pytest.approx(b.row(first).started_s + 500.0)
+        with_due = b.submit(times_s=None, gpus=1, time_limit_s=500.0, due_in_s=9000.0)
+        b.advance(520.0)
+        b.settle()
+        for job in (first, second, with_due):
+            told = documents(b, job)
+            assert "8 of 10 cases" not in told["sentence"] + "".join(event["sentence"] for event in told["history"])
     finally:
         b.close()
 

@@ -206,6 +206,8 @@ class Profiler:
             why = replace(why, spare_s=None, in_time=None, cost=None, cheapest_cost=None, restart_s=None)
             return replace(why, unknown=True, similar_jobs=card.figures[0].earlier_jobs)
         if not card.by_history:
+            if all(figure.source == Source.TIME_LIMIT for figure in card.figures):  # it may end at any time before
+                return replace(why, expected_s=None, likely_s=(), in_time=None, by_limit=True)
             return why
         here = self._configuration(handle) if handle in runs else None
         figure = next((f for f in card.figures if Configuration(f.gpu_type, f.gpus) == here), card.figures[0])
