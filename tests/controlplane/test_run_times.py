@@ -187,12 +187,25 @@ def test_an_own_limit_is_an_end(tmp_path):
         b.settle()
         assert documents(b, first)["expected_end_s"] == pytest.approx(b.row(first).started_s + 500.0)
         assert documents(b, second)["expected_start_s"] == pytest.approx(b.row(first).started_s + 500.0)
-        with_due = b.submit(times_s=None, gpus=1, time_limit_s=500.0, due_in_s=9000.0)
-        b.advance(520.0)
+    finally:
+        b.close()
+
+
+def test_beside_jobs_with_a_history_a_limit_says_nothing_of_eight_cases_in_ten(tmp_path):
+    b = Bench(tmp_path, nodes=[node("n")])
+    try:
+        for seconds in (20.0, 40.0, 60.0, 80.0):
+            b.submit(seconds, times_s=None, gpus=1, time_limit_s=500.0)
+            b.settle()
+            b.advance(seconds + 500.0)
+            b.settle()
+        known = b.submit(times_s=None, gpus=1, time_limit_s=500.0)
+        other = b.submit(times_s=None, gpus=1, time_limit_s=500.0, tenant="b", due_in_s=9000.0)
         b.settle()
-        for job in (first, second, with_due):
-            told = documents(b, job)
-            assert "8 of 10 cases" not in told["sentence"] + "".join(event["sentence"] for event in told["history"])
+        sentences = [documents(b, job)["sentence"] for job in (known, other)]
+        assert "by 4 similar jobs" in sentences[0]
+        assert "8 of 10 cases" not in sentences[1]
+        assert "by its time limit" in sentences[1]
     finally:
         b.close()
 
