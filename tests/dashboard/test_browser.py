@@ -302,6 +302,7 @@ def test_nothing_is_done_without_a_yes(served, service, visit):
         page.keyboard.press("Escape")
         page.wait_for_selector("#confirm:not([open])", state="attached")
     page.click("#details .close")
+    assert not page.is_visible("#switch-power")  # Slurm alone has a scheduler of its own
     page.click("#switch")
     page.keyboard.press("Escape")
     page.wait_for_selector("#confirm:not([open])", state="attached")

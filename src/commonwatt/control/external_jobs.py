@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from commonwatt.model.arrays import Bools, Ints
 from commonwatt.model.jobs import Job
 from commonwatt.model.nodes import Cluster
 from commonwatt.model.pools import Pools
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ExternalDemand", "ExternalJob", "demand_of", "job_of"]
 
