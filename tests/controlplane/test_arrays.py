@@ -121,3 +121,15 @@ def test_a_range_of_nodes_has_its_gpus_on_each_of_them(b):
         b.submit(50.0, gpus=3, gpus_per_node=2)
     with pytest.raises(InputError, match=r"4 of V100, 4 on each node"):
         b.live.maker.check(JobFile(name="j", command=("true",), gpus=4, gpus_per_node=4))
+
+
+def test_nobody_else_changes_how_many_tasks_of_an_array_run(b):
+    """A task that says it is of another tenant's array counts for its own tenant alone."""
+    tasks = array(b, [500.0] * 3, most=2)
+    for most in (1, 3):
+        place = (tasks[0], 7, 3, 0, 2)
+        script = ScriptSpec(script="#!/bin/sh\n", submit_folder="/", array=place, array_most=most)
+        b.submit(500.0, batch=script, tenant="b")
+    for _ in range(4):
+        pass_(b, 20.0)
+    assert [b.status(job) for job in tasks].count("running") == 2

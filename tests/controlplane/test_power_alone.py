@@ -92,6 +92,9 @@ def test_nodes_follow_what_others_want_and_our_own_jobs_wait(bench, others):
     assert b.snapshot().mode == "power"
     assert asleep(b) == [True, False, True]
     assert b.status(mine) == JobStatus.WAITING
+    row = b.row(mine)
+    assert (row.reason, "it can start in mode live" in row.sentence) == ("mode-power", True)
+    assert b.snapshot().jobs[mine].expected_start_s is None
     others.add(2, "waiting", 2)
     go_on(b, 200)
     assert sum(asleep(b)) == 1

@@ -226,6 +226,11 @@ def test_dependencies():
         ("--begin=now+999999999weeks", "line 3, --begin", "before the year 10000"),
         ("--deadline=now+99999999hours", "line 3, --deadline", "before the year 10000"),
         ("--mem='1 G'", "line 3, --mem", "expected one of"),
+        ("--mem=4X", "line 3, --mem", "a size such as"),
+        ("--mem=-5", "line 3, --mem", "a size such as"),
+        ("--gpus-per-node=4", "line 2, --gpus", "a multiple of the 4 GPUs of each node"),
+        ("--gpus-per-node=1 --gres=gpu:1", "line 3, --gpus-per-node", "not both"),
+        ("--gpus-per-node=1 --nodes=3", "line 2, --gpus", "3, by --nodes"),
         ("--open-mode=both", "line 3, --open-mode", "append or truncate"),
         ("--gpus-per-task=2", "line 3, --gpus-per-task", "the number of tasks, too"),
         ("--gpus-per-task=2 -n 4", "line 3, --gpus-per-task", "0.5, by --gpus"),
@@ -263,6 +268,14 @@ def test_any_text_is_read_or_refused(options):
         validate(script.fields, JobFile)
 
 
-def test_line_ends_of_dos_are_refused_as_sbatch_does():
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_line_ends_of_dos_are_refused_as_sbatch_does(end):
     with pytest.raises(InputError, match="lines that end as on Unix"):
-        read("#!/bin/sh\r\n#SBATCH -G1\r\ntrue\r\n")
+        read(f"#!/bin/sh{end}#SBATCH -G1{end}true{end}")
+
+
+def test_gpus_in_all_and_on_each_node_say_how_many_nodes():
+    made = job(read(lines("-G 8 --gpus-per-node=a100:2")))
+    assert (made.gpus, made.nodes, made.gpu_type) == (8, 4, "a100")
+    made = job(read(lines("-G 1"), gpus="a100:8", gres="gpu:a100:4"))
+    assert (made.gpus, made.nodes) == (8, 2)

@@ -280,3 +280,15 @@ def test_a_range_of_nodes_is_as_many():
 def test_a_range_that_is_none_is_refused(name):
     with pytest.raises(InputError, match=r"nodes.txt: field 'NodeName': got .*, expected a node, or a list of nodes"):
         read_inventory(f"NodeName={name} Gres=gpu:v100:8\n", host_names, file="nodes.txt")
+
+
+@pytest.mark.parametrize("nodes", [None, 5, [1], [None, {"name": "a"}]])
+def test_nodes_in_json_that_are_none_are_refused_by_their_name(nodes):
+    with pytest.raises(InputError, match="scontrol show node --json") as refused:
+        read_inventory(json.dumps({"nodes": nodes}), lambda name: (name,))
+    assert refused.value.field == "nodes"
+
+
+def test_partitions_however_they_are_written_are_no_error():
+    node = {"name": "a", "gres": "gpu:v100:2", "partitions": 3, "active_features": 5, "state": None}
+    assert read_inventory(json.dumps({"nodes": [node]}), lambda name: (name,)).nodes[0].partitions == ("3",)

@@ -134,6 +134,7 @@ def test_power_that_slurm_measures_is_taken_and_said():
         (node_line("a1", "IDLE", 500) + node_line("a2", "MIXED", 510, tres="gres/gpu=4", cpus=4), None),
         (node_line("a1", "IDLE", 500) + node_line("a2", "MIXED", 90_000, tres="gres/gpu=4", cpus=4), None),
         (node_line("a1", "IDLE+NOT_RESPONDING", 500), None),
+        (node_line("a1", "IDLE", 900) + node_line("a2", "MIXED", 600, tres="gres/gpu=4", cpus=4), None),
         (node_line("a1", "IDLE", 500) + node_line("a2", "IDLE", 700).replace("\n", " Reason=CurrentWatts=9 x\n"), 600),
         (node_line("a1", "IDLE", 500) + node_line("a2", "MIXED", 900, tres=f"gres/gpu={'9' * 5000}", cpus=4), 500),
     ],

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -17,11 +18,13 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from commonwatt.model.errors import InputError
+from commonwatt.model.errors import InputError, StoreError
 from commonwatt.store import migrate
 from commonwatt.store.api_store import ApiStore
 from commonwatt.store.claim import claim_store
+from commonwatt.store.database import Database, address
 from commonwatt.store.tables import metadata
+from tests.engines.waiting import until
 from tests.store.made import SERVERS_SLOW
 
 
@@ -216,3 +219,29 @@ def test_nothing_is_waited_for_in_a_new_store_and_a_newer_one_is_refused(opened)
     with pytest.raises(InputError, match="a store of this version"):
         migrate.upgrade_when_free(database, said.append)
     assert said == []
+
+
+def test_two_new_versions_that_wait_do_not_wait_for_each_other(opened):
+    """The first that upgrades the store serves it; to the other, that is no controller of an earlier version."""
+    at_first(opened)
+    old, said = claim_store(opened()), []
+    waiting = threading.Thread(target=migrate.upgrade_when_free, args=(opened(), said.append))
+    waiting.start()
+    until(lambda: said)
+    other = opened()
+    old.hand_over()
+    with suppress(StoreError):  # whoever is first
+        migrate.upgrade(other)
+    served = claim_store(opened())
+    waiting.join(30)
+    assert not waiting.is_alive()
+    served.release()
+
+
+def test_a_new_file_is_its_owners_alone(tmp_path):
+    database = Database(address("new.db", tmp_path))
+    migrate.upgrade_when_free(database, print)
+    database.close()
+    assert (tmp_path / "new.db").stat().st_mode & 0o077 == 0
+    with pytest.raises(InputError, match="a file in an existing folder"):
+        migrate.upgrade_when_free(Database(address("none/new.db", tmp_path)), print)

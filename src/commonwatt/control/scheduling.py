@@ -36,6 +36,8 @@ class JobCondition(Flag):
         Its time to begin has not come, or it waits for other jobs.
     NO_NODE
         No node has the CPUs, memory or another resource that it needs, even if it were empty.
+    NOT_PLACED
+        Others place all jobs for now.
     TERMINATING
         A stop was requested, and it is still on its nodes. It may be placed again; it starts once it has left them.
     """
@@ -49,6 +51,7 @@ class JobCondition(Flag):
     DEFERRED = auto()
     NOT_YET = auto()
     NO_NODE = auto()
+    NOT_PLACED = auto()
 
 
 class NodeCondition(Flag):
@@ -84,6 +87,7 @@ _WAITS_APART = (
     JobCondition.QUOTA,
     JobCondition.NOT_YET,
     JobCondition.NO_NODE,
+    JobCondition.NOT_PLACED,
 )
 
 
@@ -144,7 +148,7 @@ class Scheduling:
     def demands(self, waiting: Set[int]) -> Set[int]:
         """Return those of the *waiting* jobs whose GPUs are wanted: all that start as soon as there is room."""
         kept = (JobCondition.HELD, JobCondition.UNSCHEDULABLE, JobCondition.QUOTA, JobCondition.DEFERRED,
-                JobCondition.NOT_YET, JobCondition.NO_NODE)  # fmt: skip
+                JobCondition.NOT_YET, JobCondition.NO_NODE, JobCondition.NOT_PLACED)  # fmt: skip
         return waiting - set[int]().union(*(self._jobs[condition] for condition in kept))
 
     # -- jobs that are still on their nodes

@@ -85,6 +85,7 @@ class Observer:
 
         Errors are logged: our own jobs do not depend on it.
         """
+        _leave_to_others(controller, now_s)
         if now_s < self._next_s or (mode == "live" and not self.live_too):
             return False
         self._next_s = now_s + _EVERY_S
@@ -169,6 +170,22 @@ class Observer:
                 if name in at:
                     gpus[at[name]] += job.most_on_a_node
         return gpus
+
+
+def _leave_to_others(controller: Controller, now_s: float) -> None:
+    """Keep our waiting jobs out of decisions while others place all jobs, and say so."""
+    scheduling, waiting = controller.scheduling, set(controller.registry.waiting) if controller.alone else set[int]()
+    before = set(scheduling.jobs(JobCondition.NOT_PLACED))
+    if waiting == before:
+        return
+    for handle in sorted(waiting - before):
+        name = controller.registry.names[handle]
+        text = f"{name} waits: Slurm places all jobs now (mode power); it can start in mode live"
+        controller.log.append(Event(now_s, EventKind.WAITS, handle, reason="mode-power", text=text))
+    for handle in before - waiting:
+        controller.explain_again(handle)
+    scheduling.mark_only(waiting, JobCondition.NOT_PLACED)
+    controller.decide_anew()
 
 
 def observed_jobs(ended: Iterable[Mapping[str, Any]], cluster: Cluster, since_s: float) -> list[tuple[float, Job]]:

@@ -237,7 +237,10 @@ def _measured(slurm: Slurm, cluster: Cluster) -> CheckLine:
         return failed(what, str(error), "see whether `scontrol show node` works for this user")
     on = [(name, drawn[name]) for name in cluster.names if name in drawn and not drawn[name].off]
     without = [name for name, one in on if one.watts is None]
-    if on and len(without) == len(on):
+    if not on:
+        advice = "run it again while nodes are on"
+        return warning(what, "no node is on: whether Slurm measures what they draw is not known", advice)
+    if len(without) == len(on):
         advice = "set AcctGatherEnergyType and AcctGatherNodeFreq in slurm.conf, or live.slurm.meter to declared"
         return failed(what, "Slurm measures no node (CurrentWatts of `scontrol show node`)", advice)
     if without:

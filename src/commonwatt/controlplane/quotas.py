@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Literal
 
 from commonwatt.control.controller import Controller
@@ -34,8 +35,9 @@ class _Account:
 
 @dataclass(frozen=True)
 class _Array:
-    """Key of the tasks of an array, by the number of its first job."""
+    """Key of the tasks of a tenant's array, by the number of its first job."""
 
+    tenant: str
     first: int
 
 
@@ -88,7 +90,7 @@ class Quotas:
         """Take note of a job that was registered: a task of an array may have to wait for others of it."""
         batch = row.file.batch
         if batch is not None and batch.array is not None and batch.array_most is not None:
-            self._arrays[handle] = _Array(batch.array[0] or row.id), batch.array_most
+            self._arrays[handle] = _Array(row.tenant, batch.array[0] or row.id), batch.array_most
 
     def look(self, tick: Tick, now_s: float) -> bool:
         """Mark the jobs that may not start now; the log says why, once. Returns whether they are others than before."""
@@ -97,7 +99,8 @@ class Quotas:
         quotas.groups = {name: [_Account(of) for of in self.live.accounts_of(name)] for name in jobs.tenants}
         self._arrays = {handle: of for handle, of in self._arrays.items() if handle in jobs.active}
         quotas.of_jobs = {handle: (array,) for handle, (array, _) in self._arrays.items()}
-        limits |= {array: TenantLimits(running_jobs=most) for array, most in self._arrays.values()}
+        for array, most in sorted(self._arrays.values(), key=itemgetter(1), reverse=True):
+            limits[array] = TenantLimits(running_jobs=most)  # the least that any task says
         quotas.limits = {key: Quota(of.running_jobs, of.gpus) for key, of in limits.items()}
         used_up = dict(self._used_up(limits, tick, now_s))
         marked: dict[int, str] = {}

@@ -235,7 +235,7 @@ UNFORESEEN = frozenset({Reason.CPUS_OR_MEMORY, "admission", "dependency", "depen
 """Reasons for which a job waits until nobody knows when."""
 _NOT_FORESEEN = (
     JobCondition.HELD, JobCondition.QUOTA, JobCondition.BACKOFF, JobCondition.NO_NODE, JobCondition.UNSCHEDULABLE,
-    JobCondition.DEFERRED,
+    JobCondition.DEFERRED, JobCondition.NOT_PLACED,
 )  # fmt: skip
 LONGEST = 2_000
 """Waiting jobs that get an estimate; those behind them get none."""

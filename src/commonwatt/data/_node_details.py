@@ -193,7 +193,9 @@ def measured_power(text: str, kinds: Mapping[str, Hashable], gpus: Mapping[str, 
     for kind, watts in idle.items():
         idle_w = median(watts)
         added = [(w - idle_w) / count for w, count in busy.get(kind, ())]
-        gpu_w = median(added) if added and median(added) > 0 else None
+        if added and median(added) <= 0:  # one of both is not what it seems
+            continue
+        gpu_w = median(added) if added else None
         source = f"idle_w measured by Slurm on {plural(len(watts), 'idle node')}"
         if gpu_w is not None:
             source = f"measured by Slurm: idle_w on {plural(len(watts), 'idle node')}, gpu_w on {len(added)} busy"
@@ -234,6 +236,8 @@ def _of_json(text: str) -> _Listed:
     document = json.loads(text)
     nodes = document.get("nodes") if isinstance(document, dict) else None
     for node in nodes if isinstance(nodes, list) else ():
+        if not isinstance(node, dict):
+            continue
         energy = node.get("energy")
         watts = _number(energy.get("current_watts")) if isinstance(energy, dict) else None
         cpus = _number(node.get("alloc_cpus"))

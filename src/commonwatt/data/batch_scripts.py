@@ -14,7 +14,7 @@ from typing import Any
 from commonwatt.model.errors import FieldError, InputError
 from commonwatt.model.features import check_constraint
 from commonwatt.model.job_file import ADDRESS, LONGEST_SCRIPT, PASSED_ON, JobFile, check_passed_on
-from commonwatt.model.units import slurm_time_s
+from commonwatt.model.units import memory_gib, slurm_time_s
 
 __all__ = ["BatchScript", "conditions_of", "is_batch_script", "mail_kinds", "read_batch_script"]
 
@@ -132,18 +132,18 @@ def read_batch_script(
         raise InputError(f"a batch script that can be read ({cause})", file=path) from None
     if not text.startswith("#!"):
         raise InputError("a script that begins with #! and the path of its interpreter", file=path, field="line 1")
-    if "\r\n" in text:
+    if "\r" in text:
         raise InputError("lines that end as on Unix (dos2unix converts them)", file=path, value="line ends of DOS")
     if len(text) > LONGEST_SCRIPT or "\0" in text:
         raise InputError(f"text of at most {LONGEST_SCRIPT} characters", file=path)
     reader = _Reader(path, folder, now)
     for number, line in _lines(text):
         reader.take(_parsed(line, path, number), number)
+    if any(name in _GPUS for name in options or ()):  # they say the same in other ways
+        for name in _GPUS:
+            reader.values.pop(name, None)
     for name, value in (options or {}).items():
         reader.at = f"--{name}"
-        if name in _GPUS:  # they say the same in other ways
-            for other in _GPUS:
-                reader.values.pop(other, None)
         reader.set(name, value)
     return reader.result(text, path.name if content is None else "sbatch", arguments)
 
@@ -307,6 +307,8 @@ class _Reader:
             value = self.get(name) or ""
             try:
                 yield check_passed_on(f"--{name}={value}")
+                if name.startswith(("mem", "tmp")):
+                    memory_gib(value)
             except ValueError as error:
                 raise self.wrong(str(error), value) from None
 
@@ -331,6 +333,10 @@ class _Reader:
             kind, colon, count = (text, ":", "1") if each == "gres" else (kind, colon, "")
         if not count or (colon and not kind) or ":" in kind:
             raise self.wrong("a number of GPUs, or TYPE:NUMBER", text)
+        if each == "gpus-per-node" and "gres" in self.values:
+            raise self.wrong("--gpus-per-node or --gres, not both", text)
+        if each in ("gpus-per-node", "gres") and (of_all := self.get("gpus")) is not None:
+            return self._on_each(int(count), kind, of_all, nodes)
         at, whole = self.at, each in ("gpus", "gpus-per-task")
         total = int(count) * (self._all_tasks(nodes) if each == "gpus-per-task" else 1 if whole else nodes or 1)
         if whole and nodes and total % nodes:
@@ -342,6 +348,15 @@ class _Reader:
                 raise self.wrong(f"{total / tasks:g}, by --{each} ({text}) and {tasks} tasks", for_each, at)
         fixed = nodes or (0 if whole else 1)
         return {"gpus": total, "nodes": fixed} | ({"gpu_type": kind} if kind else {})
+
+    def _on_each(self, each: int, kind: str, of_all: str, nodes: int | None) -> dict[str, Any]:
+        """Return what a number of GPUs in all, with one for each node, asks for."""
+        own, _, count = of_all.rpartition(":")
+        total = int(count) if _COUNT.fullmatch(count) else 0
+        if not total or total % each or nodes not in (None, total // each) or own not in ("", kind):
+            expected = f"a multiple of the {each} GPUs of each node" if nodes is None else f"{each * nodes}, by --nodes"
+            raise self.wrong(expected, of_all)
+        return {"gpus": total, "nodes": total // each} | ({"gpu_type": kind} if kind else {})
 
     def _nodes(self) -> tuple[int | None, int | None]:
         """Return the nodes asked for, ``None`` if it does not say; of a range, the fewest and the most."""

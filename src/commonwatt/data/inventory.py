@@ -263,12 +263,14 @@ def _json(text: str, file: object) -> Inventory:
         raise InputError("valid JSON", file=file, value=error.msg) from None
     if not isinstance(document, dict):
         raise InputError("the JSON of kubectl get nodes or scontrol show node", file=file, value="a list")
-    if isinstance(document.get("nodes"), list):
+    if "nodes" in document:
+        if not isinstance(document["nodes"], list) or not all(isinstance(node, dict) for node in document["nodes"]):
+            raise InputError("a list of nodes, as scontrol show node --json prints", file=file, field="nodes")
         rows = [
             (
                 str(node.get("name")),
                 str(node.get("gres") or ""),
-                ",".join(map(str, node.get("partitions") or ())),
+                _listed(node.get("partitions")),
                 _listed(node.get("active_features")),
                 *_size(node, ("effective_cpus", "cpus"), "real_memory"),
             )

@@ -112,8 +112,13 @@ def upgrade_when_free(database: Database, say: Callable[[str], object]) -> None:
 
     *say* is told what is waited for, and what was done. Raises as ``upgrade`` does, but for a controller.
     """
-    with database.reading(what="version") as c:
-        before = revision(c)
+    _make_private(database)
+
+    def current() -> str | None:
+        with database.reading(what="version") as c:
+            return revision(c)
+
+    before = current()
     if before in {None, head()}:
         return
     _refuse_unknown(database, str(before))
@@ -123,13 +128,16 @@ def upgrade_when_free(database: Database, say: Callable[[str], object]) -> None:
     while True:
         while claimed(database):
             time.sleep(_FREE_S)
+            if current() == head():  # by another, which serves it now
+                return
         try:
             before, after = upgrade(database)
         except StoreError:
             if not claimed(database):
                 raise
         else:
-            say(f"{database}: revision {before} -> revision {after}")
+            if before != after:
+                say(f"{database}: revision {before} -> revision {after}")
             return
 
 
