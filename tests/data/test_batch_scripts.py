@@ -277,5 +277,7 @@ def test_line_ends_of_dos_are_refused_as_sbatch_does(end):
 def test_gpus_in_all_and_on_each_node_say_how_many_nodes():
     made = job(read(lines("-G 8 --gpus-per-node=a100:2")))
     assert (made.gpus, made.nodes, made.gpu_type) == (8, 4, "a100")
-    made = job(read(lines("-G 1"), gpus="a100:8", gres="gpu:a100:4"))
-    assert (made.gpus, made.nodes) == (8, 2)
+    made = job(read(lines("-G 1"), gpus="a100:8", gres="gpu:4"))
+    assert (made.gpus, made.nodes, made.gpu_type) == (8, 2, "a100")
+    with pytest.raises(InputError, match="GPUs of one type, v100"):
+        read(lines("-G a100:8 --gpus-per-node=v100:2"))

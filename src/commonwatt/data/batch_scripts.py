@@ -353,10 +353,12 @@ class _Reader:
         """Return what a number of GPUs in all, with one for each node, asks for."""
         own, _, count = of_all.rpartition(":")
         total = int(count) if _COUNT.fullmatch(count) else 0
-        if not total or total % each or nodes not in (None, total // each) or own not in ("", kind):
+        if own and kind and own != kind:
+            raise self.wrong(f"GPUs of one type, {kind}", of_all)
+        if not total or total % each or nodes not in (None, total // each):
             expected = f"a multiple of the {each} GPUs of each node" if nodes is None else f"{each * nodes}, by --nodes"
             raise self.wrong(expected, of_all)
-        return {"gpus": total, "nodes": total // each} | ({"gpu_type": kind} if kind else {})
+        return {"gpus": total, "nodes": total // each} | ({"gpu_type": kind or own} if kind or own else {})
 
     def _nodes(self) -> tuple[int | None, int | None]:
         """Return the nodes asked for, ``None`` if it does not say; of a range, the fewest and the most."""

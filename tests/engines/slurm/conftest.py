@@ -17,17 +17,22 @@ from .site import Site, missing
 SETTINGS = {"python": sys.executable, "grace_s": 3.0, "lag_s": 1.0, "look_s": 0.2, "runner_look_s": 0.2}
 
 
-@pytest.fixture(scope="session")
-def running_site():
+def started(kind=Site):
+    """A Slurm of a kind, stopped in the end."""
     if reason := missing():
         lacking("slurm", reason)
     with tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder:  # of a short name: sockets
-        site = Site(Path(folder))
+        site = kind(Path(folder))
         try:
             site.start()
             yield site
         finally:
             site.stop()
+
+
+@pytest.fixture(scope="session")
+def running_site():
+    yield from started()
 
 
 @pytest.fixture

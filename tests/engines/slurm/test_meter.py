@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -21,9 +20,9 @@ from commonwatt.model.errors import EngineDownError
 from commonwatt.model.nodes import Cluster, NodeSpec, PowerState
 from tests.cli.console import run
 from tests.controlplane.chaos import config_in
-from tests.machine import lacking
 
-from .site import NODES, Site, missing, until
+from .conftest import started
+from .site import NODES, Site, until
 
 OFF = PowerState(name="off", power_w=5, enter_s=1, wake_s=1)
 CLUSTER = Cluster.of([NodeSpec(name="n", count=3, gpu_type="V100", gpus=2, idle_w=100, gpu_w=200, states=(OFF,))])
@@ -159,18 +158,10 @@ class MeasuredSite(Site):
 
 @pytest.fixture(scope="module")
 def measured():
-    if reason := missing():
-        lacking("slurm", reason)
     tried = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
     if os.geteuid() != 0 or subprocess.run(tried, check=False, capture_output=True).returncode != 0:
         pytest.skip("mounting counters where Slurm reads them needs root")
-    with tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder:
-        site = MeasuredSite(Path(folder))
-        try:
-            site.start()
-            yield site
-        finally:
-            site.stop()
+    yield from started(MeasuredSite)
 
 
 @pytest.mark.long
