@@ -160,7 +160,7 @@ class WithCommand(click.Command):
 @click.option("-d", "--dependency", metavar="WHAT:JOB,...", help="Wait for jobs: afterok:17, afterany:17:18.")
 @click.option("-b", "--begin", metavar="TIME", help="Do not start before: now+2hours, 16:00, tomorrow, a date.")
 @click.option("-p", "--partition", metavar="NAME,...", help="Partitions that it may run in.")
-@click.option("-N", "--nodes", metavar="N", help="Nodes, with equally many GPUs each; 1-4: a range.")
+@click.option("-N", "--nodes", metavar="N", help="Nodes, with equally many GPUs each; of a batch script also 1-4.")
 @click.option("-C", "--constraint", metavar="FEATURES", help="Features that its nodes must have, such as ib&a100.")
 @click.option("-a", "--array", metavar="INDICES", help="One job for each index, such as 0-15 (batch scripts).")
 @click.option("-q", "--qos", metavar="NAME", help="Quality of service of Slurm (batch scripts).")
